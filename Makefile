@@ -30,13 +30,13 @@ COMPILE := JOBS="$(JOBS_ASKED)" .ci/compile "$(DIR)"
 .NOTPARALLEL:  # two targets, two builds of the same folder; each is parallel by itself
 .PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install uninstall train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours test-sweeps bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean
 
-help: ## this list
+help: ## this list (ALL=1: with a description of every target)
 	@.ci/help $(MAKEFILE_LIST)
 
 packages:  # the list, for scripts
 	@echo $(PACKAGES)
 
-deps: ## install what all targets below need (apt; elsewhere print the list and stop)
+deps: ## install the packages that all targets below need (apt; elsewhere list them and stop)
 	@.ci/deps $(PACKAGES)
 
 deps-train:
@@ -54,12 +54,12 @@ configure: deps
 build: configure ## compile everything into build/release
 	@$(COMPILE)
 
-install: configure ## headers, library, ringrun into PREFIX for your program
+install: configure ## install headers, library, ringrun into PREFIX
 	@.ci/install writable "$(PREFIX)"
 	@$(COMPILE) installed
 	@.ci/install copy "$(PREFIX)" "$(DIR)"
 
-uninstall: ## take away again what make install has put into PREFIX
+uninstall: ## remove what make install has put into PREFIX
 	@.ci/install remove "$(PREFIX)"
 
 train: deps-train ## train a byte-level GPT on the repository's own text, 2 ranks
@@ -67,11 +67,11 @@ train: deps-train ## train a byte-level GPT on the repository's own text, 2 rank
 	@$(COMPILE) $(TRAIN_TARGET) ringrun
 	@"$(DIR)"/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- "$(DIR)/$(TRAIN_PROGRAM)" --run-dir runs/$$(date +%Y%m%d-%H%M%S)
 
-doctor: configure ## what this machine lets a job do, how two ranks are connected
+doctor: configure ## report what this machine allows; measure two ranks' link
 	@$(COMPILE) doctor ringrun
 	@"$(DIR)"/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- "$(DIR)"/bin/doctor
 
-torch: deps ## a backend of torch.distributed (labs/torch); installs PyTorch
+torch: deps ## backend of torch.distributed (labs/torch); installs PyTorch
 	@.ci/deps $(TORCH_PACKAGES)
 	@mkdir -p "$(BUILD)/torch"
 	@cmake -S labs/torch -B "$(BUILD)/torch" -G Ninja > "$(BUILD)/torch/configure.log" 2>&1 || { cat "$(BUILD)/torch/configure.log"; exit 1; }
@@ -79,13 +79,13 @@ torch: deps ## a backend of torch.distributed (labs/torch); installs PyTorch
 	@echo "torch: built. Try it:   PYTHONPATH=$(abspath $(BUILD))/torch /usr/bin/python3 labs/torch/train.py --ranks 2"
 	@echo "In a program of yours:  import ringsmith_torch; torch.distributed.init_process_group(\"ringsmith\")"
 
-own-ring: deps ## your ring of lab 06 as a shared object, for --schedule work/06-ring (LAB06=ref: the course's)
+own-ring: deps ## compile your ring of lab 06 for --schedule work/06-ring (LAB06=ref: the course's)
 	@python3 labs/torch/own_ring/compile.py
 
-torch-on-my-ring: torch own-ring ## your ring of lab 06 trains PyTorch's MLP, after the checker has proved it
+torch-on-my-ring: torch own-ring ## train PyTorch's MLP on your ring of lab 06, after the checker has proved it
 	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" /usr/bin/python3 labs/torch/own_ring/on_my_ring.py
 
-test-torch: torch ## the backend against gloo: collectives, DDP, 20 kills, PyTorch's own tests; then MLP beside gloo
+test-torch: torch ## test the backend against gloo: collectives, DDP, 20 kills, PyTorch's own tests; then compare an MLP
 	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" tests/torch/run.sh
 	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" /usr/bin/python3 tests/bench/torch_ddp.py
 
@@ -95,40 +95,40 @@ define tests
 	@tests/support/run_tests.py "$(DIR)" --parallel $$((2 * ($(JOBS) + 1))) $(1)
 endef
 
-test: configure ## does it work on this machine? (ONLY=comm: one room)
+test: configure ## check that ringsmith works here (ONLY=comm: one room)
 	$(call tests,$(if $(ONLY),--only "$(ONLY)",--tier quick))
 
-test-all: deps-vm configure ## every test that this machine can run (REST=1: but those of make test)
+test-all: deps-vm configure ## all tests for this machine (REST=1: without make test)
 	$(call tests,--tier $(if $(REST),rest,all))
 
-test-systems: ## (as root) both commands of the README on bare systems of Debian, with g++ and clang
+test-systems: ## (as root) run both commands of the README on bare Debian systems, with g++ and clang
 	@tests/systems/run.sh $(ROWS)
 
-test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TCP, 200 over RDMA (in the VM)
+test-kills: deps-vm build ## kill -9 at 200 random moments each over shm, TCP and RDMA (in the VM)
 	@for transport in shm tcp; do \
 	  RINGSMITH_TEST_KILLS=200 RINGSMITH_TEST_TRANSPORT=$$transport "$(DIR)"/bin/tests_fault "[kills]" || exit 1; done
 	@RINGSMITH_TEST_KILLS=200 RINGSMITH_VM_SECONDS=2400 tests/rdma/run.sh kills 2 "$(DIR)"/vm
 
-test-per-step: build ## train --per-step for 3 minutes on each transport while a random rank is killed every 10 s: figures
+test-per-step: build ## train --per-step for 3 minutes on each transport while a random rank is killed every 10 s; prints figures
 	@"$(DIR)"/bin/tests_launch "[per_step_kills]"
 
-test-resume: build ## kill -9 at 200 random moments of trainings that keep checkpoints; each must end with the same bits
+test-resume: build ## kill -9 at 200 random moments of trainings with checkpoints; each must end with the same bits
 	@RINGSMITH_TEST_KILLS=200 "$(DIR)"/bin/tests_apps "[resume_kills]"
 
-test-neighbours: build ## (best as root) 100 attacks of each kind on jobs, by another user and by the same user
+test-neighbours: build ## (best as root) attack jobs as another user and as the same user, 100 times in each way
 	@RINGSMITH_TEST_NEIGHBOURS=100 "$(DIR)"/bin/tests_fault "[neighbours]"
 
-test-sweeps: build ## (best as root) numbers that nobody means, odd files where programs write, closed streams, ignored signals
+test-sweeps: build ## (best as root) extreme numbers, odd files as outputs, closed streams, ignored signals
 	@tests/attacks/sweep.py "$(DIR)"
 
-bench: build ## tables beside those of the peers: medians of alternating runs
+bench: build ## measure against the peers: medians of alternating runs
 	@tests/bench/run.sh "$(DIR)"
 
-nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90, not run; check registers, spills, scopes
+nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90 (not run); check registers, spills, scopes
 	@$(COMPILE) nvcc_check
 	@[ ! -d "$(DIR)/nvcc_check" ] || tests/gpu/compiled.py "$(DIR)/nvcc_check" $(if $(UPDATE),--update)
 
-test-planted: configure ## mistakes in copies of kernels, one by one: the tests must find each (long)
+test-planted: configure ## plant mistakes in copies of kernels, one by one; the tests must find each (long)
 	@$(COMPILE) tests_kernels_cuda
 	@tests/kernels/cuda/planted.py "$(DIR)"
 
@@ -136,55 +136,55 @@ nccl: configure ## libringsmith_nccl.so: NCCL's interface on our rings
 	@$(COMPILE) ringsmith_nccl
 	@sed 's|@NCCL@|$(abspath $(DIR))/nccl|g' labs/nccl/usage.txt
 
-test-nccl: configure ## all of NCCL's interface: 2 to 8 devices, 8 B to 1 MiB, every type and reduction, failures
+test-nccl: configure ## test all of NCCL's interface: 2 to 8 devices, 8 B to 1 MiB, every type and reduction, failures
 	@$(COMPILE) nccl_client
 	@tests/nccl/run.py all "$(DIR)"
 
-test-rdma: deps-vm build ## all of RDMA, in a VM with soft-RoCE devices (make test-all has the shorter half)
+test-rdma: deps-vm build ## test all of RDMA in a VM with soft-RoCE devices (make test-all has the shorter half)
 	@tests/support/run_tests.py "$(DIR)" -C rdma --only rdma
 
-test-nodes: build ## TCP between network namespaces (as root): all collectives on four, long cuts
+test-nodes: build ## test TCP between network namespaces (as root): all collectives on four, long cuts
 	@tests/support/run_tests.py "$(DIR)" -C nodes --only nodes
 
-test-slurm: build ## a Slurm of two nodes in network namespaces: installs Slurm, takes a minute
+test-slurm: build ## test on a Slurm of two nodes in network namespaces: installs Slurm, takes a minute
 	@.ci/deps slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2
 	@tests/support/run_tests.py "$(DIR)" --only slurm
 
-test-template: configure ## labs/template as your own program: installed, as a subproject, as other users have it
+test-template: configure ## test labs/template as your own program: installed, as a subproject, as other users have it
 	@$(COMPILE) installed
 	@tests/support/run_tests.py "$(DIR)" -C package --only package
 
-test-arm64: deps ## on x86: build for arm64, and run what an emulated processor can (ROOMS="base comm": those)
+test-arm64: deps ## on x86: build for arm64, and run the tests that an emulated processor can run (ROOMS="base comm": only these)
 	@.ci/deps g++-aarch64-linux-gnu qemu-user-static mmdebstrap
 	@JOBS=$(JOBS) tests/arm64/run.sh "$(BUILD)" $(ROOMS)
 
-test-bf16: deps ## on x86: bf16 products on emulated processors that have AVX-512-BF16 and AMX (Bochs with Linux)
+test-bf16: deps ## on x86: test bf16 products on emulated processors with AVX-512-BF16 and AMX (Bochs with Linux)
 	@.ci/deps mmdebstrap debian-archive-keyring gzip
 	@JOBS=$(JOBS) tests/bf16/run.sh "$(BUILD)"
 
-test-gpu: deps ## on a machine with NVIDIA devices: build by nvcc, test, check, measure; adds to tests/gpu/RESULTS.md
+test-gpu: deps ## with NVIDIA devices: build by nvcc, test, check, measure; adds to tests/gpu/RESULTS.md
 	@tests/gpu/run.sh
 
-offline-bundle: ## one archive for a cluster node without internet: sources and packages
+offline-bundle: ## pack sources and packages for a cluster node without internet
 	@tests/gpu/bundle.sh
 
 lessons: build ## run and check the lessons (ONLY=06: one; UPDATE=1: rewrite)
 	@python3 tests/lessons/check.py all --build "$(DIR)" $(if $(UPDATE),--update) $(if $(ONLY),--only $(ONLY))
 
-ledger: configure ## what tutorials claim and what settles it here (UPDATE=1: write the page; RAN=FILE: did it run?)
+ledger: configure ## check what tutorials claim against its evidence here (UPDATE=1: write the page; RAN=FILE: did it run?)
 	@python3 tests/lessons/ledger.py --build "$(DIR)" $(if $(UPDATE),--update) $(if $(RAN),--ran "$(RAN)")
 
-core-path: ## the files to read in a week, in order, with their lines (UPDATE=1: into the README)
+core-path: ## list the files to read in a week, in order, with their lines (UPDATE=1: in the README)
 	@python3 tests/lessons/core_path.py $(if $(UPDATE),--update)
 
-figures: build ## draw the lessons' figures again (MEASURED=1: the measured ones too)
+figures: build ## redraw the lessons' figures (MEASURED=1: the measured ones too)
 	@python3 tests/lessons/check.py figures --update --build "$(DIR)" $(if $(MEASURED),--measured)
 
-slides: ## the decks as HTML and PDF in build/slides (npm, chromium)
+slides: ## decks as HTML and PDF in build/slides (npm, chromium)
 	@.ci/slides-deps
 	@slides/build.sh "$(BUILD)"/slides $(ONLY)
 
-test-slides: slides ## every built slide in headless Chromium: nothing overflows, no figure is missing
+test-slides: slides ## check every slide in headless Chromium: nothing overflows, no figure is missing
 	@slides/overflow.py "$(BUILD)"/slides
 
 book: configure ## lessons and labs as a site in build/book (npm, emscripten)
@@ -192,30 +192,30 @@ book: configure ## lessons and labs as a site in build/book (npm, emscripten)
 	@$(COMPILE) book_figures
 	@lessons/book/build.sh "$(BUILD)" "$(DIR)"/bin
 
-test-book: book ## the site in headless Chromium: every page and link; live figures compared with the programs
+test-book: book ## check the site in headless Chromium: pages, links; live figures compared with the programs
 	@.ci/slides-deps
 	@node tests/book/look.mjs "$(BUILD)"/book "$(DIR)"/bin $(if $(PICTURES),--pictures "$(PICTURES)")
 
-lint: ## format, include direction, sizes (TIDY=1: clang-tidy too)
+lint: ## check format, includes, sizes (TIDY=1: clang-tidy too)
 	@.ci/deps clang-format $(if $(TIDY),clang-tidy clang)
 	@.ci/lint $(if $(TIDY),--tidy)
 
-format: ## rewrite all sources with clang-format
+format: ## format all sources with clang-format
 	@git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.h' | xargs clang-format -i
 
-hooks: ## check format, includes and the message at each commit
+hooks: ## let git check format, includes and message of each commit
 	@git config core.hooksPath .ci/hooks
 	@echo "hooks: .ci/hooks is in use here; git config --unset core.hooksPath ends it"
 
-sanitize: ## all tests under ASan+UBSan, comm and data under TSan
+sanitize: ## run all tests under ASan and UBSan; base, comm, data and parallel under TSan
 	@.ci/sanitize
 
-fuzz: deps ## 10 million hostile bytes for the store, under AddressSanitizer
+fuzz: deps ## send the store 10 million hostile bytes, under AddressSanitizer
 	@.ci/configure "$(BUILD)/asan" asan
 	@JOBS="$(JOBS_ASKED)" .ci/compile "$(BUILD)/asan" fuzz_store
 	@"$(BUILD)"/asan/bin/fuzz_store 10000000
 
-clean: ## remove everything that was built
+clean: ## remove all build outputs
 	rm -rf "$(BUILD)"
 
 check grade watch mine grade-the-grader soak mutate: deps-labs

@@ -4,12 +4,12 @@
 //   dV = P^T dOut    dP = dOut v^T    dS = P (dP - row sums of dOut out)
 //   dQ = dS k / sqrt(dim)      dK = dS^T q / sqrt(dim)
 //
-// Causal: row i of S ends at column i. P is not kept from forward to backward but computed again
-// from each row's maximum and sum (two floats instead of `tokens`): the idea of FlashAttention
-// (Dao et al., 2022), here for the sake of memory traffic.
+// Causal: row i of S ends at column i. The forward pass does not store P; the backward pass
+// recomputes it from each row's maximum and sum (two floats instead of `tokens`). This is the idea
+// of FlashAttention (Dao et al., 2022), used here to save memory traffic.
 //
-// q, k and v may lie anywhere with strides, for instance interleaved in the (batch, tokens,
-// 3 * channels) result of one Linear layer: no transposed copies are made.
+// q, k and v may have any strides, e.g. interleaved in the (batch, tokens, 3 * channels) result of
+// one Linear layer, so no transposed copies are made.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +38,11 @@ struct Heads {
 struct AttentionShape {
   std::int64_t batch = 0, heads = 0, tokens = 0, dim = 0;
   bool causal = false;
-  // Rows of scores: (batch, head, token).
+  // Number of rows of scores, one per (batch, head, token).
   [[nodiscard]] constexpr std::int64_t rows() const { return batch * heads * tokens; }
 };
 
-// What the backward pass needs of each softmax row.
+// Statistics of one softmax row, saved for the backward pass.
 template <class T>
 struct RowStatistic {
   T largest = 0;      // of the scaled scores
@@ -58,7 +58,7 @@ struct AttentionSaved {
 constexpr std::int64_t kByShape = -1;
 template <class T>
 void look(Operands& o, const Heads<T>& /*heads*/) {
-  o.add<T>(kByShape);  // AttentionShape comes last
+  o.add<T>(kByShape);  // look() of AttentionShape, the last argument, sets it
 }
 template <class T>
 void look(Operands& o, const AttentionSaved<T>& saved) {
@@ -81,27 +81,27 @@ namespace cpu {
 using kernels::AttentionSaved, kernels::AttentionShape, kernels::Heads, kernels::RowStatistic;
 }
 
-// statistics has shape.rows() elements and is written.
+// Writes out and statistics; statistics has shape.rows() elements.
 template <class T>
 using AttentionFn = void(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out,
                          std::span<RowStatistic<T>> statistics, const AttentionShape& shape);
 RINGSMITH_KERNEL(attention, AttentionFn)
 
-// dq, dk and dv are replaced.
+// Overwrites dq, dk and dv.
 template <class T>
 using AttentionBackwardFn = void(Heads<const T> dout, const AttentionSaved<T>& saved, Heads<T> dq,
                                  Heads<T> dk, Heads<T> dv, const AttentionShape& shape);
 RINGSMITH_KERNEL(attention_backward, AttentionBackwardFn)
 
-// On tensor cores: operands and results of bf16, sums and statistics in float. Elsewhere, and where
-// has_attention_bf16 says no, the caller widens them.
+// On tensor cores: bf16 operands and results, sums and statistics in float. Elsewhere, and where
+// has_attention_bf16() is false, the caller widens the operands to float.
 struct AttentionBf16Saved {
   Heads<const bf16> q, k, v, out;
   std::span<const RowStatistic<float>> statistics;
 };
 namespace cuda {
-// On the current device: it has such cores, dim is 1 to 128, and (on the emulator, where it is
-// slow) the version of the matrix product that has been set uses them too.
+// True if the current device has such cores, dim is 1 to 128, and, on the emulator (where they are
+// slow), the selected version of the matrix product is 8 or 9.
 [[nodiscard]] bool has_attention_bf16(const AttentionShape& shape);
 void attention_bf16(Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> v, Heads<bf16> out,
                     std::span<RowStatistic<float>> statistics, const AttentionShape& shape);

@@ -1,15 +1,15 @@
-// Batch normalisation over (n, c, pixels): each channel is shifted and scaled by statistics of its
-// own (Ioffe and Szegedy, 2015).
+// Batch normalisation over (n, c, pixels): each channel is shifted and scaled by its own statistics
+// (Ioffe and Szegedy, 2015).
 //
 //   training    mean, var = statistics of this batch over (n, pixels), var with divisor N
 //   evaluation  mean, var = the running statistics
 //   y = (x - mean) * inv_std * weight + bias,   inv_std = 1 / sqrt(var + eps)
 //
-// Statistics are added in double, so that a large mean does not eat the variance; ascending (n,
-// pixel) in the oracle, which rounds where PyTorch's scalar build does: each squared deviation and
-// their sum to T; y as x alpha + (bias - mean alpha); the sums of backward over one image in eight
-// lanes of T, then in double over the images. Where images have one pixel, the oracle's sums are of
-// T throughout, as PyTorch's.
+// Statistics are accumulated in double, so that a large mean does not swamp the variance. The
+// oracle adds in ascending (n, pixel) order and rounds where PyTorch's scalar build does: each
+// squared deviation and their sum to T; y is x alpha + (bias - mean alpha); the sums of the
+// backward pass use eight lanes of T within an image, then double over the images. If images have
+// one pixel, all sums of the oracle are in T, as in PyTorch.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct BatchNormShape {
 };
 
 // Vectors over channels have c elements.
-// The mean of every channel and the sum of its squared deviations from it; n * pixels at least 1.
+// Computes the mean of every channel and the sum of squared deviations from it; n * pixels must be
+// at least 1.
 template <class T>
 using BatchStatsFn = void(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
                           std::span<T> squares);
@@ -37,8 +38,8 @@ using BatchNormFn = void(const BatchNormShape& s, std::span<const T> x, std::spa
                          std::span<const T> bias, std::span<T> y);
 RINGSMITH_KERNEL(batch_norm, BatchNormFn)
 
-// Overwrites dx, dweight, dbias. batch_statistics: mean and inv_std came from this x (training), so
-// the gradient also flows through them.
+// Overwrites dx, dweight, dbias. batch_statistics: mean and inv_std were computed from this x
+// (training), so the gradient also flows through them.
 template <class T>
 using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
                              std::span<const T> mean, std::span<const T> inv_std,
@@ -46,17 +47,18 @@ using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std
                              std::span<T> dweight, std::span<T> dbias);
 RINGSMITH_KERNEL(batch_norm_grad, BatchNormGradFn)
 
-// running = (1 - momentum) running + momentum batch, of the mean and of the variance; that of the
-// batch here with divisor count - 1. In T, but for the variance's sum, as PyTorch. Unlike there, a
-// channel whose batch is not finite leaves its own as they are: the step will be skipped, or the
-// loss says NaN; taken in, an infinity would stay for good.
+// running = (1 - momentum) running + momentum batch, for the mean and the variance; the batch
+// variance has divisor count - 1. Computed in T, except the update of the variance (double), as in
+// PyTorch. Unlike in PyTorch, a channel whose batch statistics are not finite keeps its running
+// statistics: the step is skipped or the loss is NaN anyway, and an infinity would never leave the
+// average.
 template <class T>
 using UpdateRunningFn = void(std::span<T> running_mean, std::span<T> running_var,
                              std::span<const T> mean, std::span<const T> squares, double count,
                              double momentum);
 RINGSMITH_KERNEL(update_running, UpdateRunningFn)
 
-// v = 1 / sqrt(v / count + eps): the division in T, the rest in double.
+// v = 1 / sqrt(v / count + eps): the division by count in T, the rest in double.
 template <class T>
 using InverseStdFn = void(std::span<T> v, double count, double eps);
 RINGSMITH_KERNEL(inverse_std, InverseStdFn)

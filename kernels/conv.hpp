@@ -4,7 +4,7 @@
 //                                                 * w[o][c][kh][kw]
 //
 // where a pixel outside the image is zero and c runs over the channels of o's group. The two
-// backward products are the same triple sum read from the other sides.
+// backward products are the same triple sum with x, w and y in exchanged roles.
 //
 // Oracle (kernels/cpu/conv.cpp): these loops, in the order of PyTorch's scalar build: y starts from
 // the bias and adds in ascending (c, kh, kw); dw is one product per sample (ascending output
@@ -27,7 +27,7 @@ struct Conv2dShape {
   std::int64_t out_c = 0, kh = 0, kw = 0;       // weight (out_c, c / groups, kh, kw)
   std::int64_t stride_h = 1, stride_w = 1;      // pixels
   std::int64_t pad_h = 0, pad_w = 0;            // rows and columns of zeros on each side
-  std::int64_t dilation_h = 1, dilation_w = 1;  // distance of two taps of the kernel
+  std::int64_t dilation_h = 1, dilation_w = 1;  // distance between two taps of the kernel
   std::int64_t groups = 1;                      // divides c and out_c
 
   [[nodiscard]] constexpr std::int64_t out_h() const {
@@ -54,8 +54,8 @@ inline void look(Operands& o, const Conv2dShape& s) {
   o.pairs = static_cast<double>(s.n * s.out_c * s.out_pixels() * s.taps());
 }
 
-// All contiguous, lengths as the shape says; outputs are overwritten. bias: out_c elements, or
-// empty.
+// All arrays are contiguous, with the lengths that the shape implies; outputs are overwritten. bias
+// has out_c elements or is empty.
 template <class T>
 using Conv2dFn = void(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
                       std::span<const T> bias, std::span<T> y);

@@ -1,5 +1,5 @@
-// Copy with conversion between any two dtypes, and fill. Any strides; out must not overlap in
-// (unless it is the same view).
+// Copy with conversion between any two dtypes, and fill. Any strides; out must not overlap in,
+// unless both are the same view.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace ringsmith::kernels {
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
 
-// One element: the 16-bit types go through float; anything to bool asks for "not zero".
+// Converts one element. The 16-bit types are converted through float; conversion to bool tests for
+// nonzero.
 template <class D, class S>
 constexpr D convert(S s) {
   if constexpr (std::is_same_v<D, S>)
@@ -55,7 +56,7 @@ void fill(View<T> out, T value);
 RINGSMITH_ON_DEVICE(copy)
 RINGSMITH_ON_DEVICE(fill)
 
-// At the end of a source: the instances of copy and fill, for every pair of dtypes.
+// At the end of a source file: instantiates copy and fill for every pair of dtypes.
 #define RINGSMITH_COPY_TO(D)                                              \
   template void copy<D, float>(View<D>, View<const float>);               \
   template void copy<D, f16>(View<D>, View<const f16>);                   \

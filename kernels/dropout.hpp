@@ -1,14 +1,14 @@
-// Which elements dropout keeps, drawn so that any element's fate can be computed by itself.
+// Dropout masks, drawn so that each element can be computed independently of the others.
 //
 // PyTorch's CPU generator is one long sequence: element i needs i draws before it. A counter-based
-// generator has none of that: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", 2011) turns (seed, position) into four words by ten rounds of multiplying and xoring.
+// generator does not: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// 2011) turns (seed, position) into four words by ten rounds of multiplications and xors.
 //
 //   element i  ->  counter offset + i / 4  ->  philox(seed, counter)  ->  word i % 4
 //   keep[i] = word < keep_probability 2^32
 //
-// Compared as integers: a mask has the same bits on every device and with any number of threads,
-// and the next call continues at offset + (n + 3) / 4.
+// The comparison is on integers, so a mask has the same bits on every device and with any number of
+// threads. The next call continues at offset + (n + 3) / 4.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace ringsmith::kernels {
 
-// Where in a generator's stream a mask begins.
+// Position in a generator's stream at which a mask begins.
 struct PhiloxState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  // in blocks of four words
@@ -46,12 +46,12 @@ constexpr PhiloxBlock philox(std::uint64_t seed, std::uint64_t counter) {
   return {c0, c1, c2, c3};
 }
 
-// Words below this are kept: 0 for a probability of 0, 2^32 (all) for 1.
+// Words below this value are kept: 0 for a probability of 0, 2^32 (all words) for 1.
 constexpr std::uint64_t keep_below(double keep_probability) {
   return static_cast<std::uint64_t>(keep_probability * 4294967296.0);
 }
 
-// Blocks that a mask of n elements uses up.
+// Number of blocks that a mask of n elements consumes.
 constexpr std::uint64_t philox_blocks(std::uint64_t n) { return (n + 3) / 4; }
 
 // keep_probability in [0, 1].

@@ -1,7 +1,7 @@
 // Element-wise operations, forward and backward, for float and double.
 //
-// Operands of one call have the same sizes; a broadcast operand has stride 0. `out` may be the very
-// view of an operand (in place), but must not overlap one in any other way.
+// All operands of a call have the same sizes; a broadcast operand has stride 0. `out` may be the
+// same view as an operand (in place), but must not overlap an operand in any other way.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +65,8 @@ RINGSMITH_KERNEL(binary, BinaryFn)
 RINGSMITH_KERNEL(scalar, ScalarFn)
 
 // masked_fill: mask ? value : x
-// masked_scale: mask ? x value : x 0; a kept infinity stays one, a dropped one becomes NaN, as in
-// PyTorch.
+// masked_scale: mask ? x value : x 0. A kept infinity stays infinite, a dropped infinity becomes
+// NaN, as in PyTorch.
 template <class T>
 using MaskedFn = void(View<T> out, View<const T> x, View<const bool> mask, T value);
 RINGSMITH_KERNEL(masked_fill, MaskedFn)

@@ -1,4 +1,4 @@
-// Rows of a table by number, and the way back: the gradient of a row is the sum over its uses.
+// Gathers rows of a table by index. Backward: the gradient of a row is the sum over its uses.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace ringsmith::kernels {
 
 // Throws UsageError naming the position and value of the first index outside [0, rows). On a device
-// it throws later, when the host next looks (runtime/device/findings.hpp).
+// the error is thrown later, at the host's next check (runtime/device/findings.hpp).
 using CheckIndicesFn = void(const char* op, std::span<const std::int64_t> index, std::int64_t rows);
 namespace cpu {
 CheckIndicesFn check_indices;
@@ -19,14 +19,15 @@ CheckIndicesFn check_indices;
 }
 RINGSMITH_ON_DEVICE(check_indices)
 
-// out[i] = weight[index[i]], rows of `dim` elements. On a device a row outside of the table is NaN.
+// out[i] = weight[index[i]], rows of `dim` elements. On a device an index outside the table gives
+// NaN.
 template <class T>
 using EmbeddingFn = void(std::span<const T> weight, std::int64_t dim,
                          std::span<const std::int64_t> index, std::span<T> out);
 RINGSMITH_KERNEL(embedding, EmbeddingFn)
 
-// dweight[index[i]] += dy[i], in the order of i; on a device, beyond 64 indices, in another order
-// that is fixed too (kernels/cuda/embedding.cu). Adds to what dweight holds.
+// dweight[index[i]] += dy[i], in the order of i; on a device with more than 64 indices, in a
+// different but also fixed order (kernels/cuda/embedding.cu). Adds to the contents of dweight.
 template <class T>
 using EmbeddingBackwardFn = void(std::span<const T> dy, std::int64_t dim,
                                  std::span<const std::int64_t> index, std::span<T> dweight);

@@ -16,14 +16,14 @@
 
 namespace ringsmith::kernels {
 
-// x and y are (rows, n) with rows = mean.size(); weight and bias have n elements or are empty (one
-// and zero). mean and rstd are kept for the backward pass.
+// x and y are (rows, n) with rows = mean.size(); weight and bias have n elements or are empty (ones
+// and zeros). mean and rstd are saved for the backward pass.
 template <class T>
 using LayerNormFn = void(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
                          double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd);
 RINGSMITH_KERNEL(layer_norm, LayerNormFn)
 
-// Replaces dx, dweight and dbias; each may be empty if it is not wanted.
+// Overwrites dx, dweight and dbias; each may be empty if it is not needed.
 template <class T>
 using LayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> x,
                                  std::span<const T> weight, std::span<const T> mean,
@@ -31,16 +31,16 @@ using LayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> x,
                                  std::span<T> dbias);
 RINGSMITH_KERNEL(layer_norm_backward, LayerNormBackwardFn)
 
-// With the addition that comes before it in a transformer: sum = x + residual, y = its norm. On a
-// device the bits are those of an addition and of layer_norm, and sum is not read again.
+// Fused with the preceding residual addition of a transformer: sum = x + residual, y = norm of sum.
+// On a device the bits are the same as from an addition and layer_norm, but sum is not read again.
 template <class T>
 using AddLayerNormFn = void(std::span<const T> x, std::span<const T> residual,
                             std::span<const T> weight, std::span<const T> bias, double eps,
                             std::span<T> sum, std::span<T> y, std::span<T> mean, std::span<T> rstd);
 RINGSMITH_KERNEL(add_layer_norm, AddLayerNormFn)
 
-// dsum is the gradient that sum has from elsewhere: dx, of x and of residual, is that of layer_norm
-// plus dsum. dx, dweight and dbias may be empty.
+// dsum is the gradient of sum from its other uses: dx, the gradient of both x and residual, is the
+// dx of layer_norm plus dsum. dx, dweight and dbias may be empty.
 template <class T>
 using AddLayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> dsum,
                                     std::span<const T> sum, std::span<const T> weight,

@@ -4,9 +4,10 @@
 //   d loss_i / d x_ij = p_ij - (1 - s) [j = target_i] - s / classes             through log_softmax
 //
 // Rows whose target is ignore_index have loss 0 and gradient 0 and are not counted. The sum over a
-// batch follows PyTorch's order (cpu/cascade.hpp, loss_sum) in both modes: it is short.
+// batch uses PyTorch's order (cpu/cascade.hpp, loss_sum) in both modes, because it is short.
 //
-// Results are written to memory, never returned: on a GPU a returned number would be a wait.
+// Results are written to memory, not returned: returning a number from a GPU would mean waiting for
+// it.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ using kernels::Targets;
 }
 
 // Throws UsageError naming the operation, the row and the value of the first target out of range.
-// On a device it throws later, when the host next looks (runtime/device/findings.hpp); until then
-// the losses of such rows are NaN.
+// On a device the error is thrown later, at the host's next check (runtime/device/findings.hpp);
+// until then the losses of such rows are NaN.
 using CheckTargetsFn = void(const char* op, const Targets& targets);
 namespace cpu {
 CheckTargetsFn check_targets;
@@ -41,20 +42,20 @@ CheckTargetsFn check_targets;
 }
 RINGSMITH_ON_DEVICE(check_targets)
 
-// losses[i] from log_probs (n, classes).
+// Computes losses[i] from log_probs (n, classes).
 template <class T>
 using NllRowsFn = void(std::span<const T> log_probs, const Targets& targets, std::span<T> losses);
 RINGSMITH_KERNEL(nll_rows, NllRowsFn)
 
-// divisor[0] = the rows that are not ignored if `mean`, else 1; loss[0] = the sum of losses divided
-// by it. Nothing counted: 0 / 0 is NaN, as in PyTorch. On a device, sums of a fixed tree.
+// divisor[0] = number of rows that are not ignored if `mean`, else 1; loss[0] = sum of losses /
+// divisor[0]. If no row counts, 0 / 0 is NaN, as in PyTorch. On a device the sums use a fixed tree.
 template <class T>
 using ReduceLossesFn = void(std::span<const T> losses, const Targets& targets, bool mean,
                             std::span<T> loss, std::span<T> divisor);
 RINGSMITH_KERNEL(reduce_losses, ReduceLossesFn)
 
-// The gradient with respect to log_probs, given that of each row's loss: row_grad has n elements,
-// or one that holds for all rows.
+// The gradient with respect to log_probs, from the gradients of the row losses: row_grad has n
+// elements, or one element that applies to all rows.
 template <class T>
 using NllBackwardFn = void(const Targets& targets, std::span<const T> row_grad,
                            std::span<T> dlog_probs);
@@ -66,9 +67,9 @@ using CrossEntropyBackwardFn = void(std::span<const T> log_probs, const Targets&
                                     std::span<const T> row_grad, std::span<T> dx);
 RINGSMITH_KERNEL(cross_entropy_backward, CrossEntropyBackwardFn)
 
-// The same without log_probs in memory: losses from the logits x (n, classes) and, for the backward
-// pass, two numbers of each row. Without smoothing the bits are those of log_softmax and the
-// functions above.
+// The same without log_probs in memory: computes the losses from the logits x (n, classes) and
+// saves two numbers per row for the backward pass. Without smoothing the bits are the same as from
+// log_softmax and the functions above.
 template <class T>
 struct LogSum {
   T largest;  // of the row
@@ -80,20 +81,20 @@ using CrossEntropyRowsFn = void(std::span<const T> x, const Targets& targets, st
                                 std::span<LogSum<T>> statistics);
 RINGSMITH_KERNEL(cross_entropy_rows, CrossEntropyRowsFn)
 
-// dx may be x.
+// dx may be x (in place).
 template <class T>
 using CrossEntropyRowsBackwardFn = void(std::span<const T> x, std::span<const LogSum<T>> statistics,
                                         const Targets& targets, std::span<const T> row_grad,
                                         std::span<T> dx);
 RINGSMITH_KERNEL(cross_entropy_rows_backward, CrossEntropyRowsBackwardFn)
 
-// loss[0] = sum of (x - y)^2, in the order of PyTorch's sum() in the oracle, divided by divisor.
+// loss[0] = sum of (x - y)^2 / divisor. The oracle adds in the order of PyTorch's sum().
 template <class T>
 using SquaredErrorFn = void(std::span<const T> x, std::span<const T> y, double divisor,
                             std::span<T> loss);
 RINGSMITH_KERNEL(squared_error, SquaredErrorFn)
 
-// dx = (factor (x - y)) grad, dy = -dx; grad has n elements or one; dx or dy may be empty.
+// dx = (factor (x - y)) grad, dy = -dx. grad has n elements or one; dx or dy may be empty.
 template <class T>
 using SquaredErrorBackwardFn = void(std::span<const T> x, std::span<const T> y, T factor,
                                     std::span<const T> grad, std::span<T> dx, std::span<T> dy);

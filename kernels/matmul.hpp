@@ -3,12 +3,12 @@
 //   y  = x w^T + b      (n, out) = (n, in) (out, in)^T
 //   dx = dy w           dw = dy^T x          db = column sums of dy
 //
-// A Matrix carries both strides, so that a transpose is a swap and a batch of rows of a larger
-// tensor needs no copy. In the oracle every element of a product is one sum over k in ascending
-// order, each product and each addition rounded; the fast one is a chain of fused multiply-adds in
-// the same order (cpu/fast/gemm.cpp), or whatever OpenBLAS does (kernels::set_products).
+// A Matrix has both strides, so a transpose only swaps them and a batch of rows of a larger tensor
+// needs no copy. In the oracle every element of a product is one sum over k in ascending order,
+// each product and each addition rounded. The fast version is a chain of fused multiply-adds in the
+// same order (cpu/fast/gemm.cpp), or whatever OpenBLAS does (kernels::set_products).
 //
-// For f16 and bf16 operands the sums are those of floats, products being exact in them, and each
+// Products of f16 and bf16 operands are accumulated in float, in which each product is exact; each
 // element of the result is rounded to 16 bits once, at the end.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace ringsmith::kernels {
 
-// Element (r, c) lies at data[r * row_stride + c * col_stride].
+// Element (r, c) is data[r * row_stride + c * col_stride].
 template <class T>
 struct Matrix {
   T* data = nullptr;
@@ -40,16 +40,16 @@ constexpr Matrix<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
   return {data, rows, cols, cols, 1};
 }
 
-// Whether a result replaces what its destination holds, or is added to it.
+// Whether a result replaces the contents of its destination or is added to them.
 enum class Store : std::uint8_t { replace, add };
 
-// Matrices of a batch: the next one lies so many elements further in each operand.
+// A batch of products. a, b, c: distance from one matrix to the next in each operand, in elements.
 struct Batch {
   std::int64_t count = 1;
   std::int64_t a = 0, b = 0, c = 0;
 };
 
-// (m, k) and (k, n), or w (n, k); last comes the result, (m, n).
+// Called for (m, k), then (k, n) or w (n, k), then the result (m, n).
 template <class T>
 void look(Operands& o, const Matrix<T>& m) {
   if (++o.matrices == 1) o.inner = static_cast<double>(m.cols);
@@ -66,11 +66,12 @@ using kernels::Matrix, kernels::row_major, kernels::Store;
 // c = a b, or c += a b. c must not overlap a or b.
 template <class T>
 void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store = Store::replace);
-// The same for every matrix of a batch: a, b, c are the first of each. c must not overlap itself.
+// The same for every matrix of a batch: a, b, c are the first ones. Matrices of c must not overlap.
 template <class T>
 void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store = Store::replace);
-// sums[c] = (+=) the sum of column c of x: a bias gradient. In PyTorch's order (cpu/cascade.hpp).
+// sums[c] = (or +=) the sum of column c of x, e.g. a bias gradient. In PyTorch's order
+// (cpu/cascade.hpp).
 template <class T>
 void column_sum(Matrix<const T> x, std::span<T> sums, Store store = Store::replace);
 
@@ -92,12 +93,12 @@ RINGSMITH_ON_DEVICE_TYPED(matmul)
 RINGSMITH_ON_DEVICE_TYPED(matmul_batch)
 RINGSMITH_ON_DEVICE_TYPED(column_sum)
 
-// y = x w^T + bias, contiguous y; bias is empty or has one element for each column of y.
+// y = x w^T + bias, y contiguous; bias is empty or has one element per column of y.
 template <class T>
 using LinearFn = void(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias, Matrix<T> y);
 RINGSMITH_KERNEL(linear, LinearFn)
 
-// For T f16 and bf16; the kernels above are for float and double.
+// Overloads for f16 and bf16; the kernels above are for float and double.
 template <class T>
 requires kIsHalf<T>
 void matmul(Device device, Matrix<T> a, Matrix<T> b, Matrix<T> c, Store store = Store::replace) {
@@ -118,7 +119,7 @@ void linear(Device device, Matrix<T> x, Matrix<T> w, std::span<const T> bias, Ma
 namespace cpu::fast {
 void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store store);
 LinearFn<float> linear;
-// T is f16 or bf16. y = x w^T + bias, or y += without one; cpu/fast/matmul_half.cpp.
+// T is f16 or bf16. c = a b + bias, or c = (or +=) a b without a bias; cpu/fast/matmul_half.cpp.
 template <class T>
 void matmul_half(Matrix<const T> a, Matrix<const T> b, std::span<const T> bias, Matrix<T> c,
                  Store store);

@@ -1,13 +1,13 @@
-// Several strided operands of one shape, taken apart into as few dimensions as possible.
+// Several strided operands of one shape, merged into as few dimensions as possible.
 //
 // nest_of() drops dimensions of size 1, orders the others by the strides of the first operand (the
-// output) and merges those that lie one after the other, for every operand at once:
+// output) and merges neighbouring dimensions that are contiguous in every operand:
 //
 //   out (4,3,5) contiguous, in (4,3,5) contiguous      ->  one run of 60
-//   out (4,3,5) contiguous, in (5) broadcast to it     ->  12 runs of 5, in goes back each run
+//   out (4,3,5) contiguous, in (5) broadcast to it     ->  12 runs of 5, in restarts at each run
 //
-// inner(k) is operand k's stride in the innermost run. What walks a Nest is kernels/cpu/loops.hpp
-// on the CPU, kernels/cuda/strided.cuh on a GPU.
+// inner(k) is operand k's stride in the innermost run. A Nest is traversed by kernels/cpu/loops.hpp
+// on the CPU and by kernels/cuda/strided.cuh on a GPU.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Nest {
   [[nodiscard]] constexpr std::size_t last() const { return static_cast<std::size_t>(dims - 1); }
 };
 
-// n elements, in each operand so far apart.
+// One run of n elements; operand k has stride strides[k].
 template <int N>
 Nest<N> one_run(std::int64_t n, const Offsets<N>& strides) {
   Nest<N> nest;
@@ -81,8 +81,8 @@ Nest<N> nest_of(const std::array<const Layout*, N>& operands) {
   return nest;
 }
 
-// The dimensions of a reduction, taken apart: those that stay, of the result (operand 0) and the
-// input (operand 1), and those that go, of the input.
+// The dimensions of a reduction, split into the ones that remain (operand 0 is the result, operand
+// 1 the input) and the ones that are reduced (input only).
 struct ReductionNests {
   Nest<2> kept;
   Nest<1> reduced;

@@ -1,13 +1,13 @@
-// kernels::f(device, args...): the form of a kernel that the floors above call.
+// kernels::f(device, args...): the form in which the layers above call a kernel.
 //
 //   kernels::softmax(x.device(), in, out, slices);
 //
-//   cpu      kernels::cpu::softmax(in, out, slices), done when it returns
+//   cpu      kernels::cpu::softmax(in, out, slices), complete when it returns
 //   cuda:i   kernels::cuda::softmax(in, out, slices) with cuda:i as the current device: queued on
 //            the calling thread's current stream there (runtime/device/stream.hpp)
 //
 // The arguments are the same for both; their memory must be on the device. A kernel of a family is
-// declared once, by its signature, whoever has a version of it:
+// declared once, by its signature, for all its versions:
 //
 //   template <class T>
 //   using SoftmaxFn = void(std::span<const T> x, std::span<T> y, Slices slices);
@@ -19,8 +19,8 @@
 //
 // The profiler (runtime/device/profiler.hpp) sees every kernel that is called in this form.
 //
-// kernels::f calls the instance, of float or of double, that its arguments fit; who calls cpu::f or
-// cuda::f names it: cpu::softmax<float>(x, y, slices).
+// kernels::f calls the float or double instance that fits its arguments. Callers of cpu::f or
+// cuda::f name the instance: cpu::softmax<float>(x, y, slices).
 #pragma once
 
 #include <type_traits>
@@ -73,7 +73,7 @@
   }                                         \
   RINGSMITH_ON_DEVICE_TYPED(kernel)
 
-// At the end of a source: the two instances of a kernel.
+// At the end of a source file: instantiates a kernel for float and double.
 #define RINGSMITH_FLOAT_AND_DOUBLE(kernel)        \
   template decltype(kernel<float>) kernel<float>; \
   template decltype(kernel<double>) kernel<double>;

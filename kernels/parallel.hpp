@@ -2,10 +2,10 @@
 //
 //   parallel_for(rows, 64, [&](std::int64_t begin, std::int64_t end) { ... });
 //
-// The range is cut into at most threads() equal pieces of at least `grain` iterations, a function
-// of (n, grain, threads) alone, so results never depend on which thread was faster. With one
+// The range is cut into at most threads() equal pieces of at least `grain` iterations. The cut
+// depends only on (n, grain, threads), so results never depend on which thread was faster. With one
 // thread, a short range, or inside another parallel_for, f(0, n) is called directly. An exception
-// in f is thrown again by the caller.
+// thrown by f is rethrown to the caller.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using RangeFn = void (*)(const void* f, std::int64_t begin, std::int64_t end);
 void parallel_run(std::int64_t n, std::int64_t grain, RangeFn call, const void* f);
 }  // namespace detail
 
-// The grain that gives each thread at least so many elements, `size` in an iteration: fewer, and
-// another thread costs more than it brings.
+// The grain that gives each thread at least `elements` elements if an iteration processes `size`.
+// With fewer, an additional thread costs more than it saves.
 constexpr std::int64_t kParallelGrain = 16384;
 constexpr std::int64_t grain_of(std::int64_t size, std::int64_t elements = kParallelGrain) {
   return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, size));

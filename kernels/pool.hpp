@@ -3,7 +3,7 @@
 //   y[p][i][j] = max or mean of x[p][i*sh - ph .. + kh][j*sw - pw .. + kw]
 //                                                                     for each plane p = (n, c)
 //
-// Windows may hang over the edge by the padding. For max the part outside does not exist; for the
+// Windows may extend beyond the edge by the padding. For max, the part outside is ignored; for the
 // mean it counts as zeros, or not at all if count_include_pad is false.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace ringsmith::kernels {
 
-// The part of a window that lies inside the image.
+// The part of a window that is inside the image.
 struct PoolWindow {
   std::int64_t top, bottom, left, right;
   std::int64_t counted;  // divisor of the mean
@@ -33,7 +33,7 @@ struct Pool2dShape {
 
   [[nodiscard]] constexpr PoolWindow window(std::int64_t i, std::int64_t j) const {
     const std::int64_t top = i * stride_h - pad_h, left = j * stride_w - pad_w;
-    // Padding counts, but a window that hangs over even the padding counts only up to its edge.
+    // Padding counts, but a window that extends beyond the padding counts only up to its edge.
     const std::int64_t rows = std::min(top + kh, h + pad_h) - top;
     const std::int64_t columns = std::min(left + kw, w + pad_w) - left;
     PoolWindow inside{std::max<std::int64_t>(top, 0), std::min(top + kh, h),
@@ -44,9 +44,9 @@ struct Pool2dShape {
   }
 };
 
-// Everything contiguous, outputs overwritten.
-// index[k] = position in its plane of the value that won y[k]: the first of equals; a NaN wins
-// (the last one, if there are several).
+// All arrays are contiguous; outputs are overwritten.
+// index[k] = position in its plane of the maximum y[k]: the first of equal values; a NaN wins (the
+// last one, if there are several).
 template <class T>
 using MaxPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
                          std::span<std::int32_t> index);
@@ -56,7 +56,7 @@ using MaxPool2dGradFn = void(const Pool2dShape& s, std::span<const T> dy,
 RINGSMITH_KERNEL(max_pool2d, MaxPool2dFn)
 RINGSMITH_KERNEL(max_pool2d_grad, MaxPool2dGradFn)
 
-// Sums in ascending (row, column), then divides.
+// Adds in ascending (row, column) order, then divides.
 template <class T>
 using AvgPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T> y);
 template <class T>

@@ -1,7 +1,7 @@
 // Sums and maxima over any dimensions of a strided tensor, for float and double.
 //
-// A result is given with the sizes of the input: a dimension that is reduced has stride 0 in it,
-// the others must not have.
+// A result has the sizes of the input: its stride is 0 in each reduced dimension and must be
+// nonzero in all others.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ringsmith::kernels {
 
-// One dimension: x[..., k] for k < n lies k * stride behind the element of x's view.
+// One dimension: x[..., k] for k < n is stored k * stride elements after the element of x's view.
 struct Reduced {
   std::int64_t n = 1;
   std::int64_t stride = 1;
@@ -23,17 +23,18 @@ namespace cpu {
 using kernels::Reduced;
 }
 
-// out = the sum of x over out's dimensions of stride 0 (0 if there is nothing to add).
+// out = the sum of x over the dimensions in which out has stride 0 (0 if there is nothing to add).
 //
-// The oracle's order, if what is reduced lies in memory as one run: PyTorch's, see cpu/cascade.hpp
-// (contiguous run: contiguous_sum; columns of a matrix: column_sums; else row_sum). If it does not,
-// the runs are summed so one by one, and the results added in order of memory.
+// If the reduced elements are one run in memory, the oracle uses PyTorch's order, see
+// cpu/cascade.hpp (contiguous run: contiguous_sum; columns of a matrix: column_sums; else row_sum).
+// Otherwise it sums each run this way and adds the results in memory order.
 template <class T>
 using SumFn = void(View<T> out, View<const T> x);
 RINGSMITH_KERNEL(sum, SumFn)
 
-// values = the largest of the n elements, indices = where the first of them is. NaN is larger than
-// anything. All three views have the same sizes (without the reduced dimension); n > 0.
+// values = the largest of the n elements, indices = the position of the first such element. NaN is
+// larger than any number. All three views have the same sizes (without the reduced dimension); n >
+// 0.
 template <class T>
 using MaxFn = void(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced dim);
 RINGSMITH_KERNEL(max, MaxFn)

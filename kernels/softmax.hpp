@@ -5,8 +5,8 @@
 //   log_softmax  y_j = x_j - m - log S
 //                dx_j = dy_j - exp(y_j) sum dy
 //
-// Taking the maximum out first keeps exp() in range whatever x is. A slice of nothing but -inf is
-// NaN, as in PyTorch; so is any slice that holds a NaN. The oracle sums in PyTorch's order
+// Subtracting the maximum keeps exp() in range for every x. A slice of only -inf gives NaN, as in
+// PyTorch; so does any slice that contains a NaN. The oracle sums in PyTorch's order
 // (cpu/cascade.hpp, lane_sum).
 #pragma once
 
@@ -27,7 +27,7 @@ namespace cpu {
 using kernels::Slices;
 }
 
-// y may be x. All spans have outer * n * inner elements.
+// y may be x (in place). All spans have outer * n * inner elements.
 template <class T>
 using SoftmaxFn = void(std::span<const T> x, std::span<T> y, Slices slices);
 RINGSMITH_KERNEL(softmax, SoftmaxFn)

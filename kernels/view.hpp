@@ -1,7 +1,7 @@
-// What a kernel sees of a tensor: a typed pointer, sizes and strides; no owner, no device logic.
+// A kernel's view of a tensor: a typed pointer, sizes and strides; no ownership, no device logic.
 //
-// Contiguous inputs of kernels that demand them are plain std::span; everything that may be strided
-// or broadcast comes as a View, whose stride is 0 in a broadcast dimension.
+// Inputs that must be contiguous are passed as std::span; inputs that may be strided or broadcast
+// are passed as a View, with stride 0 in a broadcast dimension.
 #pragma once
 
 #include <array>

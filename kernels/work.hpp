@@ -1,14 +1,14 @@
-// How much a kernel does: its floating-point operations and its bytes, from its name and arguments.
+// The work of a kernel: its floating-point operations and bytes, from its name and arguments.
 //
 //   matmul (m, k) (k, n)   2 m k n                  a multiplication and an addition for each pair
 //   layer_norm             8 for each element       kRules in kernels/cpu/work.cpp has the others
 //
 // An addition, multiplication, division, comparison, and a call of exp, log, tanh or sqrt count as
-// one each. Bytes are those of all operands, once for reading and once for writing: what has to
-// move if nothing is in a cache. A table whose rows are picked (embedding) counts with the rows
-// that are picked. For the profiler (runtime/device/profiler.hpp): off the hot path.
+// one each. Bytes are the sizes of all operands, once for reading and once for writing: the traffic
+// if nothing is cached. Of a table whose rows are selected (embedding), only the selected rows
+// count. For the profiler (runtime/device/profiler.hpp), off the hot path.
 //
-// A type that an argument of a kernel may have, and that says something, has an overload of look().
+// Every argument type that contributes to the work has an overload of look().
 #pragma once
 
 #include <array>
@@ -27,17 +27,17 @@ struct Operand {
   bool written = false;
 };
 
-// What the arguments tell.
+// Collected from a kernel's arguments by look().
 struct Operands {
   static constexpr std::size_t kMost = 12;
   std::array<Operand, kMost> all{};
   std::size_t count = 0;
   int matrices = 0;
-  double inner = 0;    // the length of a product's sums, or of what a maximum is of
+  double inner = 0;    // number of terms of each sum or maximum
   double pairs = 0;    // multiplications of a product; 0 for other kernels
-  double times = 1;    // so many problems of that kind
-  int function = 0;    // of an element-wise kernel: the number of its enumerator
-  bool added = false;  // the result is added to what is there: read, and written
+  double times = 1;    // number of problems of this kind in a batch
+  int function = 0;    // of an element-wise kernel: the value of its enumerator
+  bool added = false;  // the result is added to its destination, which is read and written
 
   template <class T>
   void add(std::int64_t elements) {

@@ -1,7 +1,7 @@
-// Everything that a training program of your own needs, in one line: labs/template/main.cpp.
+// All that your own training program needs, in one include: labs/template/main.cpp.
 //
-// Each header can be included by itself as well; what is not here (schedules, transports, the
-// checker, kernels) is installed beside it under the same names.
+// Each header can also be included by itself. Other headers (schedules, transports, the checker,
+// kernels) are installed next to it under the same names.
 #pragma once
 
 #if __cplusplus < 202002L

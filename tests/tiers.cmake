@@ -1,7 +1,7 @@
 # The two tiers of tests (tests/README.md has the reason for each choice), and the targets that every entry needs.
 #   quick   `make test`: entries that the processor, kernel, MPI, network, users or limits of a machine can break
 #   all     `make test-all`: every entry
-# A subset of a program's cases is an entry of its own, NAME_quick, and NAME has the other cases: none runs twice.
+# A subset of a program's cases is a separate entry, NAME_quick, and NAME has the other cases: none runs twice.
 # tests/support/tiers_test.py checks that.
 set(QUICK_ENTRIES
     base kernels tensor autograd nn optim amp data checkpoint parallel comm comm_tcp reference  # this processor
@@ -13,15 +13,16 @@ set(QUICK_ENTRIES
     surroundings_no-ipv6 surroundings_only-ipv6 surroundings_host-name surroundings_other-user surroundings_memory
     tiers)
 
-# Entries that wait most of their time, for deadlines and for programs that start (apps keeps a third of two cores busy).
-# CTest knows whole numbers only, so run_tests.py counts half cores: --parallel 2 (N + 1) on N cores; these entries take
-# 1, the others 2 for each of their PROCESSORS, and at most the machine's cores, so that an entry that waits runs beside
-# them. Those that take all cores begin first: at the end, when the short ones are done, there would be none beside them.
+# Entries that mostly wait, for deadlines and for programs that start (apps keeps a third of two cores busy).
+# CTest only supports whole numbers, so run_tests.py counts half cores: --parallel 2 (N + 1) on N cores; these entries take
+# 1, the others 2 for each of their PROCESSORS, and at most the machine's cores, so that a waiting entry runs concurrently
+# with them. Entries that take all cores start first: at the end, when the short ones are done, no entry would be left to
+# run with them.
 set(WAITING_ENTRIES apps apps_quick apps_resume front launch launch_quick
     fault fault_quick fault_tcp fault_tcp_quick nodes_heal)
 
-# ringsmith_needs(REGEX TARGETS...): entries whose names match are run by these; the first row that matches counts.
-# TARGETS: - for nothing; % is the group of the expression. No row: tests_ENTRY, and where there is none, everything.
+# ringsmith_needs(REGEX TARGETS...): entries whose names match need these targets; the first matching row counts.
+# TARGETS: - for none; % is the group of the expression. Without a row: tests_ENTRY, or everything if that does not exist.
 # A test program's own dependencies (add_dependencies) are the programs that it starts.
 set(NEEDS_ROWS 0)
 function(ringsmith_needs REGEX)
@@ -53,11 +54,12 @@ ringsmith_needs("^(nccl_|vgpu_nvcc$)" nccl_client)
 ringsmith_needs("^fuzz_store$" fuzz_store)
 ringsmith_needs("^one_file$" train_mlp ringrun)
 ringsmith_needs("^book_programs$" book_strides book_tape book_buckets book_race)
-# Their programs are built elsewhere, by themselves, or not at all.
+# Their programs are built elsewhere, by the tests themselves, or not at all.
 ringsmith_needs("^(torch|tiers|labs?_.*|core_path|ledger_references|lessons_(text|spelling|checks))$" -)
 
-# Gives every entry of this folder its tier and its cost (the longest begin first), writes the table that run_tests.py
-# reads, and makes the target quick_tests. CMake calls it at the end of this folder, when all entries are there.
+# Gives every entry of this folder its tier and its cost (the longest start first), writes the table
+# that run_tests.py reads, and adds the target quick_tests. CMake calls it at the end of this
+# folder, when all entries exist.
 cmake_language(DEFER CALL ringsmith_tiers)
 function(ringsmith_tiers)
   set(DURATIONS ${CMAKE_CURRENT_SOURCE_DIR}/support/durations.txt)
@@ -77,7 +79,7 @@ function(ringsmith_tiers)
     endif()
   endforeach()
   add_custom_target(quick_tests)
-  add_custom_target(nothing)  # what an entry that needs no program names
+  add_custom_target(nothing)  # for entries that need no program
   set(TABLE)
   foreach(ENTRY ${ENTRIES})
     set(TARGETS)
@@ -124,7 +126,7 @@ function(ringsmith_tiers)
       if(NEEDED STREQUAL "-")
         set(TARGETS nothing)
       elseif(NOT NEEDED STREQUAL "all" AND NOT TARGET ${NEEDED})
-        list(REMOVE_ITEM TARGETS ${NEEDED})  # not on this machine: the entry says so
+        list(REMOVE_ITEM TARGETS ${NEEDED})  # not on this machine: the entry reports it
       elseif(TIER STREQUAL "quick")
         add_dependencies(quick_tests ${NEEDED})
       endif()
@@ -135,7 +137,8 @@ function(ringsmith_tiers)
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/entries.txt CONTENT "${TABLE}")
 endfunction()
 
-# ringsmith_not_run(REASON ENTRIES...): entries that this build cannot have, which say why instead of being absent.
+# ringsmith_not_run(REASON ENTRIES...): adds entries that this build cannot run; they report the
+# reason instead of being absent.
 function(ringsmith_not_run REASON)
   foreach(ENTRY ${ARGN})
     add_test(NAME ${ENTRY} COMMAND sh -c "echo 'NOT RUN: ${REASON}'; exit 77")

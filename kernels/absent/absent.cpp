@@ -1,13 +1,13 @@
-// No devices, at link time: a program links this file in place of kernels/cuda, runtime/comm/device
+// No devices, at link time: a program links this file instead of kernels/cuda, runtime/comm/device
 // and a CUDA runtime.
 //
 //   runtime/device, comm, tensor, ...  --calls-->  kernels/cuda, comm/device, runtime   make build
 //                                      --calls-->  this file                            make train
 //
-// The kernels for devices and the emulator would double the time until somebody without a GPU sees
-// a first loss. require_device() refuses every device because the count below is 0; hence nothing
-// else here is ever called. Each other symbol of devices that the libraries call is a second name
-// of ringsmith_no_devices(): symbols.sh lists these symbols from the libraries.
+// Compiling the kernels for devices and the emulator would double the time until a user without a
+// GPU sees a first loss. require_device() refuses every device because the count below is 0, so
+// nothing else here is ever called. Every other device symbol that the libraries call is an alias
+// of ringsmith_no_devices(): symbols.sh extracts these symbols from the libraries.
 #include <cuda_runtime.h>
 
 #include "runtime/base/error.hpp"

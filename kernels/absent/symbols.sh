@@ -1,6 +1,6 @@
 #!/bin/sh
-# symbols.sh OUT.c LIBRARY...: C source in which every function of devices that the libraries call, and none of them
-# defines, is another name of ringsmith_no_devices (absent.cpp).
+# symbols.sh OUT.c LIBRARY...: writes C source in which every device function that the libraries
+# call, and none of them defines, is an alias of ringsmith_no_devices (absent.cpp).
 set -eu
 out=$1
 shift

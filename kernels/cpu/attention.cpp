@@ -1,4 +1,4 @@
-// The oracle, which hands over to the fast version in Mode::fast.
+// The oracle, which calls the fast version in Mode::fast.
 #include "kernels/attention.hpp"
 
 #include <cmath>

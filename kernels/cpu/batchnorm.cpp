@@ -1,4 +1,4 @@
-// Batch normalisation: the oracles, which hand over to the fast versions in Mode::fast.
+// Batch normalisation: the oracles, which call the fast versions in Mode::fast.
 #include "kernels/batchnorm.hpp"
 
 #include <cmath>
@@ -17,8 +17,8 @@ void for_each_of_channel(const BatchNormShape& s, std::int64_t c, const F& f) { 
       f(static_cast<std::size_t>((n * s.c + c) * s.pixels + p));
 }
 
-// Sums over a channel are of type Sum: double, but T where images have one pixel, which PyTorch
-// takes for rows of channels and adds row by row.
+// Sums over a channel have type Sum: double, or T if images have one pixel, because PyTorch treats
+// such images as rows of channels and adds row by row.
 template <class T, class F>
 void with_sum_type(const BatchNormShape& s, const F& f) {
   s.pixels == 1 ? f(T{}) : f(double{});
@@ -47,7 +47,7 @@ void oracle_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const
   for (std::size_t c = 0; c < static_cast<std::size_t>(s.c); ++c) {
     const auto channel = static_cast<std::int64_t>(c);
     const T m = mean[c], r = inv_std[c];
-    Sum sum = 0, dot = 0;  // of dy, and of dy with x - m
+    Sum sum = 0, dot = 0;  // of dy, and of dy (x - m)
     for (std::int64_t n = 0; n < s.n; ++n) {
       const auto image = static_cast<std::size_t>((n * s.c + channel) * s.pixels);
       const auto at = [image](std::int64_t p) { return image + static_cast<std::size_t>(p); };
@@ -58,7 +58,7 @@ void oracle_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const
     const T average =
         static_cast<T>(static_cast<double>(sum) / static_cast<double>(s.per_channel()));
     for_each_of_channel(s, channel, [&](std::size_t i) {
-      // The gradient of the normalised x, less its mean and its part along x.
+      // The gradient of the normalised x, minus its mean and its component along x.
       const T g = batch_statistics ? dy[i] - average - (x[i] - m) * along : dy[i];
       dx[i] = g * r * weight[c];
     });

@@ -1,14 +1,15 @@
-// PyTorch's float sums, term for term: the order that oracles follow so that a sum has PyTorch's
-// bits (its scalar CPU build, ATEN_CPU_CAPABILITY=default).
+// PyTorch's float sums, term by term: the order in which the oracles add, so that a sum has
+// PyTorch's bits (of its scalar CPU build, ATEN_CPU_CAPABILITY=default).
 //
-// Adding n floats one after the other loses up to n roundings. A cascade keeps four running sums:
-// every `step` terms level 0 is carried into level 1, every step^2 terms level 1 into level 2...,
-// so that a term is rounded about 4 log(n) times, and the price is one extra addition per step.
+// Adding n floats one after the other accumulates up to n roundings. A cascade keeps four running
+// sums: after every `step` terms level 0 is carried into level 1, after every step^2 terms level 1
+// into level 2, and so on. A term is rounded at most about 4 step times, where step is 16 or, for
+// large n, about n^(1/4). The price is one extra addition per step.
 //
 //   terms ->  [level 0] --16 terms--> [level 1] --16 carries--> [level 2] --> [level 3]
 //
-// On top of it sit the three shapes in which PyTorch sums: a strided row (four interleaved
-// cascades), a contiguous row (eight lanes, each a strided row) and the columns of a matrix.
+// PyTorch builds three shapes of sums on it: a strided row (four interleaved cascades), a
+// contiguous row (eight lanes, each a strided row) and the columns of a matrix.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +42,7 @@ T cascade_sum(std::int64_t n, const Term& term) {
   return level[0];
 }
 
-// A strided row: four interleaved cascades over term(4 i + k), leftovers into the first.
+// A strided row: four interleaved cascades over term(4 i + k); the remainder is added to the first.
 template <class T, class Term>
 T row_sum(std::int64_t n, const Term& term) {
   const std::int64_t quarter = n / 4;
@@ -54,11 +55,11 @@ T row_sum(std::int64_t n, const Term& term) {
   return part[0];
 }
 
-// Lanes of PyTorch's 32-byte vector.
+// Number of lanes in PyTorch's 32-byte vector.
 template <class T>
 constexpr std::int64_t kTorchLanes = 32 / static_cast<std::int64_t>(sizeof(T));
 
-// A contiguous row: one row_sum for each lane, then the tail in order, then the lanes in order.
+// A contiguous row: the tail is added in order, then one row_sum per lane, in order.
 template <class T, class Term>
 T contiguous_sum(std::int64_t n, const Term& term) {
   constexpr std::int64_t kLanes = kTorchLanes<T>;
@@ -70,8 +71,8 @@ T contiguous_sum(std::int64_t n, const Term& term) {
   return sum;
 }
 
-// out[c] = sum over r of term(r, c), for a row-major matrix: x.sum(0). Four vectors of columns
-// together run down the rows in one cascade each; what is left over is summed as strided rows.
+// out[c] = sum over r of term(r, c), for a row-major matrix: x.sum(0). PyTorch sums four vectors of
+// columns together, one cascade per column; the remaining columns are summed as strided rows.
 template <class T, class Term>
 void column_sums(std::int64_t rows, std::int64_t columns, const Term& term, T* out) {
   const std::int64_t lanes = columns >= kTorchLanes<T> ? kTorchLanes<T> : 1;
@@ -82,8 +83,8 @@ void column_sums(std::int64_t rows, std::int64_t columns, const Term& term, T* o
   }
 }
 
-// Eight lanes over the terms, the tail into lanes 0.., lanes folded left to right; fewer than eight
-// terms in order. The sums inside PyTorch's softmax and log_softmax (vec::reduce_all).
+// Adds the terms into eight lanes (four for double), then the lanes from left to right; fewer terms
+// are added in order. These are the sums in PyTorch's softmax and log_softmax (vec::reduce_all).
 template <class T, class Term>
 T lane_sum(std::int64_t n, const Term& term) {
   constexpr std::int64_t kLanes = kTorchLanes<T>;
@@ -97,8 +98,8 @@ T lane_sum(std::int64_t n, const Term& term) {
   return sum;
 }
 
-// The loss of a batch (nll_loss): eight levels, a carry tested on the index *after* its term was
-// added, so that index 0 carries all the way up. Skipped indices neither add nor carry.
+// The loss of a batch (nll_loss): eight levels. The carry is decided by the index of the term that
+// was just added, so index 0 carries through all levels. Skipped indices neither add nor carry.
 template <class T, class Term, class Skip>
 T loss_sum(std::int64_t n, const Term& term, const Skip& skip) {
   constexpr std::size_t kLevels = 8;

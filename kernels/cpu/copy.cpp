@@ -1,4 +1,4 @@
-// Copy and fill: moving values is exact, so that one version serves as fast and as oracle.
+// Copy and fill. Vectorisation does not change any bits, so one version is both fast and oracle.
 #include "kernels/copy.hpp"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 // <cmath> in the oracle (kernels/cpu/elementwise.cpp), vectorised polynomials in the fast version.
 //
 // Math is a struct with static templates exp, log, sqrt, tanh, sigmoid, gelu_erf, gelu_tanh and the
-// two gelu gradients; each including file keeps its own in an unnamed namespace, so that the code
-// made here is compiled separately, with that file's flags.
+// two gelu gradients. Each including file keeps its own in an unnamed namespace, so that the code
+// instantiated here is compiled separately, with that file's flags.
 #pragma once
 
 #include <cmath>
@@ -11,15 +11,15 @@
 #include "kernels/cpu/loops.hpp"
 #include "kernels/elementwise.hpp"
 
-// "No iteration reads what another one writes": true for every loop here, since out is either the
-// very view of an operand or apart from it. The compiler cannot see that.
+// Promises the compiler that no iteration reads data written by another. This is true for every
+// loop here, since out is either the same view as an operand or disjoint from it.
 #if defined(__clang__)
 #define RINGSMITH_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define RINGSMITH_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// On the lambdas that are too long for the inliner: as a call, their loop would not be vectorised.
+// For lambdas that are too long for the inliner: with a call in it, their loop is not vectorised.
 #define RINGSMITH_INLINED __attribute__((always_inline))
 
 namespace ringsmith::kernels::cpu {
@@ -95,7 +95,7 @@ void unary_with(Unary op, View<T> out, View<const T> x) {
       return map(
           out, x, [](T v) RINGSMITH_INLINED { return Math::sigmoid(v); }, kMathGrain);
     case Unary::relu:
-      return map(out, x, [](T v) { return v <= 0 ? T(0) : v; });  // NaN stays
+      return map(out, x, [](T v) { return v <= 0 ? T(0) : v; });  // NaN stays NaN
     case Unary::gelu_erf:
       return map(
           out, x, [](T v) RINGSMITH_INLINED { return Math::gelu_erf(v); }, kMathGrain);
@@ -135,7 +135,7 @@ void binary_with(Binary op, View<T> out, View<const T> a, View<const T> b) {
   }
 }
 
-// PyTorch takes these exponents out of pow, so that they are exact.
+// PyTorch computes these exponents without pow, so the oracle must too.
 template <class T>
 void power(View<T> out, View<const T> x, T s, T factor) {
   if (s == 0) return map(out, x, [=](T) { return factor; });
@@ -166,9 +166,8 @@ void scalar_with(Scalar op, View<T> out, View<const T> x, T s) {
   }
 }
 
-// The element-wise functions by the C library, as PyTorch writes them: the oracle's mathematics.
-// In an unnamed namespace on purpose: each file that includes this compiles its own copy with its
-// own flags.
+// The element-wise functions of the C library in PyTorch's formulas: the oracle's mathematics. In
+// an unnamed namespace on purpose: each including file compiles its own copy with its own flags.
 namespace {
 
 struct LibraryMath {

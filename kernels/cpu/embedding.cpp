@@ -1,4 +1,4 @@
-// One version only: the obvious loops already run at the speed of memory, rows being contiguous.
+// One version only: because rows are contiguous, these simple loops already run at memory speed.
 #include "kernels/embedding.hpp"
 
 #include <algorithm>

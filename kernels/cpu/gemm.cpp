@@ -20,15 +20,16 @@ void sgemm(const Gemm& product) {
 
 namespace {
 
-// The CBLAS interface, as far as it is used here.
+// The part of the CBLAS interface that is used here.
 constexpr int kRowMajor = 101, kNoTrans = 111, kTrans = 112;
 using SgemmFn = void(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
                      const float* a, int lda, const float* b, int ldb, float beta, float* c,
                      int ldc);
 
-// Opens a library in a thread that may use only the processor it is on: OpenBLAS starts a thread
-// for each other processor that the thread which loads it may use, so none. (OPENBLAS_NUM_THREADS=1
-// does the same, but the environment belongs to all threads, and those that run may be reading it.)
+// Opens a library on a thread that may use only the processor it is on. On loading, OpenBLAS starts
+// a thread for each other processor that the loading thread may use, so here it starts none.
+// (OPENBLAS_NUM_THREADS=1 does the same, but the environment is shared and other threads may be
+// reading it.)
 void* open_on_one_processor(const char* name) {
   void* handle = nullptr;
   std::thread([&] {
@@ -38,7 +39,7 @@ void* open_on_one_processor(const char* name) {
       cpu_set_t* const only = CPU_ALLOC(here + 1);
       CPU_ZERO_S(size, only);
       CPU_SET_S(here, size, only);
-      (void)sched_setaffinity(0, size, only);  // refused: then OpenBLAS has threads that sleep
+      (void)sched_setaffinity(0, size, only);  // on failure, OpenBLAS starts threads that sleep
       CPU_FREE(only);
     }
     handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -56,7 +57,7 @@ class OpenBlas {
   SgemmFn* sgemm = nullptr;
   std::string description;
 
-  // OpenBLAS keeps the number of threads in a global; it is told only when it changes.
+  // OpenBLAS keeps the number of threads in a global, which is set only when it changes.
   void follow_threads() {
     const int wanted = threads();
     if (current_threads_.exchange(wanted, std::memory_order_relaxed) != wanted)
@@ -101,7 +102,7 @@ class OpenBlas {
 
 int blas_int(std::int64_t n) {
   require(n >= 0 && n <= std::numeric_limits<int>::max(),
-          "matrix dimension " + std::to_string(n) + " is beyond what OpenBLAS takes (2^31 - 1)");
+          "matrix dimension " + std::to_string(n) + " exceeds OpenBLAS's limit of 2^31 - 1");
   return static_cast<int>(n);
 }
 

@@ -1,7 +1,7 @@
-// The one matrix product of the fast kernels: C = op(A) op(B) (+ C, or + bias), row-major float.
+// The matrix product of the fast kernels: C = op(A) op(B) (+ C, or + bias), row-major float.
 //
 // Two implementations, chosen by kernels::products() (kernels/mode.hpp): our own
-// (cpu/fast/gemm.cpp), the default, and OpenBLAS (cpu/gemm.cpp) to compare it with.
+// (cpu/fast/gemm.cpp), the default, and OpenBLAS (cpu/gemm.cpp) for comparison.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace ringsmith::kernels::cpu {
 // How op(X) reads the stored row-major matrix X.
 enum class Transpose : std::uint8_t { no, yes };
 
-// op(A) is m x k, op(B) k x n, C m x n; leading dimensions are the elements from row to row of the
-// stored matrix, at least its row length and at least 1. With beta = 0, C is not read.
+// op(A) is m x k, op(B) k x n, C m x n. A leading dimension is the distance between rows of the
+// stored matrix in elements, at least its row length and at least 1. With beta = 0, C is not read.
 struct Gemm {
   Transpose trans_a = Transpose::no, trans_b = Transpose::no;
   std::int64_t m = 0, n = 0, k = 0;
@@ -22,7 +22,7 @@ struct Gemm {
   const float* b = nullptr;
   std::int64_t ldb = 0;
   float beta = 0;               // 0 or 1
-  const float* bias = nullptr;  // n elements that every row of C begins with; beta is 0 then
+  const float* bias = nullptr;  // n elements, initial value of every row of C; beta is 0 then
   float* c = nullptr;
   std::int64_t ldc = 0;
 };
@@ -34,12 +34,12 @@ void gemm(const Gemm& product);
 
 // ---- OpenBLAS, opened at run time: the matrix products of --products openblas ----
 //
-// Opened with dlopen rather than linked, for the sake of the moment of loading: that is when
-// OpenBLAS starts a thread for every processor that it may use (here a single one, so that there is
-// none to start), and only programs that multiply matrices need the library at all.
-// It also chooses its kernels then: by the processor, or by OPENBLAS_CORETYPE, which can halve the
-// speed (1024^3 sgemm on one Zen 5 core: Haswell 113, SkylakeX 209 GFLOP/s). blas_description()
-// says what came of it: look there first when products seem slow.
+// Opened with dlopen rather than linked, to control when it is loaded: on loading, OpenBLAS starts
+// a thread for every processor that it may use (here only one, so it starts none), and only
+// programs that multiply matrices need the library at all. OpenBLAS also chooses its kernels then:
+// by the processor, or by OPENBLAS_CORETYPE, which can halve the speed (1024^3 sgemm on one Zen 5
+// core: Haswell 113, SkylakeX 209 GFLOP/s). blas_description() reports the choice: check it first
+// if products seem slow.
 void openblas_sgemm(const Gemm& product);
 
 // "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)". Loads the library.

@@ -1,6 +1,6 @@
-// Vectors of f16 and bf16, widened to float and rounded to 16 bits again: as kernels/half.hpp does
-// one number at a time, with the same bits. The vectors are the compiler's (vector_size), as wide
-// as the processor's.
+// Vectors of f16 and bf16, widened to float and rounded back to 16 bits, with the same bits as the
+// scalar conversions of kernels/half.hpp. The vectors are the compiler's (vector_size), as wide as
+// the processor's.
 #pragma once
 
 #include <bit>
@@ -47,8 +47,8 @@ auto nan_in(const V& v) {
 template <class T>
 struct HalfVector;
 
-// bf16 is the upper half of a float. Rounding to nearest even: add half of the last kept bit, and
-// one more if that bit is set; NaN must not be carried over into infinity.
+// bf16 is the upper half of a float. Rounding to nearest even: add one less than half of the last
+// kept bit, plus one if that bit is set. A NaN must not carry over into infinity.
 template <>
 struct HalfVector<bf16> {
   static Floats widen(const Halves& h) {
@@ -68,7 +68,7 @@ struct HalfVector<bf16> {
   }
 };
 
-// f16 needs the conversions of the hardware (F16C, AVX-512 or arm64); without them, one at a time.
+// f16 uses the hardware's conversions (F16C, AVX-512 or arm64); without them, one at a time.
 template <>
 struct HalfVector<f16> {
 #if defined(__AVX512F__)
@@ -116,7 +116,7 @@ struct HalfVector<f16> {
 
 constexpr std::size_t kHalvesInVector = kVectorBytes / sizeof(float);
 
-// n numbers that lie one after the other.
+// Convert n contiguous numbers.
 template <class T>
 [[maybe_unused]] void widen(const T* from, float* to, std::int64_t n) {
   const auto size = static_cast<std::size_t>(n);

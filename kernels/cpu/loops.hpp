@@ -1,7 +1,7 @@
-// Walking several strided operands of one shape together.
+// Iterates over several strided operands of one shape together.
 //
 // for_each_run() calls f(offsets, n) for each innermost run of a Nest (kernels/nest.hpp); inner(k)
-// is operand k's stride in it. Runs of one call are independent, so they may be spread over
+// is operand k's stride in it. The runs of a call are independent, so they may be spread over
 // threads.
 #pragma once
 
@@ -18,7 +18,7 @@ template <int N, class F>
 void walk_runs(const Nest<N>& nest, std::int64_t begin, std::int64_t end, const F& f) {
   std::array<std::int64_t, kMaxDims> index{};
   Offsets<N> at{};
-  std::int64_t rest = begin;  // where the first run lies
+  std::int64_t rest = begin;  // the number of the first run, split into its index
   for (std::size_t d = nest.last(); d-- > 0;) {
     index[d] = rest % nest.sizes[d];
     rest /= nest.sizes[d];
@@ -26,7 +26,7 @@ void walk_runs(const Nest<N>& nest, std::int64_t begin, std::int64_t end, const 
   }
   for (std::int64_t run = begin; run < end; ++run) {
     f(at);
-    for (std::size_t d = nest.last(); d-- > 0;) {  // count on, like an odometer
+    for (std::size_t d = nest.last(); d-- > 0;) {  // advance like an odometer
       for (std::size_t k = 0; k < N; ++k) at[k] += nest.strides[d][k];
       if (++index[d] < nest.sizes[d]) break;
       for (std::size_t k = 0; k < N; ++k) at[k] -= nest.sizes[d] * nest.strides[d][k];
@@ -35,13 +35,13 @@ void walk_runs(const Nest<N>& nest, std::int64_t begin, std::int64_t end, const 
   }
 }
 
-// Calls f(offsets, n) for pieces of runs that together cover everything, spread over threads if
-// there are at least `grain` elements for each.
+// Calls f(offsets, n) for pieces of runs that together cover all elements, spread over threads if
+// each thread gets at least `grain` elements.
 template <int N, class F>
 void for_each_run(const Nest<N>& nest, const F& f, std::int64_t grain = kParallelGrain) {
   const std::int64_t n = nest.inner_size();
   if (n == 0) return;
-  if (nest.dims == 1) {  // one run: cut it
+  if (nest.dims == 1) {  // one run: split it
     parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end) {
       Offsets<N> at;
       for (int k = 0; k < N; ++k) at[static_cast<std::size_t>(k)] = begin * nest.inner(k);

@@ -1,4 +1,4 @@
-// The oracles, which hand over to the fast versions in Mode::fast.
+// The oracles, which call the fast versions in Mode::fast.
 #include "kernels/loss.hpp"
 
 #include <algorithm>
@@ -97,7 +97,7 @@ void cross_entropy_backward(std::span<const T> log_probs, const Targets& t,
   log_softmax_backward(std::span<const T>(dx), log_probs, dx, {rows, t.classes, 1});
 }
 
-// By way of the log-probabilities, a row at a time.
+// Computes the log-probabilities of one row at a time.
 template <class T>
 void cross_entropy_rows(std::span<const T> x, const Targets& t, std::span<T> losses,
                         std::span<LogSum<T>> statistics) {

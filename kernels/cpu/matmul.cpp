@@ -1,4 +1,4 @@
-// The oracles, which hand over to the fast versions in Mode::fast.
+// The oracles, which call the fast versions in Mode::fast.
 #include "kernels/matmul.hpp"
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-// The type of a sum of T.
+// The type in which products of T are summed.
 template <class T>
 using SumOf = std::conditional_t<kIsHalf<T>, float, T>;
 

@@ -61,7 +61,7 @@ std::atomic<Bf16Products>& current_bf16() {
 Bf16Products bf16_products() { return current_bf16().load(std::memory_order_relaxed); }
 
 void set_bf16_products(Bf16Products p) {
-  require(cpu::fast::processor_has(p), "this processor, or its Linux, has no " +
+  require(cpu::fast::processor_has(p), "this processor or its Linux kernel does not support " +
                                            std::string(name_of(p)) + ": use auto or widened");
   current_bf16().store(p, std::memory_order_relaxed);
 }

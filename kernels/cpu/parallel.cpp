@@ -1,4 +1,4 @@
-// A small pool: workers sleep on a condition variable between jobs.
+// A small thread pool: workers sleep on a condition variable between jobs.
 #include "kernels/parallel.hpp"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class Pool {
     for (std::thread& worker : workers_) worker.join();
   }
 
-  // False if another thread is using the pool: the caller then does the work alone.
+  // False if another thread is using the pool; the caller then does all of the work.
   bool run(const Job& job) {
     const std::unique_lock turn(turn_, std::try_to_lock);
     if (!turn.owns_lock()) return false;
@@ -71,7 +71,7 @@ class Pool {
 
  private:
   void work(int piece, std::uint64_t seen) {
-    inside_job = true;  // a parallel_for within runs inline
+    inside_job = true;  // a nested parallel_for runs inline
     std::unique_lock lock(mutex_);
     for (;;) {
       wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
@@ -93,7 +93,7 @@ class Pool {
   }
 
   std::mutex turn_;   // one job at a time
-  std::mutex mutex_;  // everything below
+  std::mutex mutex_;  // protects everything below
   std::condition_variable wake_, done_;
   std::vector<std::thread> workers_;
   Job job_;

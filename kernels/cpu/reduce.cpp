@@ -1,4 +1,4 @@
-// The oracle: one element at a time, exactly the formula of the header. The vectorised version in
+// The oracle: one element at a time, exactly by the header's formula. The vectorised version in
 // kernels/cpu/reduce_vector.cpp is compared with it bit for bit.
 #include "kernels/reduce.hpp"
 

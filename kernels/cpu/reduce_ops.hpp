@@ -1,4 +1,4 @@
-// The pairwise operations of kernels/reduce.hpp, one definition for oracle and fast version.
+// The pairwise operations of kernels/reduce.hpp, shared by the oracle and the fast version.
 #pragma once
 
 #include <cmath>

@@ -1,10 +1,10 @@
-// The fast version: one pass over memory, the running result in registers.
+// The fast version: one pass over memory, with the running result in registers.
 //
-// The arrays are walked in steps of kUnroll vectors. At each step all sources are combined into
-// kUnroll accumulators, which are then stored to every destination; so a destination may be a
-// source, and each byte is read and written once however many ranks take part. The vectors are the
-// compiler's (vector_size), not one instruction set's. The 16-bit types are widened to float when
-// loaded and rounded to 16 bits after every operation.
+// The arrays are processed in steps of kUnroll vectors. Each step combines all sources into kUnroll
+// accumulators and stores these to every destination. A destination may therefore be a source, and
+// each byte is read and written once regardless of the number of ranks. The vectors are the
+// compiler's (vector_size), not tied to an instruction set. The 16-bit types are widened to float
+// when loaded and rounded to 16 bits after every operation.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -41,7 +41,7 @@ V combine_vectors(const V& a, const V& b) {
 // How a vector of elements is loaded, combined and stored.
 template <class T, class Op>
 struct Lanes {
-  // Integers add and multiply unsigned, so that overflow wraps; they compare with their sign.
+  // Integers add and multiply as unsigned, so that overflow wraps; they compare with their sign.
   static constexpr bool kWraps =
       std::is_integral_v<T> && (std::is_same_v<Op, Sum> || std::is_same_v<Op, Prod>);
   using Element =
@@ -60,7 +60,7 @@ struct HalfLanes {
   using V = Floats;
   static constexpr std::size_t kBytes = kVectorBytes / 2;
   static V load(const std::byte* p) { return HalfVector<T>::widen(load_bytes<Halves>(p)); }
-  static void store(std::byte* p, const V& v) {  // v is rounded already
+  static void store(std::byte* p, const V& v) {  // v is already rounded
     const Halves h = HalfVector<T>::narrow_exact(v);
     std::memcpy(p, &h, sizeof h);
   }
@@ -116,7 +116,7 @@ void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* 
 }
 
 void copy_bytes(const std::byte* source, std::span<std::byte* const> out, std::size_t bytes) {
-  // Block by block, so that with several destinations the source is read from memory once.
+  // In blocks, so that with several destinations the source is read from memory once.
   const std::size_t step = out.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += step)
     for (std::byte* d : out)

@@ -1,5 +1,5 @@
-// Oracles with PyTorch's orders, the choice of version for sums, and maxima: comparing is exact, so
-// that one version serves as both.
+// Oracles with PyTorch's orders, the choice of version for sums, and maxima. Comparisons are exact,
+// so one version of max is both oracle and fast.
 #include "kernels/reduction.hpp"
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct OracleSums {
   }
 };
 
-// NaN beats every number, and the first of equals stays.
+// NaN beats every number; of equal values the first is kept.
 template <class T>
 bool beats(T challenger, T best) {
   return challenger > best || (std::isnan(challenger) && !std::isnan(best));

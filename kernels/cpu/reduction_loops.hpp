@@ -1,12 +1,12 @@
-// How a sum over some dimensions is taken apart, for the oracle and the fast version alike.
+// Splits a sum over some dimensions into runs, for both the oracle and the fast version.
 //
 //   x (4, 3, 5) summed over dim 0:       columns of a (4, 15) matrix
 //   x (4, 3, 5) summed over dims 1, 2:   4 contiguous runs of 15
 //   x (4, 3, 5) summed over dims 0, 2:   3 results, 4 runs of 5 each
 //
 // Sums supplies run(x, n, stride) -> T and columns(Matrix, out, Store), and says whether the
-// results may be spread over threads (PyTorch's order of a column depends on how many there are
-// beside it).
+// results may be spread over threads (in PyTorch, the order within a column depends on the number
+// of columns in the matrix).
 #pragma once
 
 #include <limits>
@@ -25,7 +25,7 @@ void sum_with(View<T> out, View<const T> x) {
   const auto& runs = nests.reduced;
   const std::int64_t n = runs.inner_size(), stride = n == 0 ? 0 : runs.inner(0);
   const std::int64_t so = kept.inner(0), sx = kept.inner(1);
-  // Runs of columns that are neighbours in memory are better than one strided run for each result.
+  // Adding whole rows of adjacent columns is faster than one strided run per result.
   const bool columns = so == 1 && sx == 1 && kept.inner_size() > 1 && stride != 1;
   for_each_run<2>(
       kept,

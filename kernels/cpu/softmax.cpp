@@ -1,4 +1,4 @@
-// The oracles, which hand over to the fast versions in Mode::fast.
+// The oracles, which call the fast versions in Mode::fast.
 #include "kernels/softmax.hpp"
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-// Calls f(offset) for each slice: element j lies at offset + j * inner.
+// Calls f(offset) for each slice, whose element j is at offset + j * inner.
 template <class F>
 void for_each_slice(Slices s, const F& f) {
   for (std::int64_t o = 0; o < s.outer; ++o)
@@ -30,7 +30,7 @@ T largest_of(const T* x, Slices s) {
   return largest;
 }
 
-// Over the last dimension in eight lanes, over another in order: as PyTorch.
+// Adds in eight lanes over the last dimension, in order over any other, as PyTorch does.
 template <class T, class Term>
 T slice_sum(Slices s, const Term& term) {
   if (s.inner == 1) return lane_sum<T>(s.n, term);

@@ -13,10 +13,10 @@ constexpr std::size_t kNone = Operands::kMost;
 
 struct Rule {
   std::string_view kernel;
-  double flop;                  // for each pair of a product, or element of the largest operand
-  std::size_t picked = kNone;   // the operand of which only some rows are read or written
-  bool updates = false;         // what it writes, it reads as well
-  std::size_t reduced = kNone;  // the operand whose view shows the first element of each run
+  double flop;                  // per pair of a product, or per element of the largest operand
+  std::size_t picked = kNone;   // operand of which only selected rows are read or written
+  bool updates = false;         // written operands are read as well
+  std::size_t reduced = kNone;  // operand whose view has only the first element of each run
 };
 constexpr Rule kRules[] = {
     {"matmul", 2},
@@ -35,7 +35,7 @@ constexpr Rule kRules[] = {
     {"max", 1, kNone, false, 2},
     {"max_backward", 0, kNone, false, 0},
     {"max_all_backward", 1},
-    {"softmax", 5},  // largest; less it, exp, their sum, the quotient
+    {"softmax", 5},  // maximum; difference, exp, sum, quotient
     {"log_softmax", 5},
     {"softmax_backward", 4},
     {"log_softmax_backward", 5},
@@ -54,7 +54,7 @@ constexpr Rule kRules[] = {
     {"reduce_losses", 1},
     {"nll_backward", 1},
     {"cross_entropy_backward", 4},
-    {"cross_entropy_rows", 4},           // largest; less it, exp, their sum
+    {"cross_entropy_rows", 4},           // maximum; difference, exp, sum
     {"cross_entropy_rows_backward", 6},  // log p from the logit; then as above
     {"squared_error", 3},
     {"squared_error_backward", 3},
@@ -67,12 +67,12 @@ constexpr Rule kRules[] = {
     {"adam_all", 14, kNone, true},
     {"sum_of_squares", 2},
     {"scale", 1, kNone, true},
-    {"unscale", 2, kNone, true},  // whether it is finite, and the product
+    {"unscale", 2, kNone, true},  // test for finite, and the product
 };
 
-constexpr std::ptrdiff_t kProducts = 8;  // so many of the rules count pairs
+constexpr std::ptrdiff_t kProducts = 8;  // number of leading rules that count pairs
 
-// Of the element-wise kernels, by enumerator.
+// Operations per element of the element-wise kernels.
 double unary_flop(Unary f) {
   switch (f) {
     case Unary::sigmoid:  // exp, and 1 / (1 + e^-x)

@@ -1,10 +1,10 @@
-// Scaled dot-product attention: the slow obvious version, and the choice.
+// Scaled dot-product attention: the slow, simple version, and the choice of version.
 //
-//   1  a thread to a row: of out and dq, which walks along the keys, or of dk and dv, which walks
-//      along the queries. Scores are computed again whenever they are needed. Any dim, float and
-//      double; on a device only for what version 2 cannot do
-//   2  tiles in shared memory (attention_forward.cu, attention_backward.cu): floats, dim up to 128
-//   3  bf16 on tensor cores (attention_tensor.cu), under a name of its own: attention_bf16
+//   1  one thread per row: of out and dq, with a loop over the keys, or of dk and dv, with a loop
+//      over the queries. Scores are recomputed whenever they are needed. Any dim, float and double;
+//      used only for cases that version 2 does not support
+//   2  tiles in shared memory (attention_forward.cu, attention_backward.cu): float, dim up to 128
+//   3  bf16 on tensor cores (attention_tensor.cu), under its own name: attention_bf16
 #include <cmath>
 
 #include "kernels/attention.hpp"
@@ -24,7 +24,7 @@ __device__ T dot(const T* a, const T* b, std::int64_t n) {
   return sum;
 }
 
-// f(batch, head, token, number of the row) on the device.
+// Calls f(batch, head, token, row) on the device for every row of scores.
 template <class F>
 void for_each_row(const AttentionShape& s, const F& f) {
   for_each(s.rows(), [=] __device__(std::int64_t row) {
@@ -72,7 +72,7 @@ void attention_backward_rows(Heads<const T> dout, const AttentionSaved<T>& saved
   const T scale = 1 / std::sqrt(static_cast<T>(s.dim));
   const Heads<const T> q = saved.q, k = saved.k, v = saved.v;
   const RowStatistic<T>* const statistics = saved.statistics.data();
-  // Of the query and key of one score: P, and dS.
+  // Returns P of query i and key j, and sets ds to dS.
   const auto gradient = [=] __device__(std::int64_t b, std::int64_t h, std::int64_t i,
                                        std::int64_t j, T & ds) {
     const std::int64_t row = (b * s.heads + h) * s.tokens + i;

@@ -1,11 +1,11 @@
-// Attention backward, version 2: tiles, twice.
+// Attention backward, version 2: tiles, in two kernels.
 //
-// P is computed again from the scores and each row's two statistics. With D = row sums of dOut out,
+// P is recomputed from the scores and each row's two statistics. With D = row sums of dOut out,
 //
 //   P = exp(Q K^T scale - m) / l        dP = dOut V^T        dS = P (dP - D) scale
 //
-// one kernel walks along the queries for a tile of keys, and another along the keys for a tile of
-// queries: S and dP are made twice, but nobody adds to anybody else's result, so that no atomics
+// one kernel loops over the queries for a tile of keys, another over the keys for a tile of
+// queries. S and dP are computed twice, but no block adds to another block's result, so no atomics
 // are needed and the order of every sum is fixed.
 //
 //   keys:     dV += P^T dOut    dK += dS^T Q                 queries:   dQ += dS K
@@ -45,13 +45,13 @@ struct Shape {
 };
 
 template <class S>
-struct Place {  // of this thread in every tile
+struct Place {  // position of this thread in every tile
   int row = static_cast<int>(threadIdx.x) / S::kAcross * S::kR;
   int score = static_cast<int>(threadIdx.x) % S::kAcross * S::kScores;
   int column = static_cast<int>(threadIdx.x) % S::kAcross * S::kOut;
 };
 
-// P and dS of query i and key j, from the sums of Q K^T and dOut V^T.
+// P and dS of query i and key j, from their entries of Q K^T and dOut V^T.
 struct Gradient {
   float p, ds;
 };
@@ -73,7 +73,7 @@ __device__ void store_tile(const Heads<float>& to, const TileJob& job, const Att
 }
 
 template <class S>
-struct KeyTiles {  // shared memory of a block that has keys
+struct KeyTiles {  // shared memory of a block with a tile of keys
   typename S::Columns keys, values, queries, dout;
   typename S::Rows query_rows, dout_rows;
   typename S::Square p, ds;  // [i][j]
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kTileThreads) backward_queries(Arguments a) {
   store_tile<S>(a.dq, job, a.s, at, dq);
 }
 
-// More than the 48 KiB that every kernel may use, less than the 64 KiB that every device has.
+// More than the 48 KiB that every kernel may use by default, less than the 64 KiB of every device.
 template <class Tiles>
 void launch_with(void (*kernel)(Arguments), std::int64_t jobs, const Arguments& a) {
   static_assert(sizeof(Tiles) <= 64 << 10);

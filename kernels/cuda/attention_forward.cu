@@ -1,8 +1,8 @@
 // Attention forward, version 2: tiles (FlashAttention; Dao et al., 2022).
 //
-// A block of 128 threads has a tile of queries and walks along the keys. The scores of a tile are
-// never in memory: they become probabilities relative to the largest score so far, and when a
-// larger one comes, what has been summed shrinks to fit:
+// A block of 128 threads has a tile of queries and loops over the keys. The scores of a tile are
+// never stored in memory: they become probabilities relative to the largest score so far, and when
+// a larger score is found, the previous sums are scaled down:
 //
 //   for each tile of keys:   S = Q K^T / sqrt(dim)               in registers
 //                            m' = max(m, rows of S)
@@ -10,7 +10,7 @@
 //                            O = O exp(m - m') + P V,   l = l exp(m - m') + rows of P
 //   out = O / l,   statistics = (m, 1 / l)
 //
-// Every thread keeps the part of l that its own columns make; the parts are added at the end.
+// Every thread keeps the part of l from its own columns; the parts are added at the end.
 #include <cmath>
 
 #include "kernels/cuda/attention_tiles.cuh"
@@ -24,9 +24,9 @@ namespace {
 template <int dim, int queries, int keys>
 struct Shape {
   static constexpr int kDim = dim, kQ = queries, kK = keys;
-  static constexpr int kR = 4;                                         // rows of a thread
-  static constexpr int kAcross = kTileThreads / (kQ / kR);             // threads to a row
-  static constexpr int kScores = kK / kAcross, kOut = kDim / kAcross;  // columns of a thread
+  static constexpr int kR = 4;                                         // rows per thread
+  static constexpr int kAcross = kTileThreads / (kQ / kR);             // threads per row
+  static constexpr int kScores = kK / kAcross, kOut = kDim / kAcross;  // columns per thread
 };
 
 struct Arguments {
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_tiles(Arguments p) {
     }
     __syncthreads();
     add_product(out, probabilities, row, values, column);
-    __syncthreads();  // everything shared has been read
+    __syncthreads();  // all shared data has been read
   }
 
   for (int r = 0; r < kR; ++r) part[across][row + r] = sum[r];

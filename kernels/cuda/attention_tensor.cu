@@ -1,17 +1,18 @@
 // Attention, version 3: bf16 on tensor cores, forward and backward (FlashAttention-2; Dao, 2023).
 //
-//   forward   a block a tile of 64 queries, along the keys: as version 2 (attention_forward.cu),
-//             the tiles of keys and values arriving while those before are used
-//   dq        a block a tile of queries, along the keys: P and dS from the rows' statistics,
-//             dQ += dS K
-//   dk, dv    a block a tile of keys, along the queries: the same transposed, S^T = K Q^T,
-//             dV += P^T dO, dK += dS^T Q
+//   forward   one block per tile of 64 queries, looping over the keys as in version 2
+//             (attention_forward.cu); the next tiles of keys and values arrive during the work
+//   dq        one block per tile of queries, looping over the keys: P and dS from the rows'
+//             statistics, dQ += dS K
+//   dk, dv    one block per tile of keys, looping over the queries: the same transposed,
+//             S^T = K Q^T, dV += P^T dO, dK += dS^T Q
 //
-// P is computed three times and dS twice. One kernel for the whole backward pass would need both
-// once, and atomics for dQ, whose order nobody knows: this one gives the same bits in each run.
+// P is computed three times and dS twice. One kernel for the whole backward pass would compute both
+// only once, but need atomics for dQ, in unpredictable order: this version gives the same bits in
+// each run.
 //
-// Rounded to bf16: P and dS, as left operands; the results. Sums, scores, statistics are floats.
-// dQ has its factor 1 / sqrt(dim) at the end, dS being as large as P then.
+// Rounded to bf16: P and dS, as left operands; the results. Sums, scores, statistics are floats. dQ
+// and dK get their factor 1 / sqrt(dim) at the end, so that dS is rounded at the magnitude of P.
 #include <string>
 #include <type_traits>
 
@@ -25,7 +26,7 @@ namespace ringsmith::kernels::cuda {
 namespace {
 
 constexpr std::int64_t kMostDim = 128;
-// Keys of a tile: fewer where rows are long, for the sake of registers.
+// Keys per tile: fewer where rows are long, to save registers.
 template <int dim>
 constexpr int kAlong = dim == 128 ? 32 : 64;
 
@@ -41,13 +42,13 @@ struct Problem {
   [[nodiscard]] __device__ HalfRows rows(const Heads<const bf16>& h, const TileJob& job) const {
     return {h.head(job.batch, job.head), h.token_stride, s.tokens, s.dim, packs};
   }
-  // Of the first row of a head.
+  // Number of a head's first row.
   [[nodiscard]] __device__ std::int64_t first_row(const TileJob& job) const {
     return (job.batch * s.heads + job.head) * s.tokens;
   }
 };
 
-// The tiles of two operands, side by side, in two stages.
+// The tiles of two operands, next to each other, in two stages.
 template <int dim, int rows>
 struct Stages {
   bf16* memory;
@@ -65,7 +66,7 @@ struct Stages {
   }
 };
 
-// Of all four lanes that share a row.
+// Over the four lanes that share a row.
 __device__ float largest_of_row(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffU, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffU, x, 2));
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
   stages.fetch(0, steps, keys, values, 0);
   for (std::int64_t step = 0; step < steps; ++step) {
     wait_for_copies<0>();
-    __syncthreads();  // tile `step` is there for all, and all have used the one before
+    __syncthreads();  // tile `step` has arrived, and all threads have used the previous tile
     stages.fetch(step + 1, steps, keys, values, 0);
     HalfSums<kKeys> scores = {};
     add_scores<dim, kKeys>(scores, queries, row, stages.first(step));
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
     for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        // A row of -infinity only: those behind the last token, which nobody reads.
+        // Masked scores give 0 explicitly: exp would give NaN if the whole row were -infinity.
         const float e = scores[j][q] == -INFINITY ? 0.0F : exp_of(scores[j][q] - most[q / 2]);
         scores[j][q] = e;
         total[q / 2] += e;
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
                   job.first + row, p.s.tokens, p.s.dim);
 }
 
-// P from a score, and dS / scale from P: of query i and key j, 0 where i does not see j.
+// P from the score of query i and key j; 0 where i does not attend to j.
 __device__ float probability(const Problem& p, float score, std::int64_t i, std::int64_t j,
                              const RowStatistic<float>& row) {
   const bool seen = i < p.s.tokens && j < p.s.tokens && !(p.s.causal && j > i);
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(kTensorThreads) backward_keys(Problem p) {
   const int row = static_cast<int>(threadIdx.x) / kWarp * 16;
   const TileJob job(blockIdx.x, p.s, kTensorRows, false);
   const HalfRows queries = p.rows(p.q, job), douts = p.rows(p.dout, job);
-  // Causal: earlier queries see none of these keys.
+  // Causal: earlier queries attend to none of these keys.
   const std::int64_t begin = p.s.causal ? job.first / kQueries * kQueries : 0;
   const std::int64_t steps = ceil_div(p.s.tokens - begin, kQueries);
 
@@ -263,7 +264,7 @@ void row_dots(const Heads<const bf16>& dout, const Heads<const bf16>& out, float
 
 void check(const AttentionShape& s) {
   require(s.dim >= 1 && s.dim <= kMostDim,
-          "attention on tensor cores: a dim of " + std::to_string(s.dim) + " is not 1 to 128");
+          "attention on tensor cores: dim must be 1 to 128, got " + std::to_string(s.dim));
   require_tensor_cores();
 }
 

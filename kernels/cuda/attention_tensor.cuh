@@ -1,14 +1,14 @@
-// Tiles of attention on tensor cores: what the forward and the backward pass have in common.
+// Tiles of attention on tensor cores, shared by the forward and the backward pass.
 //
-// Operands are bf16, sums are floats. A block of 4 warps has a tile of 64 rows, 16 to a warp, and
-// walks along tiles of the other side (keys, or queries), two of which shared memory holds: one is
-// used, the next arrives by cp.async. Everything is one of two products:
+// Operands are bf16, sums are floats. A block of 4 warps has a tile of 64 rows, 16 per warp, and
+// loops over tiles of the other side (keys, or queries). Shared memory holds two of these: one is
+// in use, the next arrives by cp.async. All work is one of two products:
 //
 //   scores    S (16 x n) += A B^T    A and B stored as [row][d]:   Q K^T, dO V^T, K Q^T, V dO^T
 //   mix       O (16 x d) += P B      B stored as [row][d]:         P V,   dS K,   P^T dO, dS^T Q
 //
-// P never touches memory: the sums of a score product, rounded to bf16, already lie where the left
-// operand of the next product wants them (mma.cuh: two tiles of C beside each other are one of A).
+// P is never stored in memory: the sums of a score product, rounded to bf16, already have the
+// layout of the next product's left operand (mma.cuh: two adjacent tiles of C are one of A).
 #pragma once
 
 #include "kernels/attention.hpp"
@@ -19,11 +19,11 @@
 
 namespace ringsmith::kernels::cuda {
 
-constexpr int kTensorThreads = 128, kTensorRows = 64;  // of a block
-constexpr int kCopy = 8;                               // elements of a cp.async
+constexpr int kTensorThreads = 128, kTensorRows = 64;  // per block
+constexpr int kCopy = 8;                               // elements per cp.async
 
-// Rows of one head in shared memory; 16 bytes more a row, so that the 8 rows of an ldmatrix lie in
-// different banks.
+// Stride of a head's rows in shared memory: 16 bytes more than needed, so that the 8 rows of an
+// ldmatrix are in different banks.
 template <int dim>
 constexpr int kRowStride = dim + kCopy;
 template <int dim, int rows>
@@ -33,14 +33,14 @@ constexpr int kTileSize = rows* kRowStride<dim>;  // elements
 struct HalfRows {
   const bf16* data;
   std::int64_t stride, rows, dim;
-  bool packs;  // cp.async fits
+  bool packs;  // aligned for cp.async
 };
 inline bool half_packs(const Heads<const bf16>& h) {
   return aligned_for(h.data, kCopy) && h.batch_stride % kCopy == 0 && h.head_stride % kCopy == 0 &&
          h.token_stride % kCopy == 0;
 }
 
-// Starts copies of rows first to first + count - 1; what there is not becomes zero.
+// Starts copies of rows first to first + count - 1. Elements that do not exist become zero.
 template <int dim, int count>
 __device__ void fetch_rows(bf16* tile, const HalfRows& from, std::int64_t first) {
   constexpr int kAcross = dim / kCopy;
@@ -84,7 +84,7 @@ __device__ inline std::uint32_t two_halves(float low, float high) {
   return std::uint32_t{bf16(high).bits} << 16 | bf16(low).bits;
 }
 
-// out += P B: P are the sums of a score product over the n rows of B.
+// out += P B, with P given as the sums of a score product over the n rows of B.
 template <int dim, int n>
 __device__ void add_mix(HalfSums<dim>& out, const HalfSums<n>& p, const bf16* b) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
@@ -104,7 +104,7 @@ __device__ void add_mix(HalfSums<dim>& out, const HalfSums<n>& p, const bf16* b)
   }
 }
 
-// Where element q of tile j of a lane's sums is: row 0 to 15 of the warp's, and column.
+// Position of element q of tile j in a lane's sums: row 0 to 15 of the warp, and column.
 __device__ inline int row_of(int q) {
   return static_cast<int>(threadIdx.x) % kWarp / 4 + q / 2 * 8;
 }
@@ -112,7 +112,7 @@ __device__ inline int column_of(int j, int q) {
   return 8 * j + static_cast<int>(threadIdx.x) % 4 * 2 + q % 2;
 }
 
-// A warp's 16 rows from token `first` on, times one factor each (rows q / 2).
+// Stores a warp's 16 rows, from row `first` on, each multiplied by a factor (factor[q / 2]).
 template <int dim>
 __device__ void store_rows(const HalfSums<dim>& sums, const float (&factor)[2], bf16* to,
                            std::int64_t stride, std::int64_t first, std::int64_t rows,
@@ -127,7 +127,7 @@ __device__ void store_rows(const HalfSums<dim>& sums, const float (&factor)[2], 
     }
 }
 
-// f(dim's template argument): 32, 64 or 128.
+// Calls f with the template argument for dim: 32, 64 or 128.
 template <class F>
 void visit_dim(std::int64_t dim, const F& f) {
   if (dim <= 32)
@@ -138,7 +138,7 @@ void visit_dim(std::int64_t dim, const F& f) {
     f(std::integral_constant<int, 128>());
 }
 
-// Dynamic shared memory above 48 KiB must be asked for.
+// Dynamic shared memory above 48 KiB must be requested.
 template <class... Parameters, class... Arguments>
 void launch_tiles(void (*kernel)(Parameters...), std::int64_t jobs, std::size_t elements,
                   const Arguments&... arguments) {

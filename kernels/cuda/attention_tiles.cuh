@@ -1,9 +1,9 @@
-// Tiles of the attention kernels: in shared memory, with products of two of them in registers.
+// Tiles of the attention kernels, in shared memory; products of two tiles are in registers.
 //
-// All products are written in one form: A and B are stored with the index that is summed over
-// first, and a thread adds up  sums[r][c] += A[k][row + r] * B[k][column + c]  for its few rows and
-// columns: kR + kC shared loads for kR kC multiply-adds, all of them of neighbours. What is summed
-// over once as a row and once as a column is therefore in shared memory twice.
+// All products have one form: A and B are stored with the summation index first, and a thread
+// computes  sums[r][c] += A[k][row + r] * B[k][column + c]  for its few rows and columns: kR + kC
+// contiguous loads from shared memory for kR kC multiply-adds. A matrix that is summed over its
+// rows in one product and over its columns in another is therefore in shared memory twice.
 #pragma once
 
 #include "kernels/attention.hpp"
@@ -19,7 +19,7 @@ constexpr int kTilePack = 4;
 template <int rows, int columns>
 struct alignas(16) Tile {
   static constexpr int kRows = rows, kColumns = columns;
-  float at[rows][columns + kTilePack];  // padded: a column lies in different banks
+  float at[rows][columns + kTilePack];  // padded: the elements of a column are in different banks
 };
 
 template <int kR, int kC>
@@ -58,7 +58,7 @@ struct HeadRows {
   }
 };
 
-// tile[token][d], zeros beyond the end.
+// Loads tile[token][d], with zeros beyond the end.
 template <class To>
 __device__ void load_rows(To& tile, const HeadRows& rows) {
   constexpr int kPacks = To::kColumns / kTilePack;
@@ -68,8 +68,8 @@ __device__ void load_rows(To& tile, const HeadRows& rows) {
   }
 }
 
-// tile[d][token]. Neighbouring threads have neighbouring tokens: their stores are of neighbours,
-// and what their loads leave of a cache line the next turn takes.
+// Loads tile[d][token]. Neighbouring threads have neighbouring tokens, so their stores are
+// contiguous; the rest of a loaded cache line is used in the next iteration.
 template <class To>
 __device__ void load_columns(To& tile, const HeadRows& rows) {
   for (int e = static_cast<int>(threadIdx.x); e < To::kRows / kTilePack * To::kColumns;
@@ -80,22 +80,22 @@ __device__ void load_columns(To& tile, const HeadRows& rows) {
   }
 }
 
-// Whether every row of a (batch, head, token, dim) tensor begins at a pack.
+// True if every row of a (batch, head, token, dim) tensor starts at a pack.
 template <class T>
 bool rows_in_packs(const Heads<T>& h) {
   return aligned_for(h.data, kTilePack) && h.batch_stride % kTilePack == 0 &&
          h.head_stride % kTilePack == 0 && h.token_stride % kTilePack == 0;
 }
 
-// Which head and which tile of its rows a block works on. Late rows of causal attention have the
-// most to do: they begin first.
+// The head, and the tile of its rows, that a block works on. Late rows of causal attention have the
+// most work, so they start first.
 struct TileJob {
   std::int64_t batch, head, first;  // row
 
   __device__ TileJob(std::int64_t job, const AttentionShape& s, std::int64_t tile,
                      bool late_first) {
     const std::int64_t tiles = ceil_div(s.tokens, tile);
-    // Heads change fastest: blocks that run together have tiles of one length.
+    // Heads change fastest, so that blocks that run together have tiles of the same length.
     head = take_digit(job, s.heads);
     batch = take_digit(job, s.batch);
     first = (late_first ? tiles - 1 - job : job) * tile;
@@ -112,7 +112,7 @@ __device__ inline HeadRows head_rows(const Heads<const float>& h, const TileJob&
           s.dim, packs};
 }
 
-// --- the tiled versions: false if dim is too large for them (above 128)
+// --- the tiled versions; they return false if dim is too large for them (above 128)
 
 bool attention_tiled(Heads<const float> q, Heads<const float> k, Heads<const float> v,
                      Heads<float> out, RowStatistic<float>* statistics, const AttentionShape& s);

@@ -1,13 +1,12 @@
-// Batch normalisation over (n, c, pixels): folds for what a channel sums up, and one pass for what
-// an element becomes.
+// Batch normalisation over (n, c, pixels): folds compute a channel's sums, one pass the elements.
 //
-//   batch_stats      the mean by a fold, then the squares about it by another, both in double: a
-//                    large mean does not eat the variance
-//   batch_norm       element-wise, the channel's four numbers from cache
+//   batch_stats      the mean by a fold, then the squared deviations by another, both in double: a
+//                    large mean does not swamp the variance
+//   batch_norm       element-wise; the channel's four numbers are in cache
 //   batch_norm_grad  two folds (of dy, and of dy xhat), then element-wise
 //
-// A fold runs over the batch and the pixels of a channel; where the images are one pixel (a Linear
-// layer before it), channels are neighbours and the fold goes by columns.
+// A fold runs over the batch and the pixels of a channel. If images are one pixel (after a Linear
+// layer), channels are adjacent and the fold runs over columns.
 #include "kernels/batchnorm.hpp"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/strided.cuh"
@@ -30,7 +29,7 @@ struct Mean : Sums<double> {
   }
 };
 
-// The channel of an element of x, whose offset is all that a term knows.
+// The channel of an element of x, from its offset, which is all that a term is given.
 struct ChannelOf {
   std::int64_t pixels, channels;
   __device__ std::int64_t operator()(std::int64_t at) const {
@@ -121,7 +120,7 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy_, std::span<
   for_each(s.n * s.c * s.pixels, [=] __device__(std::int64_t i) {
     const std::int64_t c = channel(i);
     const double r = inv_std[c];
-    double g = dy[i];  // gradient of the normalised x, less its mean and its part along x
+    double g = dy[i];  // gradient of the normalised x, minus its mean and its component along x
     if (batch_statistics)
       g -= sum[c] / count + (x[i] - static_cast<double>(mean[c])) * r * (dot[c] / count);
     dx[i] = static_cast<T>(g * r * weight[c]);
@@ -135,7 +134,7 @@ void update_running(std::span<T> running_mean_, std::span<T> running_var_, std::
   const T *const mean = mean_.data(), *const squares = squares_.data();
   const T step = static_cast<T>(momentum), rest = 1 - step, divisor = static_cast<T>(count - 1);
   for_each(std::ssize(mean_), [=] __device__(std::int64_t c) {
-    // NaN for infinity and for NaN
+    // A number minus itself is NaN for infinity and NaN.
     if (!(mean[c] - mean[c] == 0) || !(squares[c] - squares[c] == 0)) return;
     const double var = squares[c] / divisor;
     running_mean[c] = step * mean[c] + rest * running_mean[c];

@@ -1,16 +1,17 @@
-// Convolution as matrix products that nobody ever sees whole: the three of a layer are instances of
-// the register-blocked tile (tile_product.cuh), which asks for their elements one by one.
+// Convolution as matrix products whose im2col factors are never stored: the three products of a
+// layer are instances of the register-blocked tile (tile_product.cuh), which requests elements one
+// by one.
 //
 //   forward   y  (out_c x images pixels)  =  w   (out_c x taps)          . x through its windows
 //   input     dx (c x images pixels)      =  w^T (c x out_c taps')       . dy, windows backwards
 //   weight    dw (out_c x taps)           =  dy  (out_c x images pixels) . (x through windows)^T
 //
-// An im2col matrix in memory would be kh kw times as large as the image. Where a window leaves the
-// image its elements are zeros. A gradient of the input gathers: each pixel asks which outputs have
-// seen it, so that nobody adds to a place that another thread writes.
+// An im2col matrix in memory would be kh kw times as large as the image. Elements of a window
+// outside the image are zeros. The gradient of the input gathers: each pixel finds the outputs that
+// have read it, so no thread adds to an element that another thread writes.
 //
-// dw is small and its sums are long: they are cut into chunks of fixed length, whose partial
-// results are folded in order.
+// dw is small and its sums are long: they are cut into chunks, whose length depends on the shape
+// alone, and the partial results are folded in order.
 #include "kernels/conv.hpp"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/tile_product.cuh"
@@ -46,7 +47,7 @@ struct Layer {
   const T *x, *w, *dy;
   std::int64_t group;
 
-  // What output pixel `at` sees through `tap`.
+  // The input element that output pixel `at` reads through `tap`.
   __device__ T seen(const Pixel& at, const Tap& tap) const {
     const std::int64_t y = at.y * s.stride_h - s.pad_h + tap.kh * s.dilation_h;
     const std::int64_t x_ = at.x * s.stride_w - s.pad_w + tap.kw * s.dilation_w;
@@ -87,7 +88,7 @@ struct InputGradient : Layer<T> {
 
   __device__ std::int64_t row(std::int64_t c) const { return c; }
   __device__ Pixel column(std::int64_t j) const { return {j, s.h, s.w}; }
-  // Of k: which output channel of the group (as Tap::channel), and which element of the kernel.
+  // k is an output channel of the group (as Tap::channel) and an element of the kernel.
   __device__ T a(std::int64_t c, std::int64_t k) const {
     const Tap tap(k, s);
     const std::int64_t o = group * s.group_out_c() + tap.channel;
@@ -140,7 +141,7 @@ struct ShapeFor<double> {
   using type = TileShape<32, 32, 16, 4, 4>;
 };
 
-// Blocks: (columns, rows, groups times chunks). Chunk number c writes c * chunk_stride further.
+// Blocks: (columns, rows, groups times chunks). Chunk number c writes at offset c * chunk_stride.
 template <class Problem>
 __global__ void __launch_bounds__(64)
     convolve(Problem problem, std::int64_t depth, std::int64_t chunk, std::int64_t chunk_stride) {
@@ -164,7 +165,7 @@ void run(const Problem& problem, std::int64_t depth, std::int64_t chunks = 1,
          ceil_div(depth, chunks), chunk_stride);
 }
 
-constexpr std::int64_t kChunk = 4096;  // terms of a sum of dw
+constexpr std::int64_t kChunk = 4096;  // usual number of terms in a partial sum of dw
 
 }  // namespace
 

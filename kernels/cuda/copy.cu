@@ -1,14 +1,13 @@
 // Copy, convert and fill.
 //
-//   1  strided    an element a thread and turn; any strides, any two dtypes
-//   2  packs      the same where runs of both sides are contiguous: 16 bytes, or, converting, four
+//   1  strided    one element per thread and iteration; any strides, any two dtypes
+//   2  packs      the same if runs of both sides are contiguous: 16 bytes or, with conversion, four
 //                 elements at a time
-//   3  tiles      one dtype, where the runs of one side are the columns of the other: 32 x 32
-//                 elements go through shared memory, so that reads and writes are both of
-//                 neighbours; a row of the tile is one element longer, or its columns would all lie
-//                 in one bank
+//   3  tiles      one dtype, if the runs of one side are the columns of the other: 32 x 32 elements
+//                 go through shared memory, so that both reads and writes are contiguous. A row of
+//                 the tile is one element longer, or all of a column would be in one bank
 //
-// Contiguous copies of one dtype are the copy engine's, zeros are a memset.
+// Contiguous copies of one dtype use the copy engine; zeros use a memset.
 #include <cstring>
 
 #include "kernels/copy.hpp"
@@ -19,7 +18,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// What is moved is words of the element's size, whatever they mean.
+// Copies move words of the element's size, whatever the type.
 template <std::size_t kBytes>
 struct WordOf;
 template <>
@@ -39,7 +38,7 @@ struct WordOf<8> {
   using type = std::uint64_t;
 };
 
-// D and S equal: words are moved, else converted. kWidth elements of a run at a time.
+// Copies kWidth elements of a run at a time, as words if D and S are equal, else converted.
 template <int kWidth, class D, class S>
 __global__ void copy_runs(std::int64_t n, Nest<2> nest, D* out, const S* in) {
   for (std::int64_t i = first_item(); i < n; i += item_stride()) {
@@ -65,8 +64,8 @@ void copy_nest(Nest<2> nest, D* out, const S* in) {
 
 constexpr int kTile = 32, kTileRows = 8;
 
-// `nest` without the two dimensions of the tile: out[row][column] = in[column][row] for each of its
-// elements. Rows are those of `out`, whose columns are contiguous; so are the rows of `in`.
+// `nest` lacks the two dimensions of the tile, in which out[row][column] = in[column][row]: out is
+// contiguous along columns, in along rows.
 template <class Word>
 __global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows,
                            std::int64_t columns, std::int64_t out_stride, std::int64_t in_stride,
@@ -90,7 +89,7 @@ __global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows
   }
 }
 
-// Version 3 if it fits: out contiguous in its last dimension, in contiguous in another one.
+// Version 3 if possible: out contiguous in its last dimension, in contiguous in another one.
 template <class Word>
 bool copy_as_tiles(const Nest<2>& nest, Word* out, const Word* in) {
   const std::size_t last = nest.last();
@@ -126,7 +125,7 @@ void move(const Nest<2>& nest, Word* out, const Word* in) {
 template <class T>
 bool is_zero_bytes(const T& value) {
   const T zero{};
-  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bytes are meant, -0.0 has others
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): compares bytes, which differ for -0.0
   return std::memcmp(&value, &zero, sizeof(T)) == 0;
 }
 

@@ -1,10 +1,10 @@
 # CUDA, in two ways. The same .cu files are compiled
-#   RINGSMITH_CUDA=vgpu  by the host compiler as C++, against kernels/vgpu/include: they run anywhere
-#   RINGSMITH_CUDA=nvcc  by nvcc, against the toolkit: they run on NVIDIA devices
-# `nvcc_check` compiles them with nvcc in the first configuration too, so that nothing creeps in which
-# only the host compiler accepts.
+#   RINGSMITH_CUDA=vgpu  by the host compiler as C++, against kernels/vgpu/include, to run anywhere
+#   RINGSMITH_CUDA=nvcc  by nvcc, against the toolkit, to run on NVIDIA devices
+# `nvcc_check` compiles them with nvcc in the first configuration too, to find code that only the
+# host compiler accepts.
 set(RINGSMITH_CUDA_ARCHITECTURES 75 80 90 CACHE STRING "compute capabilities that nvcc compiles for")
-# --fmad=false: as -ffp-contract=off; a kernel that wants a fused multiply-add says fmaf().
+# --fmad=false: like -ffp-contract=off; a kernel that needs a fused multiply-add calls fmaf().
 # 554: View<const T> has a conversion to View<const T>, which never runs.
 set(RINGSMITH_NVCC_FLAGS --fmad=false --expt-relaxed-constexpr --extended-lambda -Werror=all-warnings --diag-suppress=554
     -Xcompiler=-Wall,-Wextra,-ffp-contract=off)
@@ -25,8 +25,9 @@ elseif(NOT RINGSMITH_CUDA STREQUAL "vgpu")
   message(FATAL_ERROR "RINGSMITH_CUDA=${RINGSMITH_CUDA}: use vgpu or nvcc")
 endif()
 
-# x86 stops a kernel at a misaligned vector and at an integer division by zero. Processors that go on silently get
-# the checks from the compiler: kernels/vgpu/fault.cpp. (The asan preset has its own.)
+# x86 traps a misaligned vector access and an integer division by zero. Where the processor
+# continues silently, the compiler adds checks: kernels/vgpu/fault.cpp. (The asan preset has its
+# own.)
 set(RINGSMITH_VGPU_CHECKS)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT RINGSMITH_SANITIZE MATCHES "undefined")
   set(RINGSMITH_VGPU_CHECKS -fsanitize=alignment,integer-divide-by-zero)
@@ -40,7 +41,8 @@ function(ringsmith_vgpu_library NAME)
     set(KIND ${ARGN})
   endif()
   add_library(${NAME} ${KIND} EXCLUDE_FROM_ALL ${SOURCES})
-  target_link_libraries(${NAME} PUBLIC ringsmith_headers PRIVATE Boost::context)  # whose flags are for these sources alone
+  # Boost::context's flags are for these sources only.
+  target_link_libraries(${NAME} PUBLIC ringsmith_headers PRIVATE Boost::context)
   target_include_directories(${NAME} PUBLIC ${PROJECT_SOURCE_DIR}/kernels/vgpu/include)
   target_compile_definitions(${NAME} PUBLIC RINGSMITH_VGPU)
   if(RINGSMITH_VGPU_CHECKS)
@@ -54,20 +56,21 @@ function(ringsmith_cuda_library)
   add_library(ringsmith_cuda INTERFACE)
   if(RINGSMITH_CUDA STREQUAL "nvcc")
     target_link_libraries(ringsmith_cuda INTERFACE ringsmith_headers CUDA::cudart)
-    # nvcc finds <cuda/atomic> by itself; host files include it too. CUDA 13 keeps it in a folder of its own.
+    # nvcc finds <cuda/atomic> itself; host files include it too. CUDA 13 keeps it in a separate
+    # folder.
     find_path(RINGSMITH_LIBCUDACXX cuda/atomic REQUIRED NO_DEFAULT_PATH
               PATHS ${CUDAToolkit_INCLUDE_DIRS}/cccl ${CUDAToolkit_INCLUDE_DIRS})
     target_include_directories(ringsmith_cuda SYSTEM INTERFACE ${RINGSMITH_LIBCUDACXX})
     return()
   endif()
   if(POLICY CMP0167)
-    cmake_policy(SET CMP0167 NEW)  # Boost's own package file: CMake's module for it is removed
+    cmake_policy(SET CMP0167 NEW)  # Boost's package file: CMake's module is removed
   endif()
   find_package(Boost QUIET COMPONENTS context)
   if(NOT TARGET Boost::context)
-    # `make train` does not install it: its headers are a quarter of what dpkg would unpack, and a program for CPUs
-    # links no emulator. Whoever builds one that does is told by ninja, in these words.
-    message(STATUS "There is no Boost.Context here: only programs for CPUs can be built (apt install libboost-context-dev)")
+    # `make train` does not install it: its headers are a quarter of what dpkg would unpack, and CPU
+    # programs link no emulator. A build that needs it fails in ninja with the location below.
+    message(STATUS "Boost.Context was not found: only programs for CPUs can be built (apt install libboost-context-dev)")
     add_library(Boost::context UNKNOWN IMPORTED GLOBAL)
     set_target_properties(Boost::context PROPERTIES IMPORTED_LOCATION "Boost.Context, of libboost-context-dev")
   endif()
@@ -82,7 +85,7 @@ function(ringsmith_cuda_library)
   target_link_libraries(ringsmith_cuda INTERFACE ringsmith_vgpu)
 endfunction()
 
-# Not beside AddressSanitizer, nor where the compiler comes without its library (clang, for another processor).
+# Not with AddressSanitizer, nor where the compiler lacks the library (clang, cross-compiling).
 set(RINGSMITH_HAVE_TSAN OFF)
 if(NOT RINGSMITH_SANITIZE MATCHES "address")
   include(CheckCXXSourceCompiles)
@@ -92,8 +95,8 @@ if(NOT RINGSMITH_SANITIZE MATCHES "address")
   set(RINGSMITH_HAVE_TSAN ${TSAN_LINKS})
 endif()
 
-# ringsmith_tsan_program(NAME SOURCES...): a program under ThreadSanitizer wherever RINGSMITH_HAVE_TSAN, so
-# that `make test` can watch the detector at work.
+# ringsmith_tsan_program(NAME SOURCES...): a program under ThreadSanitizer wherever
+# RINGSMITH_HAVE_TSAN is set, so that `make test` can test the detector.
 function(ringsmith_tsan_program NAME)
   add_executable(${NAME} ${ARGN})
   target_link_libraries(${NAME} PRIVATE ringsmith_vgpu_tsan ringsmith_base)
@@ -101,7 +104,7 @@ function(ringsmith_tsan_program NAME)
   target_compile_options(${NAME} PRIVATE -Wno-unknown-pragmas)
 endfunction()
 
-# ringsmith_cuda_sources(TARGET): how the target's .cu files are compiled.
+# ringsmith_cuda_sources(TARGET): sets how the target's .cu files are compiled.
 function(ringsmith_cuda_sources TARGET)
   get_target_property(SOURCES ${TARGET} SOURCES)
   get_target_property(FOLDER ${TARGET} SOURCE_DIR)
@@ -117,20 +120,20 @@ function(ringsmith_cuda_sources TARGET)
   if(RINGSMITH_CUDA STREQUAL "nvcc")
     target_compile_options(${TARGET} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${RINGSMITH_NVCC_FLAGS}>")
   else()
-    # -g1: reports of the emulator name file and line. `#pragma unroll` is nvcc's and clang's; g++ unrolls as it likes.
+    # -g1: the emulator's reports name file and line. `#pragma unroll` is for nvcc and clang only.
     set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX)
     target_compile_options(${TARGET} PRIVATE -Wno-unknown-pragmas -g1 ${RINGSMITH_VGPU_CHECKS})
   endif()
 endfunction()
 
-# The target nvcc_check, for all .cu files that have been named so far.
+# The target nvcc_check, for all .cu files that have been registered so far.
 function(ringsmith_nvcc_check)
   get_property(SOURCES GLOBAL PROPERTY RINGSMITH_CUDA_SOURCES)
   list(REMOVE_DUPLICATES SOURCES)
   find_program(RINGSMITH_NVCC nvcc PATHS /usr/local/cuda/bin)
   if(NOT RINGSMITH_NVCC)
     add_custom_target(nvcc_check COMMAND ${CMAKE_COMMAND} -E echo
-                      "nvcc_check: there is no nvcc here: the .cu files were NOT compiled for devices" VERBATIM)
+                      "nvcc_check: nvcc was not found: the .cu files were NOT compiled for devices" VERBATIM)
     return()
   endif()
   set(NVCC ${RINGSMITH_NVCC})
@@ -146,7 +149,7 @@ function(ringsmith_nvcc_check)
     cmake_path(RELATIVE_PATH SOURCE BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE NAME)
     set(OBJECT ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.o)
     cmake_path(GET OBJECT PARENT_PATH FOLDER)
-    set(SAID ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.ptxas)  # registers, spills, and what went wrong
+    set(SAID ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.ptxas)  # registers, spills, errors
     # The PTX of the rings' kernels shows the scopes of their hand-offs: tests/gpu/compiled.py.
     set(PTX)
     if(NAME MATCHES "^runtime/comm/device/")

@@ -1,4 +1,4 @@
-// Dropout masks: a thread computes one block of the generator, four elements, by itself.
+// Dropout masks: each thread computes one block of the generator, four elements, independently.
 #include "kernels/cuda/grid.cuh"
 #include "kernels/dropout.hpp"
 

@@ -1,14 +1,15 @@
-// Element-wise kernels: one pass over memory, nothing else to win.
+// Element-wise kernels: one pass over memory, with nothing else to optimise.
 //
-//   1  strided       one element a thread and turn, its place found by division; any View
-//   2  strided packs the same for packs of 16 bytes, where the innermost dimension allows it and
-//                    operands there are contiguous or broadcast (a bias added to rows)
-//   3  packs         contiguous operands; kUnroll packs are read before the first is written, so
-//                    that each thread has that many loads on their way; the last few elements one
-//                    by one
+//   1  strided        one element per thread and iteration, at a position found by division; any
+//                     View
+//   2  strided packs  the same for packs of 16 bytes, if the innermost dimension allows it and the
+//                     operands in it are contiguous or broadcast (a bias added to rows)
+//   3  packs          contiguous operands; kUnroll packs are read before the first is written, so
+//                     that each thread has that many loads in flight; the last few elements are
+//                     processed one by one
 //
-// Version 3 is compiled for every operation of float. Versions 1 and 2, and double, choose the
-// operation by a switch inside of the kernel: all threads take the same branch.
+// Version 3 is compiled for every operation of float. Versions 1 and 2, and double, select the
+// operation by a switch inside the kernel: all threads take the same branch.
 #include <type_traits>
 
 #include "kernels/cuda/elementwise_math.cuh"
@@ -35,7 +36,7 @@ struct BinaryOp {
   }
 };
 
-// f(op) for the one operation that `op` is at run time.
+// Calls f(op) with the operation that `op` is at run time.
 template <class F>
 __host__ __device__ auto visit(Unary op, F&& f) {
   switch (op) {
@@ -88,7 +89,7 @@ __host__ __device__ auto visit(Binary op, F&& f) {
 }
 
 template <class Op>
-struct Switched {  // the operation chosen within the kernel
+struct Switched {  // the operation is selected inside the kernel
   Op op;
   template <class... T>
   __device__ auto operator()(T... x) const {
@@ -130,7 +131,7 @@ __device__ Pack<T, N> load_or_spread(const T* p, bool broadcast) {
   return pack;
 }
 
-// kWidth elements of the innermost dimension at a time: 1, or a pack (in_packs() rewrote the nest).
+// kWidth elements of the innermost dimension at a time: 1, or a pack (after in_packs()).
 template <int kWidth, class Op, class D, class A>
 __global__ void map_strided(std::int64_t n, Nest<2> nest, Op op, D* out, const A* a) {
   for (std::int64_t i = first_item(); i < n; i += item_stride()) {
@@ -163,7 +164,8 @@ void map_nest(Nest<N> nest, const Op& op, D* out, const In*... in) {
   }
 }
 
-// Version 3 if it can be. `fixed` knows its operation when compiled, `chosen` at run time.
+// Version 3 if possible. The operation of `fixed` is known at compile time, of `chosen` at run
+// time.
 template <int N, class Fixed, class Chosen, class D, class... In>
 void map(const Nest<N>& nest, const Fixed& fixed, const Chosen& chosen, D* out, const In*... in) {
   const std::int64_t n = numel(nest);

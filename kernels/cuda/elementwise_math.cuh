@@ -35,7 +35,7 @@ __device__ T apply_unary(T x) {
   if constexpr (op == Unary::sqrt) return sqrt_of(x);
   if constexpr (op == Unary::tanh) return tanh_of(x);
   if constexpr (op == Unary::sigmoid) return 1 / (1 + exp_of(-x));
-  if constexpr (op == Unary::relu) return x <= 0 ? T(0) : x;  // NaN stays
+  if constexpr (op == Unary::relu) return x <= 0 ? T(0) : x;  // NaN stays NaN
   if constexpr (op == Unary::gelu_erf) return x * T(0.5) * (1 + erf_of(x * T(kSqrtHalf)));
   if constexpr (op == Unary::gelu_tanh) {
     const T inner = T(kSqrtTwoOverPi) * (x + T(kGeluCubic) * (x * x * x));
@@ -70,7 +70,7 @@ __device__ T apply_binary(T a, T b) {
   if constexpr (op == Binary::gelu_tanh_backward) return a * gelu_tanh_slope(b);
 }
 
-// factor x^s. PyTorch takes these exponents out of pow, so that they are exact.
+// factor x^s. As in the oracle, and in PyTorch, these exponents do not use pow.
 template <class T>
 struct Power {
   T exponent, factor;

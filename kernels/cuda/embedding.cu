@@ -1,22 +1,22 @@
-// Rows of a table by number, and the way back.
+// Gathers rows of a table by index, and adds gradients to them.
 //
-//   forward    a thread a pack of the result. An index outside of the table gives a row of NaN:
-//              check_indices() says which one it was, but later
-//   backward   dweight[index[i]] += dy[i]. Floating atomics would add in another order in every
-//              run, so the uses are sorted by row (a radix sort, which keeps the order of equal
-//              rows) and added in pieces of one length, a thread a piece and column:
+//   forward    one thread per pack of the result. An index outside the table gives a row of NaN;
+//              check_indices() reports the index, but later
+//   backward   dweight[index[i]] += dy[i]. Floating-point atomics would add in a different order in
+//              every run, so the uses are sorted by row (a radix sort, which keeps the order of
+//              equal rows) and added in pieces of the same length, a thread per piece and column:
 //
 //                index    2 0 2 1 2 2 0      sorted, row:use   0:1 0:6 | 1:3 2:0 | 2:2 2:4 | 2:5
-//                piece    0                      1            2        3
-//                         row 0 is whole         1 is whole   2 goes   2 ends
-//                         -> table               -> table     on       here
-//                                                2 begins     -> head  -> head
+//                piece    0                      1            2             3
+//                         row 0 is whole         1 is whole   2 continues   2 ends
+//                         -> table               -> table     -> head       -> head
+//                                                2 begins
 //                                                -> tail
 //                then the thread of piece 1 adds tail and the heads that follow, and writes row 2
 //
-//              A piece has sqrt(n) uses, so that no thread adds more than some 2 sqrt(n) numbers,
-//              however often one row is used; and the order depends on the indices alone. Up to
-//              kLeastPiece uses in all it is the order of i.
+//              A piece has sqrt(n) uses, so no thread adds more than about 2 sqrt(n) numbers,
+//              however often one row is used, and the order depends only on the indices. With at
+//              most kLeastPiece uses in total it is the order of i.
 #include <bit>
 #include <cmath>
 #include <string>
@@ -60,20 +60,20 @@ __global__ void gather(const T* weight, std::int64_t rows, std::int64_t row_pack
 // ---- uses, sorted by row ----
 
 struct Use {
-  unsigned row;       // the number of rows, if the index is outside of the table
+  unsigned row;       // the number of rows, if the index is outside the table
   unsigned position;  // in index and dy
 };
 
 constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits;
-constexpr int kTile = kThreads;   // uses that a block sorts by a digit
-static_assert(kTile == kDigits);  // a thread is one use of a tile, and one digit
+constexpr int kTile = kThreads;   // uses that a block sorts by one digit
+static_assert(kTile == kDigits);  // a thread handles one use of a tile, and one digit
 
 struct Pass {
   const Use* from;
   Use* to;
   std::int64_t n, tiles;
   int shift;
-  unsigned* counts;  // [digit][tile]: how many there are, later where the first of them goes
+  unsigned* counts;  // [digit][tile]: number of uses, later the position of the first
 
   [[nodiscard]] __device__ unsigned digit(const Use& use) const {
     return use.row >> shift & (kDigits - 1);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) count_digits(Pass p) {
   }
 }
 
-// One block: counts[digit][tile] becomes the sum of all counts before it.
+// One block: replaces counts[digit][tile] by the sum of all counts before it.
 __global__ void __launch_bounds__(kThreads) place_digits(Pass p) {
   __shared__ unsigned totals[kDigits];
   unsigned* const mine = p.counts + static_cast<std::int64_t>(threadIdx.x) * p.tiles;
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) move_uses(Pass p) {
     }
     __syncthreads();
     if (i < p.n) {
-      unsigned earlier = 0;  // in this tile, with the same digit: they stay before it
+      unsigned earlier = 0;  // in this tile, with the same digit: they remain before it
       for (int u = 0; u < thread; ++u) earlier += digits[u] == digits[thread] ? 1 : 0;
       p.to[p.counts[digits[thread] * p.tiles + tile] + earlier] = use;
     }
@@ -132,8 +132,7 @@ __global__ void __launch_bounds__(kThreads) move_uses(Pass p) {
   }
 }
 
-// Sorted by row, equal rows by position, in the first or second half of `uses` (2 n): which, is
-// returned.
+// Sorts by row, equal rows by position. Returns the half of `uses` (2 n elements) with the result.
 const Use* sort_uses(const std::int64_t* index, std::int64_t n, std::int64_t rows, Use* uses) {
   for_each(n, [=] __device__(std::int64_t i) {
     const bool inside = index[i] >= 0 && index[i] < rows;
@@ -154,7 +153,7 @@ const Use* sort_uses(const std::int64_t* index, std::int64_t n, std::int64_t row
   return pass.from;
 }
 
-// ---- their sums ----
+// ---- sums of the sorted uses ----
 
 constexpr std::int64_t kLeastPiece = 64;
 
@@ -166,7 +165,7 @@ struct Sums {
   T *head, *tail;  // [piece][column]
   T* dweight;
 
-  // Whether use u exists and is of this row.
+  // True if use u exists and is of this row.
   [[nodiscard]] __device__ bool is_of(std::int64_t u, unsigned row) const {
     return u >= 0 && u < n && uses[u].row == row;
   }
@@ -180,7 +179,7 @@ __global__ void sum_pieces(Sums<T> s) {
     const std::int64_t begin = piece * s.piece, end = smaller(s.n, begin + s.piece);
     for (std::int64_t u = begin; u < end;) {
       const unsigned row = s.uses[u].row;
-      if (row == s.rows) break;  // outside of the table: these come last
+      if (row == s.rows) break;  // outside the table: these are last
       const bool begins = !s.is_of(u - 1, row);
       T* const to = s.dweight + row * s.dim + column;
       T sum = begins ? *to : T(0);
@@ -195,7 +194,7 @@ __global__ void sum_pieces(Sums<T> s) {
   }
 }
 
-// For rows that begin in one piece and end in another: the thread of the first.
+// For rows that begin in one piece and end in another: done by the thread of the first piece.
 template <class T>
 __global__ void join_pieces(Sums<T> s) {
   for (std::int64_t e = first_item(); e < (s.pieces - 1) * s.dim; e += item_stride()) {
@@ -203,7 +202,7 @@ __global__ void join_pieces(Sums<T> s) {
     const std::int64_t column = take_digit(piece, s.dim);
     const std::int64_t end = (piece + 1) * s.piece;
     const unsigned row = s.uses[end - 1].row;
-    if (row == s.rows || !s.is_of(end, row)) continue;  // nothing goes on
+    if (row == s.rows || !s.is_of(end, row)) continue;  // no row continues
     const std::int64_t begin = piece * s.piece;
     if (s.uses[begin].row == row && s.is_of(begin - 1, row)) continue;  // it began earlier
     T sum = s.tail[e];

@@ -1,6 +1,6 @@
-// Which of n items is wrong, first of all: a bad index becomes an error that names it, not garbage.
-// The kernels write it down in pinned memory, and the host reads that when it comes by
-// (runtime/device/findings.hpp): a step does not wait for its indices to be looked at.
+// Finds the first invalid one of n items, so that a bad index becomes an error that names it, not
+// garbage. The kernels record it in pinned memory, which the host reads at a later check
+// (runtime/device/findings.hpp), so a step does not wait for the check of its indices.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
@@ -8,8 +8,8 @@
 
 namespace ringsmith::kernels::cuda {
 
-// If bad(i), a device function, is true for an i < n: UsageError(say(i, values[i])) for the
-// smallest such i, at a later look at the findings.
+// Reports UsageError(say(i, values[i])), at a later check of the findings, for the smallest i < n
+// for which bad(i), a device function, is true; nothing if there is none.
 template <class Bad>
 void check_later(std::int64_t n, const Bad& bad, const std::int64_t* values,
                  const findings::Say& say) {

@@ -1,16 +1,17 @@
-// Folding many elements into one by a tree of fixed shape: the engine of sums and maxima.
+// Folds many elements into one by a tree of fixed shape: the engine of sums and maxima.
 //
-// A fold has outputs, numbered by a Nest of the dimensions that stay (`kept`: the outputs' strides,
-// last the input's), and terms for each of them, numbered by a Nest of those that go (`folded`).
+// A fold has outputs, numbered by a Nest of the dimensions that remain (`kept`: the outputs'
+// strides, last the input's), and terms for each output, numbered by a Nest of the reduced
+// dimensions (`folded`).
 //
-//   rows      terms lie side by side: a warp or a block to an output, lanes along the terms
-//   columns   outputs lie side by side: a lane to an output, eight rows of lanes along the terms
+//   rows      terms are adjacent: a warp or a block per output, lanes along the terms
+//   columns   outputs are adjacent: a lane per output, eight rows of lanes along the terms
 //
-// Either way the terms are cut into chunks of fixed length; one block folds a chunk in four
-// accumulators a thread and a tree over the threads, writes a partial result, and a second pass
-// (and a third, beyond 10^8 terms) folds these. No atomics: the tree depends on the shape
-// alone, not on the device, its load, or the order of blocks. And the chains of additions are
-// short, so that a float sum of a million terms has the error of a few dozen.
+// In both cases the terms are cut into chunks of fixed length. One block folds a chunk with four
+// accumulators per thread and a tree over the threads, and writes a partial result; a second pass
+// (and a third, beyond 10^8 terms) folds these. No atomics: the tree depends only on the shape, not
+// on the device, its load, or the order of blocks. The chains of additions are short, so a float
+// sum of a million terms has the error of a few dozen.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"
@@ -20,17 +21,17 @@
 
 namespace ringsmith::kernels::cuda {
 
-constexpr std::int64_t kRowChunk = 16384;   // terms that a block folds: 64 a thread
-constexpr std::int64_t kColumnChunk = 256;  // terms of each of 32 outputs: 32 a thread
-constexpr int kChains = 4;                  // accumulators of a thread
+constexpr std::int64_t kRowChunk = 16384;   // terms that a block folds: 64 per thread
+constexpr std::int64_t kColumnChunk = 256;  // terms of each of 32 outputs: 32 per thread
+constexpr int kChains = 4;                  // accumulators per thread
 
-// A Fold says what the terms are and how two of them combine:
-//   using Value;                     what is folded, a trivial type
-//   Value none() const;              neutral
+// A Fold defines the terms and how two of them combine:
+//   using Value;                     type of the terms and of the result, trivial
+//   Value none() const;              the neutral element
 //   Value term(offset, number);      of the input element at this offset, term number `number`
 //   Value combine(a, b);             commutes
-//   static constexpr bool kPacks;    whether pack(offset) gives Pack<Value, kChains>
-//   void finish(offsets, value);     writes an output; offsets are the kept operands' places
+//   static constexpr bool kPacks;    true if pack(offset) returns Pack<Value, kChains>
+//   void finish(offsets, value);     writes an output; offsets are the kept operands' positions
 // `term`, `combine`, `none`, `pack` and `finish` run on the device.
 
 template <class Fold>
@@ -45,7 +46,8 @@ struct Chains {
   }
 };
 
-// Terms lane, lane + lanes, ... of begin .. end - 1, of the output whose input begins at `base`.
+// Folds terms lane, lane + lanes, ... of begin .. end - 1 of the output whose input begins at
+// `base`.
 template <class Fold>
 __device__ auto fold_strided(const Fold& fold, const Nest<1>& folded, std::int64_t base,
                              std::int64_t begin, std::int64_t end, int lane, int lanes) {
@@ -66,7 +68,7 @@ __device__ auto fold_strided(const Fold& fold, const Nest<1>& folded, std::int64
   return chains.folded(fold);
 }
 
-// The same for terms side by side, in packs, four on their way at a time.
+// The same for contiguous terms, in packs, four in flight at a time.
 template <class Fold>
 __device__ auto fold_packs(const Fold& fold, std::int64_t base, std::int64_t begin,
                            std::int64_t end, int lane, int lanes) {
@@ -91,8 +93,8 @@ __device__ auto fold_packs(const Fold& fold, std::int64_t base, std::int64_t beg
   return chains.folded(fold);
 }
 
-// One pass over `outputs` x `terms`, cut into `chunks` of `chunk` terms. With more than one chunk
-// the results go to `partials`.
+// One pass over `outputs` x `terms`, cut into `chunks` of `chunk` terms. If there is more than one
+// chunk, the results are written to `partials`.
 template <class Fold, int N>
 struct Pass {
   Fold fold;
@@ -114,7 +116,7 @@ struct Pass {
   }
 };
 
-// Partial results of an output side by side.
+// Partial results of an output are contiguous.
 template <int kTeam, class Fold, int N>
 __global__ void fold_rows(Pass<Fold, N> pass) {
   constexpr int kTeams = kThreads / kTeam;
@@ -140,7 +142,7 @@ __global__ void fold_rows(Pass<Fold, N> pass) {
 
 constexpr int kColumnLanes = 32, kColumnRows = 8;
 
-// Partial results of neighbouring outputs side by side.
+// Partial results of neighbouring outputs are contiguous.
 template <class Fold, int N>
 __global__ void fold_columns(Pass<Fold, N> pass) {
   __shared__ typename Fold::Value part[kColumnRows][kColumnLanes];
@@ -178,7 +180,7 @@ void run_pass(const Pass<Fold, N>& pass, bool columns) {
     launch_over(fold_rows<kThreads, Fold, N>, jobs, 1, pass);
 }
 
-// The fold of another fold's partial results: combined as they are, written as the other would.
+// Folds another fold's partial results: combines them as they are, and finishes like that fold.
 template <class Fold>
 struct Again : Fold {
   const typename Fold::Value* partials;
@@ -194,7 +196,7 @@ Again<Fold> again(const Again<Fold>& fold, const typename Fold::Value* partials)
   return {static_cast<const Fold&>(fold), partials};
 }
 
-// The last of `kept` is the input. `packs`: the terms are contiguous, and pack() may be used.
+// The last operand of `kept` is the input. `packs`: terms are contiguous, and pack() may be used.
 template <int N, class Fold>
 void fold_nest(const Fold& fold, const Nest<N>& kept, const Nest<1>& folded, bool packs) {
   const std::int64_t outputs = numel(kept), terms = numel(folded);
@@ -210,7 +212,7 @@ void fold_nest(const Fold& fold, const Nest<N>& kept, const Nest<1>& folded, boo
   const Scratch<typename Fold::Value> partials(outputs * chunks);
   pass.partials = partials.data();
   run_pass(pass, columns);
-  // Output k finds its partial results at k * chunks ... or, of columns, at k, k + outputs, ...
+  // The partial results of output k are at k * chunks ... or, for columns, at k, k + outputs, ...
   Nest<N> left = kept;
   std::int64_t linear = columns ? 1 : chunks;
   for (auto d = static_cast<std::size_t>(kept.dims); d-- > 0; linear *= kept.sizes[d])
@@ -219,7 +221,7 @@ void fold_nest(const Fold& fold, const Nest<N>& kept, const Nest<1>& folded, boo
   fold_nest(again(fold, partials.data()), left, rest, false);
 }
 
-// ---- sums as folds, for every kernel that ends in one ----
+// ---- sums as folds ----
 
 template <class T>
 struct Sums {
@@ -228,7 +230,7 @@ struct Sums {
   __device__ T combine(T a, T b) const { return a + b; }
 };
 
-// out[at] (+)= the sum of elements of x.
+// out[at] = (or +=) the sum of elements of x.
 template <class T>
 struct SumInto : Sums<T> {
   static constexpr bool kPacks = true;
@@ -244,8 +246,8 @@ struct SumInto : Sums<T> {
   }
 };
 
-// Whether terms that lie as `folded` says, after starts as in operand N - 1 of `kept`, can be read
-// in packs of kChains.
+// True if terms with the layout `folded`, which start where operand N - 1 of `kept` does, can be
+// read in packs of kChains.
 template <int N, class T>
 bool folds_in_packs(const T* x, const Nest<N>& kept, const Nest<1>& folded) {
   if (folded.dims != 1 || folded.inner(0) != 1 || !aligned_for(x, kChains)) return false;
@@ -255,13 +257,14 @@ bool folds_in_packs(const T* x, const Nest<N>& kept, const Nest<1>& folded) {
   return true;
 }
 
-// One output: finish() is called once, with the fold of term 0 .. n - 1, which lie side by side.
+// One output: finish() is called once, with the fold of the contiguous terms 0 .. n - 1.
 template <class Fold>
 void fold_flat(const Fold& fold, std::int64_t n, bool packs) {
   fold_nest(fold, one_run<2>(1, {}), one_run<1>(n, {1}), packs && n >= kWarp);
 }
 
-// The channels of contiguous images (n, channels, pixels): an output each, numbered in operand 0.
+// Folds each channel of contiguous images (n, channels, pixels) to an output, numbered in operand
+// 0.
 template <class Fold>
 void fold_channels(const Fold& fold, std::int64_t n, std::int64_t channels, std::int64_t pixels) {
   Layout rest;

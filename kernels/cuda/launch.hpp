@@ -1,4 +1,4 @@
-// What a .cu file needs beyond the CUDA runtime API to be compiled by nvcc and for vgpu alike.
+// The additions to the CUDA runtime API that let a .cu file be compiled both by nvcc and for vgpu.
 //
 //   __global__ void scale(float* x, float a, int n) { ... }
 //   launch(scale, blocks, threads, 0, stream, x, 2, n);  // nvcc: scale<<<...>>>(x, 2, n)
@@ -6,7 +6,7 @@
 //   auto* tile = dynamic_shared<float>();             // in a kernel
 //
 // A loop that waits for another thread must read through cuda::atomic_ref or call __nanosleep() in
-// every turn: that is where vgpu gives the others theirs.
+// every iteration: these calls let vgpu run the other threads.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@
 
 namespace ringsmith {
 
-// Starts the kernel on the current device, which must be the stream's. CudaError if the
-// configuration is impossible (an empty grid is one). Returns at once; what goes wrong later is
-// reported by a later call.
+// Starts the kernel on the current device, which must be the stream's. Throws CudaError if the
+// configuration is impossible (e.g. an empty grid). Returns immediately; errors of the running
+// kernel are reported by a later call.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {

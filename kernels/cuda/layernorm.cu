@@ -1,15 +1,15 @@
 // Layer normalisation.
 //
-//   1  a block to a row, which is read three times: for the mean, for the variance about it, for
-//      the result. Any length. Backward: dx likewise, dweight and dbias by folds over columns
-//   2  a warp (up to 1024 floats) or a block (up to 4096) to a row, which it keeps in registers:
-//      memory is read and written once. Backward adds its share of dweight and dbias in registers
-//      while it walks down the rows, blocks write theirs as rows of a small matrix, and a fold sums
-//      its columns; how many blocks there are depends on the number of rows alone, so that the
-//      bits do too
+//   1  a block per row, which is read three times: for the mean, for the variance, for the result.
+//      Any length. Backward: dx in the same way, dweight and dbias by folds over columns
+//   2  a warp (up to 1024 floats) or a block (up to 4096) per row, which is kept in registers:
+//      memory is read and written once. Backward adds up its share of dweight and dbias in
+//      registers while it loops over rows; the blocks write their shares as rows of a small matrix,
+//      and a fold sums its columns. The number of blocks, and therefore the bits, depends only on
+//      the number of rows
 //
 // kAdds: the kernel adds the residual first, and its gradient last. Of the arrays of a residual
-// branch, eight are read or written where separate kernels would have to do it eleven times.
+// branch, eight are read or written; separate kernels would read or write eleven.
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -19,7 +19,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// The vectors of a layer; an absent weight is one, an absent bias zero.
+// The vectors of a layer; an absent weight stands for ones, an absent bias for zeros.
 template <class T>
 struct Affine {
   const T *weight, *bias;
@@ -27,7 +27,7 @@ struct Affine {
   __device__ T shift(T x, std::int64_t i) const { return bias != nullptr ? x + bias[i] : x; }
 };
 
-constexpr int kWarpPacks = 8;  // of a lane; a block's have kRowPacks
+constexpr int kWarpPacks = 8;  // per lane of a warp; lanes of a block have kRowPacks
 
 template <class T, int kTeam>
 using Share = RowShare<T, kTeam, kTeam == kWarp ? kWarpPacks : kRowPacks>;
@@ -52,7 +52,8 @@ __global__ void forward_any(Forward<T> p) {  // version 1
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
     const T* const row = (kAdds ? p.sum : p.x) + r * p.n;
     T sum = 0, squares = 0;
-    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {  // later each reads what it wrote
+    // Later each thread reads only elements of sum that it has written here.
+    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
       if constexpr (kAdds) p.sum[r * p.n + i] = p.x[r * p.n + i] + p.residual[r * p.n + i];
       sum += row[i];
     }
@@ -177,7 +178,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // v
     dy.store(p.dx + r * p.n, p.n, lane, p.packs);
   });
   if (p.partials == nullptr) return;
-  // The teams of the block, one after the other.
+  // The teams of the block add one after the other.
   const int lane = static_cast<int>(threadIdx.x) % kTeam;
   for (int team = 0; team < kThreads / kTeam; ++team) {
     if (static_cast<int>(threadIdx.x) / kTeam == team) {
@@ -191,7 +192,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // v
     p.partials[std::int64_t{blockIdx.x} * 2 * p.n + i] = total[i / p.n][i % p.n];
 }
 
-// to = the sums of n columns of `rows` rows that begin `stride` apart.
+// Folds n columns of `rows` rows that begin `stride` apart.
 template <class Fold>
 void fold_column_sums(const Fold& fold, std::int64_t rows, std::int64_t n, std::int64_t stride) {
   fold_nest(fold, one_run<2>(n, {1, 1}), one_run<1>(rows, {stride}), false);
@@ -217,7 +218,8 @@ T* or_null(std::span<T> s) {
   return s.empty() ? nullptr : s.data();
 }
 
-// A block of warps has eight teams: of fewer rows each, or 8192 rows would not fill a device.
+// A block of warps has eight teams, each with fewer rows: otherwise 8192 rows would not fill a
+// device.
 constexpr std::int64_t kRowsPerWarp = 4, kRowsPerBlock = 16, kMostBlocks = 1024;
 
 template <bool kAdds, class T>
@@ -250,7 +252,7 @@ std::int64_t row_length(std::span<const T> x, std::span<const T> rows) {
   return rows.empty() ? 0 : std::ssize(x) / std::ssize(rows);
 }
 
-// Of a row, where only dweight or dbias may be there to say.
+// Length of a row, from dweight or dbias if there are no rows.
 template <class T>
 std::int64_t row_length(std::span<const T> x, std::span<const T> rows, std::span<const T> dweight,
                         std::span<const T> dbias) {

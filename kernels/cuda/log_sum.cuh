@@ -1,11 +1,11 @@
-// The largest of a row and the sum of exp(x - largest), in one pass over it: whenever the largest
-// grows, the sum so far shrinks to fit (Milakov and Gimelshein, 2018).
+// The largest element of a row and the sum of exp(x - largest), in one pass over the row: whenever
+// the largest grows, the sum so far is scaled down (Milakov and Gimelshein, 2018).
 //
 //   x         1      3          2
 //   largest   1      3          3
 //   sum       1      e^-2 + 1   e^-2 + 1 + e^-1
 //
-// softmax and cross entropy of rows that no team can hold in registers have their bits from here.
+// Used by softmax and cross entropy for rows that do not fit the registers of a team.
 #pragma once
 
 #include <limits>
@@ -20,10 +20,10 @@ template <class T>
 constexpr T kLowest = -std::numeric_limits<T>::infinity();
 
 template <class T>
-struct MaxAndSum {  // sum of exp(x - largest) over what was seen
+struct MaxAndSum {  // sum of exp(x - largest) over the elements so far
   T largest = kLowest<T>, sum = 0;
 
-  // One look at the largest for all of them, so that their exponentials do not wait for each other.
+  // Updates the largest once for the whole group, so that the exponentials are independent.
   template <int N>
   __device__ void add(const Pack<T, N>& group) {
     T most = largest;
@@ -32,13 +32,13 @@ struct MaxAndSum {  // sum of exp(x - largest) over what was seen
       sum *= exp_of(largest - most);
       largest = most;
     }
-    for (int k = 0; k < N; ++k)  // equal: both may be infinite
+    for (int k = 0; k < N; ++k)  // if equal, both may be infinite
       sum += group.at[k] == largest ? T(1) : exp_of(group.at[k] - largest);
   }
 };
 
-// Of row x of n elements, by all threads of a block of kThreads; every thread gets it. An infinite
-// maximum makes the sum NaN, as exp(inf - inf) does where the maximum is known before.
+// For row x of n elements. Called by all threads of a block of kThreads; each gets the result. An
+// infinite maximum makes the sum NaN, as exp(inf - inf) does if the maximum is known beforehand.
 template <class T>
 __device__ MaxAndSum<T> max_and_sum(const T* x, std::int64_t n) {
   constexpr int kGroup = 4;

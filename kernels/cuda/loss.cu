@@ -1,15 +1,15 @@
 // Losses over a batch of rows.
 //
-//   nll_rows                 a thread a row; with smoothing a fold over each row
-//   reduce_losses            two folds: the rows that count, then their sum, divided by what the
-//                            first has left in device memory
-//   nll_backward,            a warp or a block to a row: the gradient is the same expression for
-//   cross_entropy_backward   all columns but the target's, no pass over the row is needed before
-//   cross_entropy_rows       logits are read once: as softmax's versions 2 and 3 (softmax.cu), but
-//                            of a row only its statistics are kept, two numbers, and its loss
-//   cross_entropy_rows_      the probabilities once more, from the logits and those two numbers:
+//   nll_rows                 a thread per row; with smoothing a fold over each row
+//   reduce_losses            two folds: the number of rows that count, then their sum, divided by
+//                            the result of the first in device memory
+//   nll_backward,            a warp or a block per row: the gradient is the same expression for all
+//   cross_entropy_backward   columns but the target's, so no pass over the row is needed first
+//   cross_entropy_rows       reads the logits once, like softmax's versions 2 and 3 (softmax.cu),
+//                            but keeps only two statistics of each row, and its loss
+//   cross_entropy_rows_      recomputes the probabilities from the logits and these statistics:
 //   backward                 read once, written once. GPT-2's logits of 8192 tokens are 1.6 GB;
-//                            log-probabilities between would be written, kept and read
+//                            log-probabilities would be written, kept and read in addition
 //   squared_error            a fold over two arrays in packs
 #include <string>
 
@@ -42,7 +42,7 @@ void check_targets(const char* op, const Targets& targets) {
 
 namespace {
 
-// Targets with what depends on the smoothing, as the kernels use it.
+// Targets, and the values that depend on the smoothing, as the kernels use them.
 template <class T>
 struct Labels {
   const std::int64_t* index;
@@ -50,7 +50,7 @@ struct Labels {
   T keep, spread;
   bool smooth;
 
-  // -log of the target's probability: NaN where there is no such class (check_targets).
+  // -log of the target's probability; NaN if there is no such class (check_targets).
   [[nodiscard]] __device__ T surprise(const T* log_probs, std::int64_t row) const {
     const std::int64_t target = index[row];
     return target >= 0 && target < classes ? -log_probs[row * classes + target]
@@ -143,7 +143,7 @@ void backward(const Targets& t, const T* log_probs, std::span<const T> row_grad,
               out);
 }
 
-// --- cross entropy straight from the logits
+// --- cross entropy directly from the logits
 
 template <class T>
 struct LogitRows {
@@ -153,11 +153,11 @@ struct LogitRows {
   T* losses;
   bool packs;
 
-  // For one thread. unlikely: the sum of -log p over the row, for smoothing.
+  // Called by one thread. unlikely: the sum of -log p over the row, for smoothing.
   __device__ void finish(std::int64_t r, const LogSum<T>& s, T unlikely) const {
     statistics[r] = s;
     const std::int64_t target = labels.index[r];
-    T loss = static_cast<T>(NAN);  // there is no such class: check_targets
+    T loss = static_cast<T>(NAN);  // no such class: check_targets
     if (target >= 0 && target < labels.classes) loss = -s.log_prob(x[r * labels.classes + target]);
     if (labels.smooth) loss = labels.keep * loss + labels.spread * unlikely;
     losses[r] = target == labels.ignored ? T(0) : loss;
@@ -172,7 +172,7 @@ __global__ void logit_rows_any(LogitRows<T> p) {
     const auto [largest, sum] = max_and_sum(x, n);
     const LogSum<T> s{largest, log_of(sum)};
     T unlikely = 0;
-    if (p.labels.smooth) {  // again, mostly from L2
+    if (p.labels.smooth) {  // a second pass, mostly from L2
       for (std::int64_t i = threadIdx.x; i < n; i += kThreads) unlikely -= s.log_prob(x[i]);
       unlikely = block_reduce<kThreads>(unlikely, Plus{});
     }
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) logit_rows(LogitRows<T> p) {
   });
 }
 
-// dx may be x: a thread writes what it alone has read.
+// dx may be x: a thread writes only elements that no other thread reads.
 template <int kTeam, int kWidth, class T>
 __global__ void logit_gradient(Labels<T> labels, const T* x, const LogSum<T>* statistics,
                                const T* row_grad, bool one_grad, T* dx) {

@@ -1,5 +1,5 @@
-// kernels::cuda::matmul, linear and column_sum: which version of the ladder runs, and the sum of a
-// bias gradient, which is a fold over columns.
+// kernels::cuda::matmul and linear choose the version of the ladder; column_sum, the sum of a bias
+// gradient, is a fold over columns.
 #include <array>
 #include <atomic>
 #include <string>
@@ -21,7 +21,7 @@ constexpr int kBest = 7;
 #define RINGSMITH_ON_DEVICES(kernel) kernel
 #endif
 
-// Those of several types are named through a pointer to the one for float.
+// Overloaded versions are selected through a pointer to the overload for float.
 void (*const kBlocked)(const Product<float>&) = matmul_blocked;
 #ifndef RINGSMITH_VGPU
 void (*const kLibrary)(const Product<float>&) = matmul_cublaslt;
@@ -82,8 +82,9 @@ void require_tensor_cores() {
 
 void set_matmul_version(int number) {
   const std::string name = "matmul version " + std::to_string(number);
-  require(number >= 0 && number <= std::ssize(kVersions),
-          name + ": there are 1 to " + std::to_string(kVersions.size()) + ", and 0 for the best");
+  require(number >= 0 && number <= std::ssize(kVersions), name + " does not exist: use 1 to " +
+                                                              std::to_string(kVersions.size()) +
+                                                              ", or 0 for the best");
   require(number == 0 || kVersions[static_cast<std::size_t>(number) - 1].run != nullptr,
           name +
               " runs on devices only: build with nvcc (RINGSMITH_CUDA=nvcc), or use 1 to "

@@ -1,12 +1,12 @@
-// Matrix product, version 7: cuBLASLt, what a device multiplies with unless told otherwise.
+// Matrix product, version 7: cuBLASLt, the default on a device.
 //
-// cuBLASLt speaks of column-major matrices. A row-major C (m x n) is, byte for byte, a column-major
-// C^T (n x m) = B^T A^T: so the operands change places, and an operand that is stored by columns
-// here is a plain one there.
+// cuBLASLt uses column-major matrices. A row-major C (m x n) is, byte for byte, a column-major C^T
+// (n x m) = B^T A^T, so the operands are exchanged. An operand that is stored by rows here is plain
+// there; an operand that is stored by columns is transposed.
 //
-// The library picks an algorithm by a heuristic that takes longer than a small product, so that the
-// pick is kept for every kind of product that has been seen. One handle a device; a workspace from
-// the caching allocator lets it split k where C is small.
+// The library picks an algorithm by a heuristic that takes longer than a small product, so the
+// choice is cached for every kind of product. There is one handle per device; a workspace from the
+// caching allocator lets the library split k if C is small.
 #ifndef RINGSMITH_VGPU
 #include <cublasLt.h>
 #include <map>
@@ -24,7 +24,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // bytes: what NVIDIA advises for Hopper
+constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // bytes: NVIDIA's advice for Hopper
 
 void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -49,13 +49,13 @@ constexpr cudaDataType_t kType = std::is_same_v<T, float> ? CUDA_R_32F
                                  : std::is_same_v<T, f16> ? CUDA_R_16F
                                                           : CUDA_R_16BF;
 
-// A matrix as memory: column-major there, `columns` of `rows` elements that begin `ld` apart.
+// A matrix as column-major memory: `columns` columns of `rows` elements that begin `ld` apart.
 struct Memory {
   const void* data;
   std::int64_t rows, columns, ld, batch_stride;
-  bool transposed;  // op(memory) is the operand wanted
+  bool transposed;  // the operand is the transpose of the memory
 
-  // The transpose of m, for a product that is transposed itself. False: no stride is 1.
+  // Describes the transpose of m, because the whole product is transposed. False if no stride is 1.
   template <class T>
   static bool of(const Matrix<const T>& m, std::int64_t batch_stride, Memory& to) {
     if (m.col_stride == 1 && (m.row_stride >= m.cols || m.rows == 1))
@@ -83,7 +83,7 @@ struct Layout {
   }
 };
 
-// Products that differ in none of these run by the same algorithm.
+// Products with the same key use the same algorithm.
 using Key =
     std::tuple<int, int, Float32, bool, bool, bool, std::int64_t, std::int64_t, std::int64_t,
                std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
@@ -106,7 +106,7 @@ class Library {
     describe(operation, kType<T>, left, right, p.bias, precision);
     const Layout a(kType<T>, left, p.batches), b(kType<T>, right, p.batches),
         d(kType<T>, result, p.batches);
-    // How far the pointers are aligned decides which algorithms may run.
+    // The alignment of the pointers decides which algorithms may run.
     const std::int64_t alignment =
         (reinterpret_cast<std::intptr_t>(left.data) | reinterpret_cast<std::intptr_t>(right.data) |
          reinterpret_cast<std::intptr_t>(c)) %
@@ -172,12 +172,12 @@ class Library {
     cublas_check(cublasLtMatmulAlgoGetHeuristic(handle, operation.handle, a.layout.handle,
                                                 b.layout.handle, d.layout.handle, d.layout.handle,
                                                 preference.handle, 1, &result, &found));
-    if (found == 0) throw CudaError("cuBLASLt knows no algorithm for this matrix product");
+    if (found == 0) throw CudaError("cuBLASLt has no algorithm for this matrix product");
     return result.algo;
   }
 
   std::mutex mutex_;
-  std::map<int, cublasLtHandle_t> handles_;  // one a device, for the life of the process
+  std::map<int, cublasLtHandle_t> handles_;  // one per device, for the life of the process
   std::map<Key, cublasLtMatmulAlgo_t> algorithms_;
 };
 
@@ -185,7 +185,7 @@ class Library {
 
 namespace {
 
-// False if the library has no layout for it.
+// False if the library has no layout for the product.
 template <class T>
 bool multiply(const Product<T>& p) {
   if (p.c.rows * p.c.cols * p.batches == 0) return true;

@@ -1,35 +1,36 @@
 // Matrix product, versions 8 and 9: tensor cores that do not wait for memory.
 //
-// Versions 5 and 6 load a slab, wait, multiply it, wait. Here slabs travel while others are
-// multiplied, and no register sees them on their way:
+// Versions 5 and 6 load a slab, wait, multiply it, wait. Here slabs are in flight while others are
+// multiplied, and they do not pass through registers:
 //
-//   cp.async   a thread starts copies of 16 bytes from memory straight into shared memory, in
-//              groups; a slab is a group, and a thread waits for its oldest only
-//   stages     shared memory holds S slabs: one that is multiplied, S - 1 on their way. Version 8
-//              has S = 2 (double buffering), version 9 has S = 4: a slab has the time of S - 1
-//              products to arrive, 128 x 128 x 32 each, and one alone is shorter than memory's
-//              latency under load
-//   ldmatrix   four 8 x 8 matrices of a slab into the registers of a warp by one instruction, also
-//              transposed: so A and B may be stored by rows or by columns
+//   cp.async   a thread starts copies of 16 bytes from memory directly into shared memory, in
+//              groups; a slab is a group, and a thread waits only for its oldest
+//   stages     shared memory holds S slabs: one that is multiplied, S - 1 in flight. Version 8 has
+//              S = 2 (double buffering), version 9 has S = 4: a slab has the time of S - 1 products
+//              of 128 x 128 x 32 to arrive, and a single one is shorter than memory's latency under
+//              load
+//   ldmatrix   loads four 8 x 8 matrices of a slab into the registers of a warp by one instruction,
+//              also transposed: so A and B may be stored by rows or by columns
 //   mma        16 x 8 x 16 products in those registers, whose layout is public (mma.cuh), so that
-//              sums go to memory from where they are: no detour as in version 6
+//              sums are stored directly, not through shared memory as in version 6
 //
 //   S = 4, step k      wait for slab k | barrier | start slab k + 3, multiply slab k
 //   stage  k % 4       slab k, complete
-//   (k + 1) % 4        slab k + 1, on its way
-//   (k + 2) % 4        slab k + 2, on its way
-//   (k + 3) % 4        slab k - 1, read in the step before; slab k + 3 comes here
+//   (k + 1) % 4        slab k + 1, in flight
+//   (k + 2) % 4        slab k + 2, in flight
+//   (k + 3) % 4        slab k - 1, read in the step before; replaced by slab k + 3
 //
-// The one barrier of a step does two things: it shows slab k, which every thread has waited for by
-// itself, to all; and it says that all have read slab k - 1, so that its stage may be filled.
+// The one barrier of a step does two things: it makes slab k, for which every thread has waited on
+// its own, visible to all, and it confirms that all have read slab k - 1, whose stage is then
+// reused.
 //
 //   a block: 128 x 128 of C by 8 warps, each 64 x 32 = 4 x 4 tiles of 16 x 8
 //   a slab:  32 of k; rows of shared memory are 16 bytes longer than their data, so that the 8 rows
-//            of an ldmatrix lie in different banks
+//            of an ldmatrix are in different banks
 //
-// Operands that packs of 16 bytes do not fit (a misaligned view, an odd stride) are stored element
-// by element into the same slabs. Operands of float are rounded to dense bf16 matrices first.
-// Each element is one sum over k in float, in an order that depends on the shape alone.
+// Operands that do not fit packs of 16 bytes (a misaligned view, an odd stride) are stored element
+// by element into the same slabs. Operands of float are first rounded to dense bf16 matrices.
+// Each element is one sum over k in float, in an order that depends only on the shape.
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/pack.cuh"
@@ -42,26 +43,27 @@ namespace ringsmith::kernels::cuda {
 namespace {
 
 constexpr int kTile = 128, kDepth = 32;           // of C; of k
-constexpr int kWarpRows = 64, kWarpColumns = 32;  // of C, a warp
+constexpr int kWarpRows = 64, kWarpColumns = 32;  // of C, per warp
 constexpr int kDown = kWarpRows / 16, kBeside = kWarpColumns / 8;
-constexpr unsigned kMostBatches = 1024;  // blocks beside each other: enough for any device
-constexpr int kCopy = 8;                 // elements of a cp.async
-constexpr int kCopies = kTile * kDepth / kCopy / kThreads;  // of an operand, a thread and slab
+constexpr unsigned kMostBatches = 1024;                     // blocks in z: enough for any device
+constexpr int kCopy = 8;                                    // elements per cp.async
+constexpr int kCopies = kTile * kDepth / kCopy / kThreads;  // per operand, thread and slab
 
-// A slab of an operand: [line][k], or [k][line] where lines are neighbours in memory. A line is a
-// row of A or a column of B.
-constexpr int kAlongK = kDepth + kCopy, kAcrossK = kTile + kCopy;  // elements from row to row
+// A slab of an operand: [line][k], or [k][line] if lines are adjacent in memory. A line is a row of
+// A or a column of B.
+constexpr int kAlongK = kDepth + kCopy, kAcrossK = kTile + kCopy;  // row strides
 constexpr int kSlab = kTile * kAlongK;
 static_assert(kDepth * kAcrossK <= kSlab);
 
-// A or B: element k of line i is data[i * line_stride + k * k_stride], and one of these is 1 unless
-// nothing fits packs.
+// A or B: element k of line i is data[i * line_stride + k * k_stride]; one of these strides is 1 if
+// packs is true.
 struct Operand {
   const bf16* data;
   std::int64_t lines, depth, line_stride, k_stride;
   bool along_k, packs;
 
-  // The copies of this thread for slab k0 of the lines from `first` on: in flight, or done.
+  // Starts this thread's copies for slab k0 of the lines from `first` on. Without packs, completes
+  // them.
   __device__ void fetch(bf16* slab, std::int64_t first, std::int64_t k0) const {
 #pragma unroll
     for (int c = 0; c < kCopies; ++c) {
@@ -70,7 +72,7 @@ struct Operand {
       const int k = along_k ? e % (kDepth / kCopy) * kCopy : e / (kTile / kCopy);
       bf16* const to = slab + (along_k ? i * kAlongK + k : k * kAcrossK + i);
       const std::int64_t lines_left = lines - first - i, k_left = depth - k0 - k;
-      // Elements of the copy that exist.
+      // Number of elements of the copy that exist.
       const std::int64_t here = lines_left <= 0 || k_left <= 0 ? 0 : along_k ? k_left : lines_left;
       const int count = static_cast<int>(smaller(here, kCopy));
       const bf16* const from = data + (first + i) * line_stride + (k0 + k) * k_stride;
@@ -87,20 +89,20 @@ struct Operand {
   }
 };
 
-// Fragments of A, rows `row` to row + 15 and k to k + 15 of a slab.
+// Loads fragments of A, rows `row` to row + 15 and k to k + 15 of a slab.
 __device__ void load_a(std::uint32_t (&a)[4], const bf16* slab, bool along_k, int row, int k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
-  // Matrix m is the one at row 8 (m % 2), k 8 (m / 2); its row r is one of A, or of k.
+  // Matrix m is at row 8 (m % 2), k 8 (m / 2); its row r is a row of A, or of k.
   if (along_k)
     load_matrices(a, slab + (row + m % 2 * 8 + r) * kAlongK + k + m / 2 * 8);
   else
     load_matrices_transposed(a, slab + (k + m / 2 * 8 + r) * kAcrossK + row + m % 2 * 8);
 }
-// Two fragments of B, columns `column` to column + 15 and k to k + 15.
+// Loads two fragments of B, columns `column` to column + 15 and k to k + 15.
 __device__ void load_b(std::uint32_t (&b)[2][2], const bf16* slab, bool along_k, int column,
                        int k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
-  // Matrix m is the one at column 8 (m / 2), k 8 (m % 2).
+  // Matrix m is at column 8 (m / 2), k 8 (m % 2).
   std::uint32_t both[4];
   if (along_k)
     load_matrices(both, slab + (column + m / 2 * 8 + r) * kAlongK + k + m % 2 * 8);
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
         a.fetch(stage, row, step * kDepth);
         b.fetch(stage + kSlab, column, step * kDepth);
       }
-      commit_copies();  // an empty group, too: the wait below counts groups
+      commit_copies();  // even if empty: the wait counts groups
     };
     float sums[kDown][kBeside][4] = {};
     for (int s = 0; s < stages - 1; ++s) fetch(s);
@@ -167,8 +169,8 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
             multiply_fragments(sums[i][j], left[i], right[j / 2][j % 2]);
       }
     }
-    // What is in flight are empty groups. The next matrix of the batch fills stages that other
-    // warps may still read.
+    // Only empty groups are still in flight. The next matrix of the batch overwrites stages that
+    // other warps may still be reading.
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kDown; ++i)
@@ -187,7 +189,7 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
   }
 }
 
-// Lines of an operand: rows of a, or of b transposed.
+// An operand by its lines: rows of a, or of b transposed.
 Operand operand(const Matrix<const bf16>& lines, std::int64_t batch_stride) {
   const bool along_k = lines.col_stride == 1 || lines.row_stride != 1;
   const std::int64_t unit = along_k ? lines.col_stride : lines.row_stride;
@@ -221,7 +223,7 @@ void run(const Product<bf16>& p) {
                           p.bias, p.batches, p.a_batch, p.b_batch, p.c_batch});
 }
 
-// nvcc takes no device lambda in a constructor.
+// A separate function, because nvcc accepts no device lambda in a constructor.
 void round_rows(const Matrix<const float>& from, std::int64_t batch_stride, std::int64_t count,
                 std::int64_t stride, bf16* to) {
   for_each(from.rows * from.cols * count, [=] __device__(std::int64_t i) {
@@ -232,13 +234,13 @@ void round_rows(const Matrix<const float>& from, std::int64_t batch_stride, std:
   });
 }
 
-// Matrices of a batch, rounded: rows of a multiple of 8 elements, one behind the other.
+// The matrices of a batch, rounded: dense, with rows of a multiple of 8 elements.
 struct Rounded {
   Matrix<const bf16> matrix;
   std::int64_t batch;
   Scratch<bf16> memory;
 
-  // Along whichever dimension is contiguous in m.
+  // The rows run along whichever dimension is contiguous in m.
   Rounded(const Matrix<const float>& m, std::int64_t batch_stride, std::int64_t batches)
       : batch(rounded_up(by_columns(m) ? m.rows : m.cols) * (by_columns(m) ? m.cols : m.rows)),
         memory(std::max<std::int64_t>(batch * (batch_stride == 0 ? 1 : batches), 1)) {

@@ -1,15 +1,15 @@
 // Matrix product, versions 5 and 6: tensor cores.
 //
-// A warp multiplies a 16 x 16 fragment of A with one of B as single instructions (wmma), the 512
-// multiply-adds of which no register ever sees. Operands are rounded on their way into shared
+// A warp multiplies a fragment of A by one of B with a single operation (wmma): 16 x 16 sums with
+// 2048 (TF32) or 4096 (bfloat16) multiply-adds. Operands are rounded on their way into shared
 // memory, to TF32 (8 bits of exponent, 10 of mantissa; k advances by 8) or bfloat16 (8 and 7; by
 // 16); products are exact, sums are floats.
 //
 //   a block: 128 x 128 of C, 8 warps, each 64 x 32 = 4 x 2 fragments
 //   a slab:  16 of k, A and B row by row, 8 elements of padding against bank conflicts
 //
-// Each slab waits for the one before it, since these versions are about the fragments: versions 8
-// and 9 overlap them, and what Hopper's own instructions add (wgmma, TMA) is cuBLASLt's business.
+// Each slab waits for the one before it, since these versions are about the fragments. Versions 8
+// and 9 overlap them; Hopper's additional instructions (wgmma, TMA) are left to cuBLASLt.
 #include <mma.h>
 
 #include "kernels/cuda/matmul.hpp"
@@ -27,7 +27,7 @@ struct Tf32 {};
 struct Bf16 {};
 template <class Type>
 __global__ void tensor(Product<float>) {
-  __trap();  // the host has asked before
+  __trap();  // the host has checked
 }
 #else
 namespace wmma = nvcuda::wmma;
@@ -39,7 +39,7 @@ constexpr int kDown = kWarpRows / kFragment, kBeside = kWarpColumns / kFragment;
 struct Tf32 {
   using Stored = float;  // in shared memory
   using Fragment = wmma::precision::tf32;
-  static constexpr int kStep = 8;  // of k, one instruction
+  static constexpr int kStep = 8;  // of k, per instruction
   static __device__ float round(float x) { return wmma::__float_to_tf32(x); }
 };
 struct Bf16 {
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) tensor(Product<float> p) {
       }
       __syncthreads();
     }
-    // Through shared memory: where in a fragment an element lies is the hardware's secret.
+    // Through shared memory: the position of an element in a fragment is not documented.
     for (int i = 0; i < kDown; ++i)
       for (int j = 0; j < kBeside; ++j) {
         wmma::store_matrix_sync(&out[warp][0][0], sums[i][j], kFragment, wmma::mem_row_major);

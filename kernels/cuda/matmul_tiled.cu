@@ -1,13 +1,13 @@
 // Matrix product, version 2: tiles through shared memory.
 //
-//   a block of 32 x 32 threads makes a 32 x 32 tile of C:
-//     for each 32 of k:  load a tile of A and a tile of B, one element a thread
+//   a block of 32 x 32 threads computes a 32 x 32 tile of C:
+//     for each 32 of k:  load a tile of A and a tile of B, one element per thread
 //                        __syncthreads
 //                        every thread: 32 multiply-adds, operands from shared memory
 //                        __syncthreads        (the next tiles overwrite these)
 //
-// An element that is loaded serves 32 threads: memory traffic falls by 32. What limits it now is
-// shared memory: two loads for each multiply-add.
+// Each loaded element is used by 32 threads: memory traffic falls by a factor of 32. The limit is
+// now shared memory: two loads for each multiply-add.
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/tile_product.cuh"
 

@@ -1,12 +1,12 @@
 // Matrix product, version 4: 128 x 128 of C by 256 threads, 8 x 8 each, with two more ideas.
 //
-//   packs             slabs come from memory 16 bytes at a time, along whichever dimension is
-//                     contiguous, and go to shared memory as slab[k][i], where a thread finds its
-//                     operands side by side. Its columns are two groups of four, 64 apart: eight
+//   packs             slabs are read from memory 16 bytes at a time, along whichever dimension is
+//                     contiguous, and stored in shared memory as slab[k][i], in which a thread's
+//                     operands are contiguous. Its columns are two groups of four, 64 apart: eight
 //                     neighbouring threads then read 128 bytes without a bank conflict
-//   double buffering  while a slab is multiplied, the next is on its way from memory to registers,
-//                     then to the other half of shared memory: latency hides behind arithmetic, and
-//                     one barrier a slab is enough
+//   double buffering  while a slab is multiplied, the next is in flight from memory to registers,
+//                     then goes to the other half of shared memory: arithmetic hides the latency,
+//                     and one barrier per slab is enough
 //
 //   fetch 0  put 0 | fetch 1  multiply 0  put 1 | fetch 2  multiply 1  put 2 | ...   ( | barrier )
 #include "kernels/cuda/matmul.hpp"
@@ -19,20 +19,19 @@ namespace {
 
 constexpr int kTile = 128, kDepth = 16, kSums = 8, kPackSize = 4;
 constexpr int kHalf = kTile / 2;
-constexpr int kAcross = kTile / kSums;                           // threads beside each other
-constexpr int kFetched = kTile * kDepth / kPackSize / kThreads;  // packs of an operand a thread
+constexpr int kAcross = kTile / kSums;                           // threads across a tile
+constexpr int kFetched = kTile * kDepth / kPackSize / kThreads;  // packs per operand and thread
 constexpr int kPadded = kTile + kPackSize;
 
 struct alignas(16) Slab {
   float at[kDepth][kPadded];  // [k][row or column]
 };
 
-// A or B as "rows i (or columns j) of so many k": element (i, k) is
-// data[i * stride + k * k_stride].
+// A, or B transposed, as `size` rows along k: element (i, k) is data[i * stride + k * k_stride].
 struct Operand {
   const float* data;
   std::int64_t size, stride, k_stride;
-  bool packs;  // one of the strides is 1, the other and the pointer fit packs
+  bool packs;  // one stride is 1, the other and the pointer fit packs
 
   __device__ bool along_k() const { return k_stride == 1; }
   // The i and k (within the slab) of pack number e.
@@ -136,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
                     a_packs};
     const Operand b{p.b.data + batch * p.b_batch, p.b.cols, p.b.col_stride, p.b.row_stride,
                     b_packs};
-    // Sums outside of C are not worth making: it matters where a CPU runs the threads one by one.
+    // Sums outside C are skipped: this matters if a CPU runs the threads one by one.
     const bool inside = row + my_row < p.c.rows && column + my_column < p.c.cols;
     Fetched next_a, next_b;
     Sums sums{};

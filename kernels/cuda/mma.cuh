@@ -1,5 +1,5 @@
-// A warp's instructions for tensor cores, and copies into shared memory that go on by themselves
-// (compute capability 8.0 and above), as functions; the emulator has its own of each
+// A warp's instructions for tensor cores, and asynchronous copies into shared memory (compute
+// capability 8.0 and above), as functions. The emulator has its own version of each
 // (kernels/vgpu/api/tensor.hpp).
 //
 // multiply_fragments: C (16 x 8, float) += A (16 x 16) B (16 x 8), operands bf16. A lane holds,
@@ -10,15 +10,15 @@
 //      g     a[0]   a[2]            t, t+1    b[0]        g    c[0] c[1]
 //      g+8   a[1]   a[3]            t+8, t+9  b[1]        g+8  c[2] c[3]
 //
-// load_matrices (ldmatrix) brings such registers from shared memory: lane 8 m + r names the 16
-// bytes of row r of matrix m, 8 x 8, of four. Rows of A as they are give a[0..3] from the matrices
-// at (0, 0) (8, 0) (0, 8) (8, 8); B stored by columns gives b[0..1]; what is stored the other way
-// round is read transposed.
+// load_matrices (ldmatrix) loads such registers from shared memory: lane 8 m + r gives the address
+// of the 16 bytes of row r of matrix m, one of four 8 x 8 matrices. Rows of A as they are give
+// a[0..3] from the matrices at (0, 0) (8, 0) (0, 8) (8, 8); B stored by columns gives b[0..1];
+// operands that are stored the other way round are read transposed.
 //
-//   copy_async(to, from, bytes)   begins to copy 16 bytes into shared memory, zero from `bytes` on
-//   commit_copies()               all that this thread has begun since the last one: a group
-//   wait_for_copies<n>()          all its groups but the n newest have arrived. For this thread:
-//                                 the others know after a barrier
+//   copy_async(to, from, bytes)   starts a copy of 16 bytes into shared memory, zero after `bytes`
+//   commit_copies()               makes one group of this thread's copies since the last commit
+//   wait_for_copies<n>()          waits until all but the n newest groups of this thread have
+//                                 arrived; other threads see them only after a barrier
 #pragma once
 
 #include <cstdint>
@@ -90,7 +90,7 @@ __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(may_remain) : "memory");
 }
 
-#else  // older devices, whose kernels the host never launches; and nvcc's pass for the host
+#else  // older devices, for which the host never launches these kernels, and nvcc's host pass
 
 __device__ inline void load_matrices(std::uint32_t (&)[4], const void*) { __trap(); }
 __device__ inline void load_matrices_transposed(std::uint32_t (&)[4], const void*) { __trap(); }

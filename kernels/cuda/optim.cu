@@ -1,13 +1,13 @@
-// Optimizer steps: one pass over the arrays, nothing else to win.
+// Optimizer steps: one pass over the arrays, with nothing else to optimise.
 //
-// Adam reads four arrays and writes three; 28 bytes of memory traffic stand against some twenty
-// operations an element, so that all that counts is to keep loads on their way: packs of 16 bytes
-// from all four at once, and a grid that fills the device. Arrays that are not aligned (a gradient
-// somewhere in a bucket) go element by element, still 128 bytes a warp. Operations and their order
-// are the CPU oracle's, each rounded by itself (--fmad=false): the bits are PyTorch's.
+// Adam reads four arrays and writes three: 28 bytes of memory traffic for some twenty operations
+// per element. So it only matters to keep loads in flight: packs of 16 bytes from all four arrays,
+// and a grid that fills the device. Arrays that are not aligned (a gradient inside a bucket) are
+// processed by elements, still 128 bytes per warp. Operations and their order are the CPU oracle's,
+// each rounded separately (--fmad=false): the bits are PyTorch's.
 //
-// Clipping: a fold sums squares in double, one thread makes the factor of all sums, and scale()
-// reads it from device memory: no waits.
+// Clipping: a fold sums squares in double, one thread computes the factor from all sums, and
+// scale() reads it from device memory: no waits.
 #include <cmath>
 #include <type_traits>
 
@@ -87,13 +87,13 @@ struct Adam {
   }
   __device__ void operator()(const T& g, T& p, T& m, T& v, T& largest) const {
     moments(g, p, m, v);
-    // Not max(): a NaN in either operand must stay.
+    // Not max(): a NaN in either operand must be kept.
     if (!(largest >= v)) largest = is_nan(largest) ? largest : v;
     move(p, m, largest);
   }
 };
 
-// op(g[i], updated[i]...) for the i < n of this thread, one of `stride`; kWidth elements at a time.
+// Calls op(g[i], updated[i]...) for i < n from `first` in steps of `stride`, kWidth elements each.
 template <int kWidth, class Op, class T, class... Updated>
 __device__ void update_items(std::int64_t first, std::int64_t stride, std::int64_t n, const Op& op,
                              const T* g, Updated*... updated) {
@@ -126,8 +126,8 @@ void run(std::span<const T> g, const Op& op, Updated*... updated) {
 
 // --- many parameters in one launch
 
-constexpr int kTable = 64;  // a kernel's arguments must not exceed 4 KiB on older drivers
-constexpr int kTurns = 4;   // of a block's threads, a pack each, in a chunk
+constexpr int kTable = 64;  // kernel arguments are limited to 4 KiB on older drivers
+constexpr int kTurns = 4;   // packs per thread in a chunk
 constexpr int kArgumentBytes = 4096;
 
 template <class T>
@@ -135,7 +135,7 @@ struct AdamRow {
   const T* g;
   T *p, *m, *v, *largest;
   std::int64_t n;
-  std::int32_t first;  // chunk
+  std::int32_t first;  // its first chunk
   bool packs;
 };
 
@@ -158,7 +158,7 @@ struct AdamTable {
                      aligned(t.g.data(), t.p.data(), t.m.data(), t.v.data(), t.largest.data())};
     chunks += static_cast<std::int32_t>(ceil_div(n, kChunk));
   }
-  // The row of a chunk: the last that does not begin behind it.
+  // The row of a chunk: the last row whose first chunk is not after it.
   [[nodiscard]] __device__ int row_of(std::int32_t chunk) const {
     int low = 0, high = count;
     while (high - low > 1) {

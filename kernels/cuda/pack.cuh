@@ -1,8 +1,8 @@
-// Sixteen bytes at a time: the widest load and store a thread has.
+// Sixteen bytes at a time: the widest load and store of a thread.
 //
-// A GPU moves memory in sectors of 32 bytes; a warp that loads 16 bytes in each lane asks for 512
-// at once and needs a quarter of the instructions. Packs need aligned pointers: callers look with
-// aligned() and fall back to single elements, for whatever a view or a bucket's offset may bring.
+// A GPU moves memory in sectors of 32 bytes; a warp that loads 16 bytes per lane requests 512 bytes
+// with a quarter of the instructions. Packs need aligned pointers: callers check with aligned() and
+// fall back to single elements, because views and bucket offsets may be misaligned.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct alignas(N * sizeof(T)) Pack {
   T at[N];
 };
 
-// Elements of T in a pack of 16 bytes.
+// Number of elements of T in a pack of 16 bytes.
 template <class T>
 constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
@@ -31,21 +31,21 @@ __device__ void store_pack(T* p, std::int64_t i, const Pack<T, N>& pack) {
   reinterpret_cast<Pack<T, N>*>(p)[i] = pack;
 }
 
-// Whether packs of n elements may begin at p; true for a null pointer.
+// True if packs of n elements may start at p, and for a null pointer.
 template <class T>
 constexpr bool aligned_for(const T* p, std::size_t n) {
   return reinterpret_cast<std::uintptr_t>(p) % (n * sizeof(T)) == 0;
 }
 
-// Whether packs of kPack<first> elements may begin at all of them.
+// True if packs of kPack<first> elements may start at each pointer.
 template <class T, class... More>
 bool aligned(const T* p, const More*... more) {
   constexpr std::size_t n = kPack<T>;
   return aligned_for(p, n) && (aligned_for(more, n) && ...);
 }
 
-// One element, wherever it lies: communication buffers are whatever memory the caller has, and need
-// not even be aligned to their elements. A device faults on a misaligned load: these go by bytes.
+// One element at any address: communication buffers are the caller's memory and may not even be
+// aligned to their elements. A device faults on a misaligned load, so these are copied by bytes.
 template <class T>
 __device__ T load_element(const std::byte* p) {
   if (reinterpret_cast<std::uintptr_t>(p) % sizeof(T) == 0) return *reinterpret_cast<const T*>(p);
@@ -62,7 +62,7 @@ __device__ void store_element(std::byte* p, T value) {
     memcpy(p, &value, sizeof(T));
 }
 
-// Packs of N, or with N = 1 single elements wherever they lie.
+// Packs of N elements or, with N = 1, single elements at any address.
 template <class T, int N>
 __device__ Pack<T, N> load_pack_at(const std::byte* p) {
   if constexpr (N == 1)

@@ -1,6 +1,6 @@
-// Pooling: one thread an element of what is written. The backward passes gather: a pixel looks up
-// the windows that it lies in, in ascending order, instead of the windows adding to their pixels,
-// so that no two threads write one place and the order of the sum is fixed.
+// Pooling: a thread per element of the result. The backward passes gather: a pixel finds the
+// windows that contain it, in ascending order, instead of the windows adding to their pixels, so
+// that no two threads write the same element and the order of the sum is fixed.
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/strided.cuh"
 #include "kernels/pool.hpp"
@@ -9,7 +9,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// f(plane, i, j, flat output) for every output.
+// Calls f(plane, i, j, flat output) on the device for every output.
 template <class F>
 void for_each_output(const Pool2dShape& s, const F& f) {
   for_each(s.planes * s.out_h() * s.out_w(), [=] __device__(std::int64_t k) {
@@ -20,7 +20,7 @@ void for_each_output(const Pool2dShape& s, const F& f) {
   });
 }
 
-// The windows that pixel `at` of one dimension lies in: first .. last.
+// The windows, first .. last, that contain pixel `at` of one dimension.
 struct Covering {
   std::int64_t first, last;
 };

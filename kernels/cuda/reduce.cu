@@ -1,5 +1,5 @@
 // Reductions of several arrays into one value per element, written to several places: one pass, 16
-// bytes at a time where every pointer allows it.
+// bytes at a time if every pointer is aligned.
 #include <algorithm>
 
 #include "kernels/cuda/grid.cuh"
@@ -11,7 +11,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-constexpr std::size_t kMostDestinations = 64;  // of one launch
+constexpr std::size_t kMostDestinations = 64;  // per launch
 
 struct Arguments {
   Reduction op;
@@ -23,7 +23,7 @@ struct Arguments {
   std::byte* to[kMostDestinations];
 };
 
-// Elements [begin, begin + N * packs), spread over the grid.
+// Reduces elements [begin, begin + N * packs), spread over the grid.
 template <Reduction op, class T, int N>
 __device__ void reduce_packs(const Arguments& a, std::int64_t begin, std::int64_t packs) {
   for (std::int64_t p = first_item(); p < packs; p += item_stride()) {

@@ -1,8 +1,8 @@
-// The pairwise operations of kernels/reduce.hpp on a device, bit for bit those of
+// The pairwise operations of kernels/reduce.hpp on a device, with the bits of
 // kernels/cpu/reduce_ops.hpp: one definition for the reduction kernel and for the kernels of
-// runtime/comm/device. (A NaN stays a NaN; its payload is each processor's own.)
+// runtime/comm/device. (A NaN stays a NaN; its payload depends on the processor.)
 //
-// Sums and products are written as intrinsics that round: an operator could be contracted with its
+// Sums and products use intrinsics that round: the compiler could contract an operator with its
 // neighbour into a fused multiply-add, which rounds once where the CPU rounds twice.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace ringsmith::kernels::cuda {
 
-// The type in which one pairwise operation is computed, and the way there and back.
+// The type in which one pairwise operation is computed, and the conversions to and from it.
 template <class T>
 struct Computed {
   using type = T;
@@ -49,13 +49,14 @@ __device__ inline double rounded_sum(double a, double b) { return __dadd_rn(a, b
 __device__ inline float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 __device__ inline double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 
-// Where neither is less, the later operand; NaN from either side.
+// True if the first operand is kept: it wins, or it is NaN. Otherwise the later operand is the
+// result.
 template <class C>
 __device__ bool keeps_first(C a, bool first_wins) {
   return first_wins || a != a;
 }
 
-// Overflow of integers wraps: it is computed unsigned, in no narrower type than unsigned int.
+// Integer overflow wraps: computed as unsigned, in a type at least as wide as unsigned int.
 template <Reduction op, class C>
 __device__ C combine_computed(C a, C b) {
   if constexpr (op == Reduction::min) {
@@ -89,7 +90,7 @@ __device__ T scaled(T x, double scale) {
     return C::narrow(rounded_product(C::widen(x), static_cast<typename C::type>(scale)));
 }
 
-// f(tag) with std::integral_constant<Reduction, ...> for a reduction known at run time.
+// Calls f with std::integral_constant<Reduction, ...> for a reduction known at run time.
 template <class F>
 __host__ __device__ auto visit_reduction(Reduction op, F&& f) {
   switch (op) {

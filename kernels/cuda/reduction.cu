@@ -1,9 +1,9 @@
-// Sums and maxima over any dimensions of a strided tensor, on the engine of kernels/cuda/fold.cuh.
+// Sums and maxima over any dimensions of a strided tensor, by the folds of kernels/cuda/fold.cuh.
 //
-//   sum, max           a fold: rows or columns, packs of 16 bytes where the terms are contiguous
-//   max_backward       one thread an element of the gradient: it alone knows whether it won
-//   max_all_backward   a fold counts the winners, then one thread an element; the count stays on
-//                      the device
+//   sum, max           a fold: rows or columns, in packs of 16 bytes if the terms are contiguous
+//   max_backward       a thread per element of the gradient, which checks whether it is the maximum
+//   max_all_backward   a fold counts the maxima, then a thread per element; the count stays on the
+//                      device
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/grid.cuh"
 #include "kernels/nest.hpp"
@@ -24,7 +24,7 @@ __device__ Best<T> from_lane_xor(const Best<T>& best, int lanes) {
           __shfl_xor_sync(0xffffffffU, best.index, lanes)};
 }
 
-// NaN beats every number, and of equals the first wins.
+// NaN beats every number; of equal values the first wins.
 template <class T>
 struct MaxInto {
   using Value = Best<T>;
@@ -87,7 +87,7 @@ void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T
   T* const to = grad_x.data;
   const std::int64_t* const index = indices.data;
   const T* const from = g.data;
-  // Neighbouring threads write neighbouring elements, whichever dimension is the inner one.
+  // Neighbouring threads write neighbouring elements, whichever dimension is innermost.
   const bool inner = dim.stride == 1;
   for_each(slices * dim.n, [=] __device__(std::int64_t i) {
     std::int64_t rest = i;

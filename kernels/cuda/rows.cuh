@@ -1,11 +1,11 @@
-// Kernels that need a row several times read it from memory once: into registers.
+// Kernels that need a row several times read it from memory once, into registers.
 //
 //   lane      0    1    2  ...  31   0    1    2 ...        a team of 32 lanes (a warp) or of 256
 //   elements  0-3  4-7  8-11 ...     128- ...               (a block) holds a row in packs
 //
-// Up to kRowPacks packs in each lane: 512 floats in a warp, 4096 in a block; a family with
-// registers to spare takes more. What is longer is read again for every pass, mostly from L2; that
-// is each family's version 1, which takes any length.
+// Up to kRowPacks packs per lane: 512 floats in a warp, 4096 in a block; families with spare
+// registers use more. Longer rows are read again in every pass, mostly from L2, by a version of the
+// family that takes any length.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"
@@ -15,19 +15,19 @@ namespace ringsmith::kernels::cuda {
 
 constexpr int kRowPacks = 4;
 
-// Elements of the longest row that a team can hold.
+// Number of elements of the longest row that a team can hold.
 template <class T>
 constexpr std::int64_t team_capacity(int team, int packs = kRowPacks) {
   return std::int64_t{team} * packs * kPack<T>;
 }
 
-// A thread's share of a row of n elements; `packs`: it may be read in packs.
+// A thread's share of a row of n elements. `packs`: the row may be read and written in packs.
 template <class T, int kTeam, int kPacks = kRowPacks>
 struct RowShare {
   static constexpr int N = kPack<T>;
   T at[kPacks][N];
 
-  // f(element of this share, its column) for all that exist.
+  // Calls f(element, its column) for all elements of this share.
   template <class F>
   __device__ void each(std::int64_t n, int lane, const F& f) {
 #pragma unroll
@@ -38,7 +38,7 @@ struct RowShare {
         if (first + k < n) f(at[p][k], first + k);
     }
   }
-  // The same with the elements of other shares beside it, and without the column.
+  // The same with the corresponding elements of other shares, and without the column.
   template <class F, class... Shares>
   __device__ void with(std::int64_t n, int lane, const F& f, Shares&... others) {
 #pragma unroll
@@ -68,7 +68,7 @@ struct RowShare {
       store_pack(row, pack, out);
     }
   }
-  // Sum over the row of f(element, column); every lane gets it.
+  // Sum over the row of f(element, column); every lane gets the result.
   template <class F>
   __device__ T sum(std::int64_t n, int lane, const F& f) {
     T total = 0;
@@ -77,7 +77,7 @@ struct RowShare {
   }
 };
 
-// Which of the block's teams this thread is in, and where.
+// The team of this thread, and its position there.
 template <int kTeam>
 struct Team {
   int lane = static_cast<int>(threadIdx.x) % kTeam;
@@ -87,7 +87,7 @@ struct Team {
         stride(std::int64_t{gridDim.x} * (kThreads / kTeam)) {}
 };
 
-// f(row of this team) for its rows.
+// Calls f(row, lane) for the rows of this thread's team.
 template <int kTeam, class F>
 __device__ void each_row(std::int64_t rows, const F& f) {
   const Team<kTeam> team;

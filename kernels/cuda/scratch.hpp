@@ -1,8 +1,7 @@
-// Device memory for the length of one kernel family's call: partial sums, counters, flags.
+// Device memory for the duration of one call of a kernel family: partial sums, counters, flags.
 //
-// From the caching allocator, for the current device and stream: it is free again when the call
-// returns, although its kernels may not have begun, since the next user of the block is queued
-// behind them.
+// The caching allocator provides it for the current device and stream. It is freed when the call
+// returns, even if its kernels have not begun: the next user of the block is queued after them.
 #pragma once
 
 #include <cstdint>

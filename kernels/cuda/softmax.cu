@@ -1,11 +1,11 @@
 // softmax and log_softmax, forward and backward.
 //
-//   1  a thread to a slice, which it reads three times (forward) or twice: for slices that do not
-//      lie in one piece (inner > 1), neighbouring threads having neighbouring slices
-//   2  a block to a row of any length. Forward: one pass finds the maximum and the sum together
+//   1  a thread per slice, which it reads three times (forward) or twice: for slices that are not
+//      contiguous (inner > 1); neighbouring threads have neighbouring slices
+//   2  a block per row of any length. Forward: one pass computes the maximum and the sum together
 //      (log_sum.cuh), a second writes
-//   3  a warp (up to 512 floats) or a block (up to 4096) to a row, kept in registers: memory is
-//      read and written once
+//   3  a warp (up to 512 floats) or a block (up to 4096) per row, which is kept in registers:
+//      memory is read and written once
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/log_sum.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -16,7 +16,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// What the passes of a slice find out, and what they then make of an element.
+// The result for one element, from the statistics of its slice.
 template <bool kLog, class T>
 struct Forward {
   static __device__ T result(T x, T largest, T sum) {
@@ -26,7 +26,7 @@ struct Forward {
       return exp_of(x - largest) / sum;
   }
 };
-// softmax: what is summed is dy y; log_softmax: dy.
+// The sum is of dy y for softmax, of dy for log_softmax.
 template <bool kLog, class T>
 struct Backward {
   static __device__ T term(T dy, T y) { return kLog ? dy : dy * y; }
@@ -40,14 +40,14 @@ struct Backward {
 
 // --- version 1: slices of n elements `inner` apart
 
-// Where slice number i begins.
+// Offset of the first element of slice number i.
 __device__ inline std::int64_t slice_begin(std::int64_t i, const Slices& s) {
   const std::int64_t within = take_digit(i, s.inner);
   return i * s.n * s.inner + within;
 }
 
-// Sum of term(0) .. term(n - 1) by one thread, in two levels: a long chain of additions would lose
-// a rounding at each.
+// Sum of term(0) .. term(n - 1) by one thread, in two levels: a long chain of additions would add
+// up its roundings.
 template <class T, class Term>
 __device__ T chunked_sum(std::int64_t n, const Term& term) {
   constexpr std::int64_t kChunk = 32;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// The version for these slices; arrays: what is read, then what is written.
+// Launches the version for these slices. arrays: the inputs, then the output.
 template <class T, class OfSlices, class OfRows, class OfAnyRows, class... Arrays>
 void launch_version(const Slices& s, OfSlices* slices, OfRows* in_warps, OfRows* in_blocks,
                     OfAnyRows* any, Arrays*... arrays) {

@@ -1,9 +1,8 @@
-// Finding an element of a strided View from its number.
+// Finds an element of a strided View from its number.
 //
-// A Nest (kernels/nest.hpp: dimensions merged where all operands allow it) goes to the kernel by
-// value. Every thread takes its element's number apart, innermost dimension first: one division a
-// dimension, of 32 bits where that is enough, because a GPU divides 64 bits in about 70
-// instructions.
+// A Nest (kernels/nest.hpp: dimensions merged where all operands allow it) is passed to the kernel
+// by value. Every thread splits its element's number, innermost dimension first: one division per
+// dimension, of 32 bits where possible, because a GPU divides 64 bits in about 70 instructions.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
@@ -24,7 +23,7 @@ __device__ inline std::int64_t take_digit(std::int64_t& n, std::int64_t size) {
   return remainder;
 }
 
-// Where element number i lies in each operand.
+// Offset of element number i in each operand.
 template <int N>
 __device__ Offsets<N> offsets_of(const Nest<N>& nest, std::int64_t i) {
   Offsets<N> at{};
@@ -43,7 +42,7 @@ std::int64_t numel(const Nest<N>& nest) {
   return n;
 }
 
-// One run of which every operand's elements are neighbours.
+// True for a single run that is contiguous in every operand.
 template <int N>
 bool is_contiguous(const Nest<N>& nest) {
   if (nest.dims != 1) return false;
@@ -52,9 +51,9 @@ bool is_contiguous(const Nest<N>& nest) {
   return true;
 }
 
-// Makes innermost dimensions that can be cut into packs of n elements into dimensions of packs:
-// sizes are divided, and all strides but those within the run stay. False if an operand (from
-// `first` on) is neither contiguous nor broadcast there, or its rows do not begin at packs.
+// Rewrites the innermost dimension as packs of n elements: its size is divided by n, its strides
+// are multiplied by n. False, without a change, if operand 0 is not contiguous there, another
+// operand is neither contiguous nor broadcast, or rows do not begin at packs.
 template <int N>
 bool in_packs(Nest<N>& nest, std::int64_t n) {
   const std::size_t last = nest.last();

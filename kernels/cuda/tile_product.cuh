@@ -1,8 +1,8 @@
-// The register-blocked tile: the inside of matmul version 3 and of every convolution.
+// The register-blocked tile: the core of matmul version 3 and of every convolution.
 //
 //   C (kM x kN of it, one block)  =  A (kM x all k)  B (all k x kN)
 //
-//            B: kK x kN in shared memory   A block of kThreads threads walks along k. Every
+//            B: kK x kN in shared memory   A block of kThreads threads loops over k. Every
 //            +---------------+             slab of kK goes through shared memory once; each
 //            |  :  :  |##|   |             thread keeps kR x kC sums in registers and needs
 //   A        +---------------+             kR + kC shared loads for kR kC multiply-adds, where
@@ -12,15 +12,15 @@
 //   |   |    |        |  |   |
 //   +---+    +---------------+
 //
-// What A, B and C are is the Problem's business: a strided matrix, an image seen through a
-// convolution's windows (no im2col in memory), or a place to add to.
+// The Problem defines A, B and C: a strided matrix, an image seen through a convolution's windows
+// (no im2col in memory), or a destination to add to.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
 
 namespace ringsmith::kernels::cuda {
 
-// a b + c with one rounding where that is one instruction.
+// a b + c, with one rounding where there is an instruction for it.
 __device__ inline float multiply_add(float a, float b, float c) {
 #if defined(__CUDA_ARCH__) || defined(__FMA__)
   return fmaf(a, b, c);
@@ -43,8 +43,9 @@ struct TileShape {
   static constexpr int kThreads = kM / kR * kAcross;
 };
 
-// load(line(i), i, k, whether there is a line i) for all i < kLines, k < kK of a slab, spread over
-// the block: lanes run along k or across the lines, and then a thread stays on its own.
+// Calls load(line(i), i, k, whether line i exists) for all i < kLines, k < kK of a slab, spread
+// over the block. Lanes run along k, or across the lines; in the second case a thread keeps its
+// line.
 template <int kThreads, int kK, int kLines, class Line, class Load>
 __device__ void each_of_slab(bool along_k, int lines, const Line& line, const Load& load) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -64,9 +65,9 @@ __device__ void each_of_slab(bool along_k, int lines, const Line& line, const Lo
 // A Problem has
 //   T                                 the element type
 //   std::int64_t m, n;                C is m x n
-//   bool a_along_k, b_along_n;        which neighbours are neighbours in memory
-//   row(i), column(j)                 where a row of A, a column of B begins: found once, and then
-//   T a(row, k), T b(k, column)       asked for its elements, within bounds only
+//   bool a_along_k, b_along_n;        the dimensions along which A and B are contiguous
+//   row(i), column(j)                 position of a row of A, a column of B: computed once, then
+//   T a(row, k), T b(k, column)       passed to a and b, which are only called within bounds
 //   void store(i, j, sum)
 // Sums over k in begin .. end - 1, in ascending order.
 template <class Shape, class Problem>
@@ -102,7 +103,7 @@ __device__ void tile_product(const Problem& p, std::int64_t row, std::int64_t co
       for (int r = 0; r < kR; ++r) a[r] = slab_a[k][first_row + r];
 #pragma unroll
       for (int c = 0; c < kC; ++c) b[c] = slab_b[k][first_column + c];
-        // Columns outside, rows inside: the order in which g++ finds the vector registers.
+        // Columns in the outer loop, rows in the inner: g++ vectorises this order.
 #pragma unroll
       for (int c = 0; c < kC; ++c)
 #pragma unroll

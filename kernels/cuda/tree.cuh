@@ -1,10 +1,11 @@
 // Reductions over a warp and over a block, as trees that never change shape.
 //
-//   warp    five exchanges with the lane 16, 8, 4, 2, 1 away: every lane ends with the total
+//   warp    five exchanges with the lanes 16, 8, 4, 2, 1 away: every lane ends with the total
 //   block   the warps' totals through shared memory, combined by all threads in order of the warps
 //
-// Addition commutes, so that both partners of an exchange get the same bits; nothing depends on
-// which warp came first. All threads of the warp (block) must call, or the kernel hangs.
+// Addition commutes, so both partners of an exchange get the same bits, and the result does not
+// depend on which warp is first. All threads of the warp (block) must call them, or the kernel
+// hangs.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
@@ -18,7 +19,7 @@ struct Plus {
   }
 };
 
-// The larger one; a NaN from either side wins.
+// The larger value; a NaN from either side wins.
 struct Larger {
   template <class T>
   __device__ T operator()(T a, T b) const {
@@ -26,7 +27,7 @@ struct Larger {
   }
 };
 
-// The value of the lane whose number differs in these bits. For a struct, overload it.
+// The value of the lane whose number differs in the bits of `lanes`. Overloaded for structs.
 template <class T>
 __device__ T from_lane_xor(T value, int lanes) {
   return __shfl_xor_sync(0xffffffffU, value, lanes);
@@ -39,14 +40,14 @@ __device__ T warp_reduce(T value, Op op) {
   return value;
 }
 
-// For a block of kSize threads, a multiple of 32 and the block's whole x dimension.
+// kSize is the number of threads, a multiple of 32 and the block's whole x dimension.
 template <int kSize, class T, class Op>
 __device__ T block_reduce(T value, Op op) {
   constexpr int kWarps = kSize / kWarp;
   __shared__ T totals[kWarps];
   value = warp_reduce(value, op);
   if constexpr (kWarps == 1) return value;
-  __syncthreads();  // the totals of the call before have been read
+  __syncthreads();  // the totals of the previous call have been read
   if (threadIdx.x % kWarp == 0) totals[threadIdx.x / kWarp] = value;
   __syncthreads();
   T total = totals[0];
@@ -54,7 +55,8 @@ __device__ T block_reduce(T value, Op op) {
   return total;
 }
 
-// A team is what works on one row: a warp (several teams to a block) or a block.
+// A team is the group of threads that works on one row: a warp (several teams per block) or a
+// block.
 template <int kSize, class T, class Op>
 __device__ T team_reduce(T value, Op op) {
   if constexpr (kSize == kWarp)

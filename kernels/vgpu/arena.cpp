@@ -16,12 +16,12 @@ namespace vgpu {
 namespace {
 
 constexpr std::size_t kBlock = 2 << 20;
-constexpr std::size_t kSmall = 1 << 20;  // up to here allocations share blocks
+constexpr std::size_t kSmall = 1 << 20;  // allocations up to this size share blocks
 constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kGuardPattern = 0xb7;
 constexpr int kFresh = 0xff;
 constexpr std::size_t kDeadKept = 4096;
-constexpr std::size_t kQuick = 32;  // allocations: some 2 us
+constexpr std::size_t kQuick = 32;  // allocations: checking these takes some 2 us
 
 std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -32,7 +32,7 @@ auto at_or_before(const Map& map, const void* address) {
   return it == map.begin() ? map.end() : std::prev(it);
 }
 
-// The allocation whose pages, or the guard behind them, hold the address.
+// The allocation that contains the address in its pages, or in the guard page after them.
 const Arena::Allocation* near(const std::map<const std::byte*, Arena::Allocation>& map,
                               const std::byte* p) {
   const auto next = map.upper_bound(p);
@@ -48,7 +48,7 @@ Arena::Arena(int device, std::byte* base, std::size_t span, std::size_t capacity
     : device_(device), base_(base), span_(span), capacity_(capacity), key_(key), next_block_(base) {
   file_ = ::memfd_create("vgpu", MFD_CLOEXEC);
   if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(span)) != 0)
-    fatal("no anonymous file for the memory of device " + std::to_string(device));
+    fatal("cannot create an anonymous file for the memory of device " + std::to_string(device));
 }
 
 void Arena::map(std::byte* at, std::size_t bytes) {
@@ -60,7 +60,7 @@ void Arena::map(std::byte* at, std::size_t bytes) {
   give_key(at, bytes, key_);
 }
 
-// Fresh addresses; once all were used, the first gap between blocks that hold something.
+// Uses fresh addresses; once all are used, the first gap between blocks with living allocations.
 std::byte* Arena::place_block(std::size_t bytes) {
   if (bytes <= static_cast<std::size_t>(base_ + span_ - next_block_)) {
     next_block_ += bytes;
@@ -75,11 +75,11 @@ std::byte* Arena::place_block(std::size_t bytes) {
   if (bytes > static_cast<std::size_t>(base_ + span_ - at)) return nullptr;
   std::erase_if(blocks_, [&](const auto& b) { return b.first >= at && b.first < at + bytes; });
   std::erase_if(dead_, [&](const auto& d) { return d.first >= at && d.first < at + bytes; });
-  if (small_end_ > at && small_end_ <= at + bytes) small_next_ = nullptr;  // none of it lives
+  if (small_end_ > at && small_end_ <= at + bytes) small_next_ = nullptr;  // nothing in it lives
   return at;
 }
 
-// Where page_bytes pages, and one that faults behind them, can go.
+// Finds space for page_bytes of pages followed by a page that faults.
 std::byte* Arena::place(std::size_t page_bytes, bool small) {
   if (small && small_next_ != nullptr &&
       page_bytes + guard_page() <= static_cast<std::size_t>(small_end_ - small_next_)) {
@@ -87,7 +87,7 @@ std::byte* Arena::place(std::size_t page_bytes, bool small) {
     small_next_ += page_bytes + guard_page();
     return at;
   }
-  // The first page of a shared block is no one's: who takes its base for an array finds out.
+  // The first page of a shared block is never given out: using the block's base as an array faults.
   const std::size_t skip = small ? guard_page() : 0;
   const std::size_t bytes = round_up(skip + page_bytes + guard_page(), kBlock);
   std::byte* at = place_block(bytes);
@@ -131,7 +131,7 @@ std::optional<Arena::Allocation> Arena::free(void* start) {
   const Allocation a = it->second;
   check(a, [] { return "when it was freed"; });
   take_key(a.pages);
-  // Back to address space that faults; the file gives its pages back.
+  // Becomes address space that faults; the file gives its pages back.
   if (::mmap(a.pages, a.page_bytes, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
     fatal("cannot unmap " + std::to_string(a.page_bytes) + " bytes of freed device memory");
@@ -226,7 +226,7 @@ std::string Arena::describe(const void* address) const {
   const auto next = living_.upper_bound(p);
   if (next != living_.end() && next->second.start - p < static_cast<std::ptrdiff_t>(kBlock))
     return std::to_string(next->second.start - p) + " bytes before " + name_of(next->second);
-  return "no memory that device " + std::to_string(device_) + " has given out";
+  return "unallocated memory of device " + std::to_string(device_);
 }
 
 }  // namespace vgpu

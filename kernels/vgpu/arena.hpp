@@ -4,11 +4,12 @@
 //   | block: 2 MiB                              | block            | ...
 //   | guard [canary|data|canary] guard  page .. | data ..... |canary guard
 //
-// As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block: ship
-// the offset. Unlike on a GPU, every allocation ends (to 256 bytes, the alignment that cudaMalloc
-// promises) at a page that faults; the rest up to that page holds a pattern that is checked. Large
-// allocations begin at their block's base. Fresh memory is all ones: NaN in every float. Addresses
-// are not used twice while others are left, so that a freed one faults, and the report says so.
+// As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block: send
+// the offset, too. Unlike on a GPU, every allocation ends (to 256 bytes, the alignment that
+// cudaMalloc promises) at a page that faults; the gap up to that page holds a pattern that is
+// checked. Large allocations begin at their block's base. Fresh memory has all bits set: NaN in
+// every float. Addresses are not reused while unused ones are left, so that an access to freed
+// memory faults and is reported as such.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ class Arena {
  public:
   struct Allocation {
     std::byte* start = nullptr;
-    std::size_t bytes = 0;  // as asked for
+    std::size_t bytes = 0;  // as requested
     std::byte* pages = nullptr;
     std::size_t page_bytes = 0;
     std::uint64_t serial = 0;  // from 1, in order of allocation
@@ -42,21 +43,23 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Null if the device's memory or its addresses are used up.
+  // Null if the device's memory or its addresses are exhausted.
   void* allocate(std::size_t bytes);
-  // Ends the process if something was written beside the allocation; nothing where there is none.
+  // Ends the process if bytes next to the allocation were overwritten. Returns nothing if no
+  // allocation begins here.
   std::optional<Allocation> free(void* start);
 
-  // The living allocation that holds this address.
+  // The living allocation that contains this address.
   [[nodiscard]] std::optional<Allocation> find(const void* address) const;
   [[nodiscard]] std::optional<Block> block_of(const void* address) const;
-  // Whether a block begins at this offset of the file, and holds a living allocation.
+  // True if a block begins at this offset of the file and contains a living allocation.
   [[nodiscard]] bool block_lives(std::size_t offset) const;
   [[nodiscard]] std::string describe(const void* address) const;
-  // Whether the address belongs, or lies just behind, an allocation that has been freed.
+  // True if the address is in, or just behind, an allocation that has been freed.
   [[nodiscard]] bool was_freed(const void* address) const;
-  // Ends the process if something was written into the patterns around an allocation. `when` is
-  // asked for the words only then. Behind a kernel, only if few allocations live: it must be quick.
+  // Ends the process if the patterns around an allocation were overwritten. `when` is called only
+  // then, to complete the message. The quick check, for the end of each kernel, does nothing if
+  // there are many allocations.
   void check_patterns(const std::function<std::string()>& when) const;
   void check_patterns_quickly(const std::function<std::string()>& when) const;
 

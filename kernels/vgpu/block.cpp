@@ -19,7 +19,7 @@ constinit thread_local BlockView* current_block = nullptr;
 constinit thread_local BlockRunner* active_runner = nullptr;
 
 BlockRunner& BlockRunner::mine() {
-  // By pointer: 20 KiB are more than a process has for thread-locals of a library it loads later.
+  // Behind a pointer: 20 KiB exceed the thread-local space of a process for libraries loaded later.
   static thread_local const auto runner = std::make_unique<BlockRunner>();
   return *runner;
 }
@@ -48,7 +48,7 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
                  static_cast<unsigned>(block_number / grid.grid.x / grid.grid.y)};
   view_.block_dim = block;
   view_.grid_dim = grid.grid;
-  // The end of dynamic shared memory lies at a page that faults, the start is aligned to 16 bytes.
+  // The end of dynamic shared memory is at a page that faults; the start is aligned to 16 bytes.
   view_.dynamic_shared = dynamic_ + kMostShared - (grid.shared_bytes + 15) / 16 * 16;
   count_ = block.x * block.y * block.z;
   begun_ = finished_ = arrived_ = 0;
@@ -57,7 +57,7 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   spinning_.clear();
   progress_ = true;
 
-  // Warps begin in a seeded order, and so do the lanes within each: few fibers live at once.
+  // Warps begin in a seeded order, and so do the lanes within each: few fibers live simultaneously.
   const unsigned warps = (count_ + 31) / 32;
   unsigned n = 0;
   Permutation(warps, random_.next()).each([&](std::uint64_t w) {
@@ -73,7 +73,7 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   active_runner = this;
   watched_.begin_block();
   current_block = &view_;
-  // This OS thread has made its thread_local variables.
+  // The block's threads run after this OS thread has initialised its thread_local variables.
   declare_before(&shared_order_[blocks_run_ % 2]);
   Fiber* first = idle_fiber();
   running_ = first;
@@ -96,15 +96,15 @@ void BlockRunner::live(Fiber* self) {
     if (!FiberPool::intact(*self)) runner.stuck("a thread has used more than its 64 KiB of stack");
     (kTsan ? runner.used_ : runner.idle_).push_back(self);
     runner.running_ = to;
-    const Loud parked;  // a fiber that is destroyed while it rests must not be Quiet
+    const Loud parked;  // a fiber that is destroyed while parked must not be Quiet
     switch_fiber(*self, *to);
   }
 }
 
 Fiber* BlockRunner::idle_fiber() {
   if (idle_.empty()) return fibers_.make();
-  // Under ThreadSanitizer a fiber is a thread: a random one, so that equal threads of two blocks
-  // are not taken for one thread.
+  // Under ThreadSanitizer a fiber is a thread. Takes a random fiber, so that threads of two blocks
+  // with the same number do not look like one thread.
   if (kTsan) std::swap(idle_[random_.below(idle_.size())], idle_.back());
   Fiber* fiber = idle_.back();
   idle_.pop_back();
@@ -140,7 +140,7 @@ void BlockRunner::run_one(Fiber* self) {
          *after = &shared_order_[(blocks_run_ + 1) % 2];
     const Loud loud;
     happens_after(begin);
-    happens_after(before);  // the __shared__ variables were the block's before this one
+    happens_after(before);  // the previous block used the __shared__ variables
     run(arguments);
     happens_before(after);
     happens_before(end);
@@ -155,7 +155,7 @@ void BlockRunner::finish(Thread& t) {
   if (!FiberPool::intact(*t.fiber)) stuck("a thread has used more than its 64 KiB of stack");
   Warp& warp = warps_[t.number / 32];
   warp.present &= ~(1U << t.number % 32);
-  close_meetings(t.number / 32);  // those that waited for this lane only
+  close_meetings(t.number / 32);  // meetings that waited only for this lane
 }
 
 Fiber* BlockRunner::choose(Fiber* free) {
@@ -166,7 +166,7 @@ Fiber* BlockRunner::choose(Fiber* free) {
     if (begun_ < count_) return free != nullptr ? free : idle_fiber();
     if (finished_ == count_) return &fibers_.host();
     if (spinning_.empty())
-      stuck("barrier divergence: threads wait for others that will never come");
+      stuck("barrier divergence: threads wait for others that will never arrive");
     pause();
     Permutation(spinning_.size(), random_.next()).each([&](std::uint64_t i) {
       ready_.push_back(spinning_[i]);
@@ -175,7 +175,7 @@ Fiber* BlockRunner::choose(Fiber* free) {
   }
 }
 
-// ---- what is said about a block that is stuck, or in which something went wrong ----
+// ---- descriptions of a block that is stuck, or in which an error was found ----
 
 std::string BlockRunner::describe() const {
   std::map<std::string, std::vector<unsigned>> groups;

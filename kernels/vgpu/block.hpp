@@ -1,18 +1,18 @@
-// One block on one OS thread: its CUDA threads are fibers, run in a seeded order until they wait.
+// One block on one OS thread. Its CUDA threads are fibers, run in a seeded order until they wait.
 //
-// A thread begins as a plain call on whatever fiber is free and ends on it: a kernel without
-// barriers costs a call per thread. Only a thread that has to wait keeps its fiber, and another
-// fiber goes on:
+// A thread begins as a plain call on any free fiber and ends on it: a kernel without barriers costs
+// one call per thread. Only a thread that has to wait keeps its fiber, and another fiber continues:
 //
 //   not begun --> running --> finished
 //                 |     ^
 //                 v     |
 //     waiting (barrier, warp) or spinning --> ready
 //
-// Ready threads go first, then those that have not begun (warp by warp), then those that spin. If
-// nothing but waiting threads is left, nobody will ever come: barrier divergence, reported as such.
-// If all only spin, other blocks get the core, and after VGPU_DEADLINE_MS without progress the
-// kernel is declared endless, with who spins on what.
+// Ready threads run first, then threads that have not begun (warp by warp), then spinning threads.
+// If only waiting threads are left, no thread can release them: this is reported as barrier
+// divergence. If all living threads spin, other blocks get the core, and after VGPU_DEADLINE_MS
+// without progress the kernel is declared endless; the report lists the spinning threads and the
+// words that they read.
 #pragma once
 
 #include <array>
@@ -34,20 +34,20 @@ namespace vgpu {
 
 class BlockRunner;
 
-// Lanes of a warp that meet: at a shuffle, a vote, __syncwarp, an instruction of tensor cores.
+// Lanes of a warp that meet: at a shuffle, a vote, __syncwarp, or a tensor core instruction.
 //
-// Each lane brings a request; the last one that the mask names works out everybody's answer. Lanes
-// that have left the kernel, and those beyond the end of the block, are not waited for.
+// Each lane brings a request; the last lane that the mask names computes all answers. Lanes that
+// have left the kernel, and lanes beyond the end of the block, are not waited for.
 enum class WarpOp : std::uint8_t { shuffle, vote, sync, together };
 
 struct LaneRequest {
-  std::uint64_t value = 0;   // shuffle: what others may read; vote: the predicate
-  void* brought = nullptr;   // together: for the function
-  unsigned from = 0;         // shuffle: whose value it wants; vote: gets the lanes that voted
-  std::uint64_t answer = 0;  // shuffle: that value; vote: the ballot
+  std::uint64_t value = 0;   // shuffle: the value that others may read; vote: the predicate
+  void* brought = nullptr;   // together: argument for the function
+  unsigned from = 0;         // shuffle: the lane to read from; vote: receives the lanes that voted
+  std::uint64_t answer = 0;  // shuffle: the value read; vote: the ballot
 };
 
-// Those who wait for each other: all with one mask.
+// Lanes that wait for each other, all with the same mask.
 struct Meeting {
   unsigned mask = 0;
   unsigned arrived = 0;  // lanes
@@ -59,11 +59,11 @@ struct Meeting {
 
 struct Warp {
   unsigned present = 0;                // lanes that have not left the kernel
-  std::array<Meeting, 32> meetings{};  // free where nobody has arrived
+  std::array<Meeting, 32> meetings{};  // free while no lane has arrived
   unsigned open = 0;                   // meetings[0 .. open) have been used
 };
 
-// Fills in the answers of the lanes that arrived; request(lane) is their LaneRequest.
+// Computes the answers of the lanes that arrived; request(lane) is their LaneRequest.
 template <class Request>
 void answer(const Meeting& meeting, Request request) {
   std::uint64_t ballot = 0;
@@ -81,10 +81,10 @@ void answer(const Meeting& meeting, Request request) {
   }
 }
 
-// Kernels that never give another thread a turn: a loop without end, or a wait that reads through a
-// plain or volatile pointer. A thread of the emulator looks at every OS thread that runs blocks;
-// one on which nothing has begun, waited or ended for VGPU_DEADLINE_MS gets a signal, whose handler
-// says where it is, and the process ends.
+// Detects kernels that never yield to another thread: an endless loop, or a wait that reads through
+// a plain or volatile pointer. A thread of the emulator checks every OS thread that runs blocks. If
+// nothing has begun, waited or ended there for VGPU_DEADLINE_MS, it sends the OS thread a signal,
+// whose handler reports the current position and ends the process.
 class Watched {
  public:
   explicit Watched(BlockRunner& runner);
@@ -92,7 +92,7 @@ class Watched {
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
-  // A thread of the block has begun, waits or has ended. Cheap.
+  // Called when a thread of the block has begun, waits or has ended. Cheap.
   void turn() {
     turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -105,8 +105,8 @@ class Watched {
   const pthread_t thread_ = ::pthread_self();
   std::atomic<std::uint64_t> turns_{0};
   std::atomic<bool> busy_{false};
-  std::uint64_t seen_ = 0;       // the watchdog's: turns when it last looked,
-  std::uint64_t unchanged_ = 0;  // and for how many ms they have been the same
+  std::uint64_t seen_ = 0;       // for the watchdog: turns at its last check
+  std::uint64_t unchanged_ = 0;  // and the ms for which they have not changed
 };
 
 // A cp.async that has not arrived.
@@ -128,17 +128,17 @@ struct Thread : ThreadView {
   std::uint8_t next_read = 0;
   std::uint16_t number = 0;  // linear index in the block
   Fiber* fiber = nullptr;
-  Source where;               // of the call it waits in
-  std::array<Read, 4> reads;  // the last different atomic reads
-  LaneRequest lane;           // what it brings to a meeting of its warp
+  Source where;               // the call in which it waits
+  std::array<Read, 4> reads;  // the last atomic reads of different words
+  LaneRequest lane;           // its request at a meeting of its warp
   bool fenced = false;        // has passed a release fence
   std::vector<AsyncCopy> copies;
-  unsigned groups = 0;  // of cp.async that are committed
+  unsigned groups = 0;  // number of committed cp.async groups
 };
 
 class BlockRunner {
  public:
-  static BlockRunner& mine();  // of this OS thread
+  static BlockRunner& mine();  // the runner of this OS thread
   BlockRunner();
   ~BlockRunner();
   BlockRunner(const BlockRunner&) = delete;
@@ -149,29 +149,29 @@ class BlockRunner {
   // For the running thread:
   Thread& self() { return *static_cast<Thread*>(current_thread); }
   int barrier(Combine combine, bool predicate, const Source& where);
-  // Brings self().lane to the meeting of the mask's lanes; back with the answer in it.
+  // Brings self().lane to the meeting of the mask's lanes; on return, self().lane has the answer.
   void meet(WarpOp op, unsigned mask, const Source& where, Together together = nullptr);
   void spin(const Source& where);
   void progress() { progress_ = true; }
   std::uint64_t draw(std::uint64_t n) { return random_.below(n); }  // 0 to n - 1
-  // For reports about the running thread, in a signal handler too.
+  // For reports about the running thread, also in a signal handler.
   [[nodiscard]] std::string describe_self() const;
   [[nodiscard]] int device() const;
   [[nodiscard]] bool beyond_dynamic_shared(const void* address) const;
   [[nodiscard]] bool in_stack_guard(const void* address) const { return fibers_.in_guard(address); }
-  // Ends the process with who waits where.
+  // Ends the process with a list of the threads and the places where they wait.
   [[noreturn]] void stuck(const char* what);
 
  private:
-  static void live(Fiber* self);  // what every fiber does, Quiet
+  static void live(Fiber* self);  // the body of every fiber, Quiet
   void run_one(Fiber* self);
-  void suspend();              // the running thread waits; returns when it goes on
-  Fiber* choose(Fiber* free);  // whom to switch to; `free` could begin a thread itself
+  void suspend();              // the running thread waits; returns when it is resumed
+  Fiber* choose(Fiber* free);  // the fiber to switch to; `free` could begin a thread itself
   Fiber* idle_fiber();
   void make_ready(std::uint16_t number) { ready_.push_back(number); }
-  void close_meetings(unsigned warp);  // of which all that will come have come
+  void close_meetings(unsigned warp);  // completes meetings whose lanes have all arrived
   void finish(Thread& thread);
-  void pause();  // all that live only spin
+  void pause();  // called when all living threads spin
   [[nodiscard]] std::string describe() const;
 
   static constexpr std::size_t kMostShared = 1 << 20;  // address space for dynamic shared memory
@@ -181,7 +181,7 @@ class BlockRunner {
   FiberPool fibers_;
   std::vector<Fiber*> idle_, used_;
   std::vector<Thread> threads_;
-  std::vector<std::uint16_t> order_;  // in which threads begin
+  std::vector<std::uint16_t> order_;  // the order in which threads begin
   std::vector<std::uint16_t> ready_;
   std::size_t next_ready_ = 0;
   std::vector<std::uint16_t> spinning_;

@@ -1,4 +1,4 @@
-// Where CUDA threads wait: barriers, meetings of a warp, spinning.
+// The functions in which CUDA threads wait: barriers, meetings of a warp, spinning.
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace vgpu {
 
-// The running thread waits; returns when it goes on.
+// Makes the running thread wait; returns when it is resumed.
 [[gnu::always_inline]] inline void BlockRunner::suspend() {
   Thread& t = self();
   Fiber* to = next_ready_ < ready_.size() ? threads_[ready_[next_ready_++]].fiber : choose(nullptr);
@@ -60,7 +60,7 @@ namespace vgpu {
     suspend();
   }
   happens_after(order);
-  return combined_;  // nobody can complete the next one before this thread has come to it
+  return combined_;  // the next barrier cannot complete before this thread arrives
 }
 
 [[gnu::always_inline]] inline void BlockRunner::meet(WarpOp op, unsigned mask, const Source& where,
@@ -71,7 +71,8 @@ namespace vgpu {
   {
     const Quiet quiet;
     t.where = where;
-    if ((mask >> lane & 1U) == 0) stuck("a lane calls a warp function whose mask does not name it");
+    if ((mask >> lane & 1U) == 0)
+      stuck("a lane calls a warp function whose mask does not include it");
     Warp& warp = warps_[number];
     Meeting* meeting = nullptr;
     for (unsigned m = 0; m < warp.open; ++m) {
@@ -82,7 +83,7 @@ namespace vgpu {
     }
     if (meeting == nullptr) meeting = &warp.meetings[warp.open++];
     if (meeting->arrived != 0 && (meeting->op != op || meeting->together != together))
-      stuck("lanes of one warp meet with one mask in different warp functions");
+      stuck("lanes of one warp call different warp functions with the same mask");
     meeting->mask = mask;
     meeting->op = op;
     meeting->together = together;
@@ -107,8 +108,7 @@ void BlockRunner::close_meetings(unsigned number) {
     const auto lane = [&](unsigned l) -> LaneRequest& { return threads_[32 * number + l].lane; };
     answer(meeting, lane);
     if (meeting.op == WarpOp::together) {
-      if (meeting.arrived != ~0U)
-        stuck("an instruction of the tensor cores lacks lanes of its warp");
+      if (meeting.arrived != ~0U) stuck("a tensor core instruction is missing lanes of its warp");
       void* brought[32];
       for (unsigned l = 0; l < 32; ++l) brought[l] = lane(l).brought;
       meeting.together(brought);
@@ -132,9 +132,9 @@ void BlockRunner::close_meetings(unsigned number) {
   suspend();
 }
 
-// Nothing but spinning threads is left: they wait for another block, kernel, device or process.
-// First look again at once (the other one may run on another core), then let others have this core,
-// then sleep a little.
+// Only spinning threads are left: they wait for another block, kernel, device or process. First
+// checks again immediately (the other one may run on another core), then yields this core, then
+// sleeps briefly.
 void BlockRunner::pause() {
   constexpr unsigned kHot = 16, kYields = 64;
   constexpr long kShortSleep_ns = 20'000, kLongSleep_ns = 200'000;
@@ -155,10 +155,10 @@ void BlockRunner::pause() {
   const timespec time{0, rounds_ < 4 * kYields ? kShortSleep_ns : kLongSleep_ns};
   ::nanosleep(&time, nullptr);
   if (rounds_ % 64 == 0 && now() - since_ > std::chrono::milliseconds(Settings::get().deadline_ms))
-    stuck("a kernel spins forever (VGPU_DEADLINE_MS is over)");
+    stuck("a kernel spins forever (VGPU_DEADLINE_MS has passed)");
 }
 
-// What kernels call.
+// Called by kernels.
 
 int barrier(Combine combine, bool predicate, const Source& where) {
   return active_runner->barrier(combine, predicate, where);
@@ -188,8 +188,9 @@ void loaded(const void* address, std::uint64_t value, const Source& where) {
   runner.progress();
 }
 
-// ThreadSanitizer knows no fences. A release fence makes the thread's later atomic stores release
-// stores; an acquire fence acquires what was published at the words that the thread last read.
+// ThreadSanitizer does not model fences. A release fence turns the thread's later atomic stores
+// into release stores; an acquire fence acquires all that was published at the words the thread
+// last read.
 void fence(bool acquire, [[maybe_unused]] bool release) {
   if (current_thread == nullptr || !kTsan) {
 #ifndef VGPU_TSAN

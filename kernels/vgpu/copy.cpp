@@ -1,5 +1,5 @@
-// Copies and fills. Pointers are checked against their kind and their allocation when the call is
-// made; the copy itself happens on the stream's worker, visible to the sanitizers.
+// Copies and fills. Pointers are checked against the kind and their allocation when the call is
+// made; the copy itself runs on the stream's worker, visible to the sanitizers.
 #include <cstring>
 #include <string>
 
@@ -20,9 +20,9 @@ using vgpu::Quiet;
 
 namespace {
 
-constexpr std::uint32_t kAllKeys = ~1U;  // a copy engine reaches every device
+constexpr std::uint32_t kAllKeys = ~1U;  // a copy engine can access every device
 
-// In its scope the thread is a copy engine.
+// Makes the thread a copy engine for the lifetime of this object.
 class CopyEngine {
  public:
   CopyEngine() { vgpu::in_copy = true; }
@@ -63,7 +63,7 @@ cudaError_t check_side(const char* call, const char* which, const void* p, std::
   const auto left = static_cast<std::size_t>(end - static_cast<const std::byte*>(p));
   if (bytes > left)
     return fail(cudaErrorInvalidValue, std::string(call) + ": " + std::to_string(bytes) +
-                                           " bytes do not fit the " + which + ", " +
+                                           " bytes do not fit in the " + which + ", " +
                                            vgpu::describe_address(p));
   return cudaSuccess;
 }
@@ -87,13 +87,13 @@ cudaError_t check_both(const char* call, const void* to, std::size_t to_bytes, c
       to_side = from_side = Side::device;
       break;
     default:
-      return fail(cudaErrorInvalidMemcpyDirection, std::string(call) + ": no such kind");
+      return fail(cudaErrorInvalidMemcpyDirection, std::string(call) + ": unknown kind");
   }
   if (const auto e = check_side(call, "target", to, to_bytes, to_side)) return e;
   return check_side(call, "source", from, from_bytes, from_side);
 }
 
-// Rows of width bytes.
+// Queues a copy of `height` rows of `width` bytes.
 void add_copy(Queue& queue, const char* name, void* to, std::size_t to_pitch, const void* from,
               std::size_t from_pitch, std::size_t width, std::size_t height) {
   queue.add(name, [=] {

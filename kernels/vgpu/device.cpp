@@ -24,12 +24,12 @@ namespace vgpu {
 
 namespace {
 
-// Addresses for each device: the more there are, the later one that was freed is used again.
+// Size of each device's address range: the larger it is, the later a freed address is reused.
 // ThreadSanitizer leaves programs little more than a terabyte.
 constexpr std::size_t kMostSpan = kTsan ? std::size_t{64} << 30 : std::size_t{1} << 40;
 
-// As many addresses for each of n devices as the system has: some arm64 kernels have half a
-// terabyte in all, and `ulimit -v` may leave less, half of which is for the program.
+// Reserves as many addresses for each of n devices as the system allows: some arm64 kernels have
+// half a terabyte in total, and `ulimit -v` may allow less, half of which is left to the program.
 std::span<std::byte> reserve(std::size_t n) {
   const std::size_t least = std::bit_ceil(Settings::get().memory_bytes) * 2;  // guards, gaps
   rlimit limit{};
@@ -42,12 +42,12 @@ std::span<std::byte> reserve(std::size_t n) {
         ::mmap(nullptr, n * span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space != MAP_FAILED) return {static_cast<std::byte*>(space), span};
   }
-  fatal("no address space for " + std::to_string(n) +
-        " devices: " + std::to_string((n * least) >> 30) + " GiB are needed" +
+  fatal("no address space for " + std::to_string(n) + " devices: they need " +
+        std::to_string((n * least) >> 30) + " GiB" +
         (limit.rlim_cur == RLIM_INFINITY
              ? std::string()
-             : ", ulimit -v allows " + std::to_string(limit.rlim_cur >> 30) + " in all") +
-        "; ulimit -v unlimited, fewer VGPU_DEVICES or less VGPU_MEMORY_MB help");
+             : ", and ulimit -v allows " + std::to_string(limit.rlim_cur >> 30) + " in total") +
+        "; use ulimit -v unlimited, fewer VGPU_DEVICES or less VGPU_MEMORY_MB");
 }
 
 struct Machine {
@@ -61,7 +61,7 @@ Machine& machine() {
   static Machine* made = [] {
     auto* m = new Machine;
     const std::size_t n = Settings::get().devices.size();
-    if (n == 0) fatal("CUDA_VISIBLE_DEVICES leaves no device to be used");
+    if (n == 0) fatal("CUDA_VISIBLE_DEVICES hides all devices");
     const std::span<std::byte> first = reserve(n);
     m->base = first.data();
     m->span = first.size();
@@ -123,7 +123,7 @@ Device::Device(int index, std::byte* base, std::size_t span)
 
 int Device::number() const { return Settings::get().devices[static_cast<std::size_t>(index_)]; }
 
-// Two processes of one machine must agree, two machines must not: from the kernel's boot id.
+// From the kernel's boot id: two processes of one machine must agree, two machines must not.
 cudaUUID_t Device::uuid() const {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -202,7 +202,7 @@ void Device::synchronize() {
 
 }  // namespace vgpu
 
-// ---- the calls ----
+// ---- the CUDA calls ----
 
 using vgpu::Device;
 using vgpu::fail;
@@ -216,9 +216,9 @@ constexpr int kMultiprocessors = 4, kMostThreads = 1024;
 bool exists(int device) { return device >= 0 && device < Device::count(); }
 
 cudaError_t no_device(int device) {
-  return fail(cudaErrorInvalidDevice, "there is no device " + std::to_string(device) + ", only " +
-                                          std::to_string(Device::count()) +
-                                          " (VGPU_DEVICES, CUDA_VISIBLE_DEVICES)");
+  return fail(cudaErrorInvalidDevice,
+              "device " + std::to_string(device) + " does not exist: the device count is " +
+                  std::to_string(Device::count()) + " (VGPU_DEVICES, CUDA_VISIBLE_DEVICES)");
 }
 
 }  // namespace
@@ -227,7 +227,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   const Quiet quiet;
   *count = Device::count();
   return *count > 0 ? cudaSuccess
-                    : fail(cudaErrorNoDevice, "CUDA_VISIBLE_DEVICES leaves no device to be seen");
+                    : fail(cudaErrorNoDevice, "CUDA_VISIBLE_DEVICES hides all devices");
 }
 
 cudaError_t cudaGetDevice(int* device) {
@@ -310,9 +310,10 @@ cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(ve
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   const Quiet quiet;
   if (!exists(device)) return no_device(device);
-  constexpr int kLength = 13;  // with the zero at its end
+  constexpr int kLength = 13;  // including the terminating zero
   if (length < kLength)
-    return fail(cudaErrorInvalidValue, "cudaDeviceGetPCIBusId: give 13 characters or more");
+    return fail(cudaErrorInvalidValue,
+                "cudaDeviceGetPCIBusId: the buffer must hold at least 13 characters");
   std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0",
                 static_cast<unsigned>(Device::get(device).number()));
   return cudaSuccess;
@@ -335,10 +336,10 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (peer == Device::current().index())
     return fail(cudaErrorInvalidDevice, "a device is not its own peer");
   if (vgpu::Settings::get().peers == vgpu::PeerAccess::none)
-    return fail(cudaErrorPeerAccessUnsupported, "VGPU_PEERS is none");
+    return fail(cudaErrorPeerAccessUnsupported, "peer access is disabled (VGPU_PEERS=none)");
   if (!Device::current().enable_peer(Device::get(peer)))
     return fail(cudaErrorPeerAccessAlreadyEnabled,
-                "device " + std::to_string(Device::current().index()) + " can access device " +
-                    std::to_string(peer) + " already");
+                "device " + std::to_string(Device::current().index()) +
+                    " can already access device " + std::to_string(peer));
   return cudaSuccess;
 }

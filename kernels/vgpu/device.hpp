@@ -1,4 +1,4 @@
-// The virtual GPUs of this process: memory, streams, peers. Made on first use, never destroyed.
+// The virtual GPUs of this process: memory, streams, peers. Created on first use, never destroyed.
 #pragma once
 
 #include <atomic>
@@ -16,16 +16,17 @@ namespace vgpu {
 
 class Queue;
 
-// What a driver may do, if VGPU_DRIVER_WAITS asks for it: calls that allocate or free, and the
-// first launch of a kernel that was not loaded (CUDA_MODULE_LOADING other than EAGER), wait for the
-// device's running kernels, and all launches and questions about events wait for them meanwhile.
+// Waits that a real driver may impose, emulated if VGPU_DRIVER_WAITS is set: calls that allocate
+// or free, and the first launch of a kernel that is not loaded (CUDA_MODULE_LOADING other than
+// EAGER), wait for the device's running kernels, and all launches and event queries wait for these
+// calls.
 class Driver {
  public:
   enum class Call { allocates, launches, asks };
-  // The calling thread's call, while it lasts.
+  // The calling thread's call, for its duration.
   class Turn {
    public:
-    // kernel: that is launched.
+    // kernel: the kernel to be launched.
     Turn(Driver& driver, Call call, const void* kernel = nullptr);
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -38,7 +39,7 @@ class Driver {
 
  private:
   std::mutex calls_;  // held by a Turn
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the members below
   std::condition_variable idle_;
   int running_ = 0;  // kernels
   std::set<const void*> loaded_;
@@ -52,7 +53,7 @@ class Device {
   // The calling thread's current device.
   static Device& current();
   static void set_current(int index);
-  // Whose memory holds the address (living, freed or never given out); null if no device's.
+  // The device whose address range contains the address; null if there is none.
   static Device* owner(const void* address);
 
   Device(int index, std::byte* base, std::size_t span);
@@ -66,9 +67,9 @@ class Device {
   [[nodiscard]] const Arena& memory() const { return memory_; }
   [[nodiscard]] cudaUUID_t uuid() const;
 
-  // Keys of the memory that kernels and copies of this device may touch: its own and its peers'.
+  // Protection keys of the memory that this device's kernels may access: its own and its peers'.
   [[nodiscard]] std::uint32_t keys() const { return keys_; }
-  // False if it was so already.
+  // False if access was already enabled.
   bool enable_peer(const Device& peer);
 
   Driver& driver() { return driver_; }
@@ -76,10 +77,10 @@ class Device {
   void add(const std::shared_ptr<Queue>& stream);
   void remove(const std::shared_ptr<Queue>& stream);
   void synchronize();
-  // The legacy default stream, made on first use; and the same if it was used.
+  // The legacy default stream, created on first use; legacy_if_used() returns null before that.
   Queue& legacy();
   [[nodiscard]] std::shared_ptr<Queue> legacy_if_used();
-  // Its streams that wait for the legacy one, and it for them.
+  // The device's streams that synchronise with the legacy stream.
   [[nodiscard]] std::vector<std::shared_ptr<Queue>> blocking_streams();
 
  private:

@@ -83,7 +83,7 @@ cudaError_t fail(cudaError_t code, const std::string& reason) {
 void fatal(const std::string& message) {
   const std::string text = "vgpu: " + message + "\n";
   (void)!::write(STDERR_FILENO, text.data(), text.size());
-  ::syscall(SYS_exit_group, 2);  // at once: no handler, of a sanitizer either
+  ::syscall(SYS_exit_group, 2);  // immediately: runs no handler, not even a sanitizer's
   __builtin_unreachable();
 }
 
@@ -137,10 +137,10 @@ std::string describe_address(const void* address) {
 
 namespace {
 
-// Names of functions and lines of code. Kernels are often local to their file, so the program's own
-// symbol table is read, not the dynamic one.
+// Names of functions and lines of code. Kernels are often local to their file, so the program's
+// full symbol table is read, not the dynamic one.
 
-// The object that holds an address, the program or a shared library: where it was loaded, and its
+// The object that contains an address, the program or a shared library: its load address and its
 // file.
 struct Object {
   const void* address;
@@ -169,7 +169,7 @@ Object object_of(const void* address) {
   return found;
 }
 
-// The symbol of the function that begins at this address of the file; "" if there is none.
+// Name of the function that begins at this address of the file; "" if there is none.
 std::string find_symbol(const char* file, std::size_t bytes, std::uintptr_t address) {
   const auto* header = reinterpret_cast<const Elf64_Ehdr*>(file);
   const auto* sections = reinterpret_cast<const Elf64_Shdr*>(file + header->e_shoff);
@@ -223,7 +223,7 @@ std::string describe_code(const void* instruction) {
   char address[32], line[512] = "";
   std::snprintf(address, sizeof address, "0x%zx",
                 std::size_t{reinterpret_cast<std::uintptr_t>(instruction) - object.base});
-  // The path may hold anything but a quote, which ends the search for a line, not the program.
+  // The path may contain any character but a quote, for which no line is found.
   if (object.file.find('\'') != std::string::npos) return "";
   const std::string command = "addr2line -e '" + object.file + "' " + address + " 2>/dev/null";
   FILE* out = ::popen(command.c_str(), "r");

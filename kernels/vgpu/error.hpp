@@ -1,5 +1,5 @@
-// How the emulator says no: fail() for a call with wrong arguments, fatal() for a program that has
-// done what no GPU would survive.
+// Errors of the emulator: fail() for a call with wrong arguments, fatal() for a program that has
+// done something that no GPU would survive.
 #pragma once
 
 #include <string>
@@ -9,23 +9,23 @@
 
 namespace vgpu {
 
-// Remembers code and reason for the calling thread; returns the code.
+// Stores code and reason for the calling thread; returns the code.
 cudaError_t fail(cudaError_t code, const std::string& reason);
 
 // Prints "vgpu: message" as one block of text on standard error and ends the process with status 2.
 [[noreturn]] void fatal(const std::string& message);
 
-// Who needs a while to find the words for fatal() (addr2line on a busy machine: seconds) asks
-// first. True: the caller may, and is the only one. False: another thread has begun, and will end
-// the process.
+// Called first by a thread that needs time to compose the message for fatal() (addr2line on a busy
+// machine: seconds). True: the caller may do so, and is the only one. False: another thread has
+// begun, and will end the process.
 bool begin_last_words();
 bool last_words_begun();
 
-// ---- words for reports ----
+// ---- text for reports ----
 
-// "device 1's memory #7 (4096 bytes) + 512", or what else is known about the address.
+// "device 1's memory #7 (4096 bytes) + 512", or any other description of the address.
 std::string describe_address(const void* address);
-// Sorted numbers, in ranges: "0-31, 64". At most some twenty of them.
+// Sorted numbers as ranges: "0-31, 64". At most ten ranges.
 std::string describe_numbers(const std::vector<unsigned>& sorted);
 // The name of a function, from the program's symbol table.
 std::string describe_function(const void* function);

@@ -21,9 +21,9 @@ namespace vgpu {
 
 namespace {
 
-constexpr timespec kLook{0, 100'000'000};  // how often a waiter looks whether the recorder lives
-// A dead recorder's event never comes, but whoever has opened it may still record it anew: the
-// program gets time to notice the death by itself and to release its streams.
+constexpr timespec kLook{0, 100'000'000};  // interval of checks that the recorder lives
+// The event of a dead recorder is never reached, but a process that has opened it may still record
+// it anew: the program gets time to notice the death itself and to release its streams.
 constexpr int kLooksInVain = 20;
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
@@ -32,7 +32,7 @@ long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
                    nullptr, 0);
 }
 
-// Counters wrap round.
+// Counters wrap around.
 bool at_least(std::uint32_t reached, std::uint32_t number) {
   return static_cast<std::int32_t>(reached - number) >= 0;
 }
@@ -49,7 +49,7 @@ SharedEvents::SharedEvents() {
   void* space = MAP_FAILED;
   if (file_ >= 0 && ::ftruncate(file_, kBytes) == 0)
     space = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-  if (space == MAP_FAILED) fatal("no anonymous file for events between processes");
+  if (space == MAP_FAILED) fatal("cannot create an anonymous file for interprocess events");
   all_ = static_cast<EventCounters*>(space);
 }
 
@@ -103,8 +103,8 @@ void SharedMoment::wait() {
     if (::kill(recorder, 0) != 0 && errno == ESRCH &&
         !at_least(counters_->reached.load(std::memory_order_acquire), number_) &&
         ++in_vain == kLooksInVain)
-      fatal("a wait for an event between processes will never end: process " +
-            std::to_string(recorder) + ", which recorded it, has ended before it came to it");
+      fatal("a wait for an interprocess event will never end: process " + std::to_string(recorder) +
+            ", which recorded it, ended before reaching it");
   }
   declare_after(counters_.get());
 }
@@ -157,7 +157,7 @@ using vgpu::SharedMoment;
 
 namespace {
 
-// What the event stands for now; null if it was never recorded.
+// The moment that the event stands for now; null if it was never recorded.
 std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
   if (event->counters != nullptr) {
     const std::uint32_t number = event->counters->recorded.load();
@@ -167,7 +167,7 @@ std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
   return event->moment;
 }
 
-// The event stands for a new moment from now on.
+// Makes the event stand for a new moment from now on.
 std::shared_ptr<Moment> new_moment(cudaEvent_t event) {
   if (event->counters != nullptr) {
     event->counters->recorder = ::getpid();
@@ -193,7 +193,7 @@ cudaError_t check_event(cudaEvent_t event, const char* call) {
 }
 
 cudaError_t not_ready() {
-  return fail(cudaErrorNotReady, "the event's stream has not come to it yet");
+  return fail(cudaErrorNotReady, "the event's stream has not reached it yet");
 }
 
 }  // namespace
@@ -216,7 +216,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     made->counters = SharedEvents::get().make();
     if (made->counters == nullptr)
       return fail(cudaErrorMemoryAllocation,
-                  "cudaEventCreateWithFlags: too many events between processes");
+                  "cudaEventCreateWithFlags: too many interprocess events");
   }
   *event = vgpu::living_event(std::move(made));
   return cudaSuccess;

@@ -1,5 +1,5 @@
 // Events. cudaEventRecord puts a new Moment into the stream; the event then stands for that moment,
-// and a wait takes the moment that the event stands for when it is called.
+// and a wait uses the moment that the event stands for when the wait is called.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,9 @@ class Moment {
   Moment(const Moment&) = delete;
   Moment& operator=(const Moment&) = delete;
   virtual ~Moment() = default;
-  // The stream has come to it. All are called Quiet.
+  // Called when the stream reaches the moment. All functions are called Quiet.
   virtual void reach() = 0;
-  // What came before reach() comes before what follows wait(), or a reached() that says yes.
+  // Everything before reach() happens before the code after wait(), or after reached() is true.
   virtual void wait() = 0;
   [[nodiscard]] virtual bool reached() = 0;
 };
@@ -51,30 +51,30 @@ struct CUevent_st {
   int device = 0;
   std::mutex mutex;
   std::shared_ptr<vgpu::LocalMoment> moment;  // null: never recorded, and so complete
-  // Of an event between processes, instead:
+  // Instead, for an event between processes:
   std::shared_ptr<vgpu::EventCounters> counters;
   bool imported = false;
 };
 
 namespace vgpu {
-// The event may be used from now on, until cudaEventDestroy.
+// Registers the event: it may be used until cudaEventDestroy.
 CUevent_st* living_event(std::unique_ptr<CUevent_st> made);
 
 // ---- events between processes ----
 //
-// Two counters in a file that both map. Recording takes the next number; the event stands for the
-// last number taken, and is complete when `reached` has come so far.
+// Two counters in a file that both processes map. Recording takes the next number; the event stands
+// for the last number taken, and is complete when `reached` is at least that number.
 //
-// An event may be destroyed while streams still hold records of it and waits for it: counters live
-// as long as anybody needs them.
+// An event may be destroyed while streams still hold records of it and waits for it: the counters
+// live as long as they are needed.
 struct alignas(64) EventCounters {
   std::atomic<std::uint32_t> recorded;
   std::atomic<std::uint32_t> reached;  // a futex
   std::atomic<std::int32_t> recorder;  // process that recorded last
-  bool exported;                       // the maker's: others may look at them forever
+  bool exported;                       // set by the maker: others may read them forever
 };
 
-// Counters of another process, whose SharedEvents::file() this is; null without address space.
+// Counters of another process, whose SharedEvents::file() is `file`; null without address space.
 [[nodiscard]] std::shared_ptr<EventCounters> open_counters(int file, std::size_t index);
 
 // The counters that this process has made, in one anonymous file.

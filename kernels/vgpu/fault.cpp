@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kStackBytes = 256 << 10;
 struct sigaction before_segv, before_fpe;
 
-// Who did it: "kernel scale in stream 1 of device 0, block (0,0,0), thread (3,0,0), at
+// The origin of the error: "kernel scale in stream 1 of device 0, block (0,0,0), thread (3,0,0), at
 // scale.cu:12".
 std::string culprit(const std::string& line) {
   std::string out = active_runner != nullptr       ? active_runner->describe_self()
@@ -32,7 +32,7 @@ std::string culprit(const std::string& line) {
   return line.empty() ? out : out + ", at " + line;
 }
 
-// What is wrong with the access; "" if it has nothing to do with the emulator.
+// The error in the access; "" if it has nothing to do with the emulator.
 std::string diagnose(const void* address, bool no_rights) {
   const Device* owner = Device::owner(address);
   const auto import = Imports::get().find(address);
@@ -44,14 +44,14 @@ std::string diagnose(const void* address, bool no_rights) {
              std::to_string(device) + ": cudaDeviceEnablePeerAccess was not called";
     if (!in_kernel && !in_copy) return "host access to device memory: copy it to the host first";
     if (import)
-      return "out of bounds: an IPC handle names the base of a block, and nothing begins "
+      return "out of bounds: an IPC handle names the base of a block, and no allocation begins "
              "there (was the offset ignored?)";
     return owner->memory().was_freed(address) ? "use after free" : "out of bounds";
   }
   if (const auto closed = Imports::get().find_closed(address))
     return "use after cudaIpcCloseMemHandle: the block of " + std::to_string(*closed) +
            " bytes that began here was closed";
-  if (!in_kernel) return in_copy ? "out of bounds: a copy runs over the end of host memory" : "";
+  if (!in_kernel) return in_copy ? "out of bounds: a copy runs past the end of host memory" : "";
   if (active_runner->beyond_dynamic_shared(address))
     return "out of bounds: past the end of dynamic shared memory";
   if (active_runner->in_stack_guard(address))
@@ -61,7 +61,7 @@ std::string diagnose(const void* address, bool no_rights) {
   return "illegal address";
 }
 
-// One report is enough; its writer ends the process.
+// One report is enough: all other threads wait until its writer ends the process.
 void take_the_last_word() {
   while (!begin_last_words()) ::pause();
 }
@@ -83,16 +83,16 @@ void handle(int signal, siginfo_t* info, void* context) {
   const auto& at = *static_cast<const ucontext_t*>(context);
   const bool in_kernel = active_runner != nullptr;
   if (signal == SIGFPE && in_kernel)
-    stop("an integer division by zero, or of the smallest number by -1", at);
-  // The processor tells the address of a page that faults, but not of a misaligned operand.
+    stop("an integer division by zero, or of the most negative value by -1", at);
+  // The processor reports the address of a page that faults, but not of a misaligned operand.
   if (signal == SIGSEGV && in_kernel && info->si_code == SI_KERNEL)
-    stop("misaligned address: a vector is read or written at no multiple of its size", at);
+    stop("misaligned address: a vector access is not at a multiple of its size", at);
   if (signal == SIGSEGV) {
     const bool no_rights = wanted_key(info->si_addr, info->si_code);
     if (const auto what = diagnose(info->si_addr, no_rights); !what.empty())
       stop(what, info->si_addr, at);
   }
-  // The instruction is repeated, and is not ours.
+  // Not an error of the emulator: the instruction is repeated under the previous handler.
   ::sigaction(signal, signal == SIGFPE ? &before_fpe : &before_segv, nullptr);
 }
 
@@ -104,7 +104,7 @@ void stop_at(const std::string& line, const std::string& what) {
 }
 
 #ifdef VGPU_TSAN
-// The handler allocates, but never returns to what it interrupted.
+// A handler that reports an error allocates, but never returns to the code it interrupted.
 extern "C" const char* __tsan_default_options() { return "report_signal_unsafe=0"; }
 #endif
 
@@ -135,17 +135,17 @@ FaultStack::~FaultStack() {
 
 // ---- the compiler's checks ----
 //
-// On processors that do not stop at a misaligned address or an integer division by zero, .cu files
-// are compiled with the compiler's own checks of the two (kernels/cuda/cuda.cmake), and these are
-// the functions they call, instead of those of libubsan: a kernel ends with a report. Host code
-// goes on as it would without them.
+// On processors that do not trap a misaligned address or an integer division by zero, .cu files are
+// compiled with the compiler's own checks for both (kernels/cuda/cuda.cmake). The functions below
+// replace libubsan's: a kernel ends with a report, host code continues as it would without the
+// checks.
 #ifdef VGPU_CHECKS
 
 namespace vgpu {
 
 namespace {
 
-// The layouts are those of compiler-rt's lib/ubsan/ubsan_handlers.h; g++ follows them.
+// Layouts as in compiler-rt's lib/ubsan/ubsan_handlers.h, which g++ follows.
 struct Place {
   const char* file;
   std::uint32_t line, column;
@@ -155,7 +155,7 @@ struct Mismatch {
   Place place;
   const void* type;
   std::uint8_t log_alignment;
-  std::uint8_t kind;  // 0: a load, 1: a store, else neither yet: a reference, a member
+  std::uint8_t kind;  // 0: a load, 1: a store, else neither: a reference, a member
 };
 
 struct Division {
@@ -190,7 +190,7 @@ extern "C" void __ubsan_handle_divrem_overflow(const vgpu::Division* found, std:
 #endif
 
 #if !defined(__x86_64__) && !defined(__aarch64__)
-#error "vgpu: say where this processor keeps its program counter and what a page fault was"
+#error "vgpu: define code_at() and was_write() for this processor"
 #endif
 
 namespace vgpu {
@@ -212,8 +212,8 @@ const void* code_at(const ucontext_t& at) {
   return reinterpret_cast<const void*>(at.uc_mcontext.pc);  // NOLINT
 }
 
-// Behind the registers stand records, each begun by a number and its size; the last is zero. One of
-// them holds the syndrome of the fault (ESR_EL1), whose bit 6 says "not a read".
+// The registers are followed by records, each beginning with a number and its size; the last is
+// zero. One of them contains the syndrome of the fault (ESR_EL1), whose bit 6 says "not a read".
 std::optional<bool> was_write(const ucontext_t& at) {
   const auto& records = at.uc_mcontext.__reserved;
   for (std::size_t offset = 0; offset + sizeof(esr_context) <= sizeof records;) {

@@ -16,7 +16,7 @@ constinit thread_local Fiber* arriving = nullptr;
 
 namespace {
 
-// Stacks of equal alignment would fight for one cache set.
+// Stacks of equal alignment would compete for one cache set.
 constexpr std::size_t kGap = 64 + 128, kMostGap = 4096;
 constexpr std::uint64_t kStackPattern = 0x5afe57acc0ffee11U;
 

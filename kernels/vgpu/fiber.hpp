@@ -1,7 +1,7 @@
 // Fibers: stacks that take turns on one OS thread, switched by Boost.Context in a few nanoseconds.
 //
 // AddressSanitizer is told about every switch (it keeps the bounds of the current stack), and
-// ThreadSanitizer sees each fiber as a thread of its own whose switches order nothing.
+// ThreadSanitizer sees each fiber as a separate thread whose switches do not order anything.
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>
@@ -22,7 +22,7 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef VGPU_TSAN  // works between two fibers: not to be watched, even outside of Quiet
+#ifdef VGPU_TSAN  // works between two fibers: not instrumented, even outside of Quiet
 #define VGPU_SWITCH __attribute__((noinline, no_sanitize("thread")))
 #else
 #define VGPU_SWITCH [[gnu::always_inline]]
@@ -31,7 +31,7 @@
 namespace vgpu {
 
 struct Fiber {
-  void* context = nullptr;  // where it goes on; set by whom it switched to
+  void* context = nullptr;  // where it resumes; set by the fiber that it switched to
   std::byte* stack = nullptr;
   std::size_t stack_bytes = 0;
   void* asan_stack = nullptr;
@@ -39,10 +39,11 @@ struct Fiber {
   void (*entry)(Fiber* self) = nullptr;
 };
 
-extern constinit thread_local Fiber* arriving;  // whom the last switch was to
+extern constinit thread_local Fiber* arriving;  // target of the last switch
 
-// Suspends `from`, the running fiber; returns when something switches back to it. Inline, as all on
-// the way from a kernel to the switch: behind a switch the processor mispredicts every return.
+// Suspends `from`, the running fiber; returns when another fiber switches back to it. Inline, like
+// everything between a kernel and the switch: after a switch the processor mispredicts every
+// return.
 VGPU_SWITCH inline void switch_fiber(Fiber& from, Fiber& to) {
   arriving = &to;
 #ifdef VGPU_ASAN
@@ -59,7 +60,7 @@ VGPU_SWITCH inline void switch_fiber(Fiber& from, Fiber& to) {
 #endif
 }
 
-// The fibers of one OS thread, made as needed and kept. Their addresses do not change.
+// The fibers of one OS thread, created as needed and kept. Their addresses do not change.
 class FiberPool {
  public:
   using Entry = void (*)(Fiber* self);
@@ -69,13 +70,13 @@ class FiberPool {
   FiberPool& operator=(const FiberPool&) = delete;
   ~FiberPool();
 
-  // Stands for the OS thread's own stack.
+  // Represents the OS thread's own stack.
   Fiber& host() { return host_; }
   Fiber* make();
-  // A fiber that was left in the middle starts from the top when it is next switched to.
+  // Makes a suspended fiber start from the top when it is next switched to.
   void restart(Fiber& fiber);
-  // The guard below each group of stacks and the pattern at the end of each one catch recursion and
-  // big local arrays: false if the pattern is gone.
+  // The guard below each group of stacks and the pattern at the end of each stack detect recursion
+  // and large local arrays. False if the pattern has been overwritten.
   [[nodiscard]] static bool intact(const Fiber& fiber);
   [[nodiscard]] bool in_guard(const void* address) const;
   // Names the fiber in ThreadSanitizer's reports.

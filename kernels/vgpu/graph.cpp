@@ -18,7 +18,7 @@ namespace vgpu {
 
 namespace {
 
-// Never destroyed, as streams() and events().
+// Never destroyed, like streams() and events().
 template <class T>
 Living<T>& living() {
   static auto* const all = new Living<T>;
@@ -59,7 +59,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*
                 "cudaStreamBeginCapture: the legacy default stream cannot be captured");
   if (!queue->begin_capture())
     return fail(cudaErrorInvalidValue,
-                "cudaStreamBeginCapture: " + queue->name() + " is being captured already");
+                "cudaStreamBeginCapture: " + queue->name() + " is already being captured");
   return cudaSuccess;
 }
 
@@ -100,7 +100,8 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::si
   const Quiet quiet;
   if (const auto e = vgpu::check(graph, "cudaGraphGetNodes")) return e;
   if (nodes != nullptr)
-    return fail(cudaErrorInvalidValue, "cudaGraphGetNodes: nodes must be null, they are counted");
+    return fail(cudaErrorInvalidValue,
+                "cudaGraphGetNodes: nodes must be null; only their count is returned");
   *count = graph->nodes->nodes.size();
   return cudaSuccess;
 }

@@ -18,10 +18,10 @@ namespace vgpu {
 
 namespace {
 
-// Under ThreadSanitizer: to as many OS threads the blocks of a grid are dealt out, fewer if blocks
-// are large, because the detector knows at most some 8,000 threads in all.
+// Under ThreadSanitizer: number of OS threads to which the blocks of a grid are distributed, fewer
+// if blocks are large, because the detector supports only some 8,000 threads in total.
 constexpr std::uint64_t kTsanShares = 8, kTsanThreads = 2048;
-// Below this many threads, waking a helper costs more than it brings.
+// Number of CUDA threads below which waking a helper costs more than it saves.
 constexpr std::uint64_t kWorthSharing = 16 << 10;
 
 std::uint64_t volume(dim3 d) { return std::uint64_t{d.x} * d.y * d.z; }
@@ -57,14 +57,14 @@ Grid::Grid(Call call_, dim3 grid_, dim3 block_, std::size_t shared_bytes_, Queue
   for (unsigned s = 0; s < shares_; ++s) next_[s] = s;
 }
 
-// Perhaps on a helper that comes too late: the arguments must outlive all CUDA threads. The last to
-// let go of them is this, or the host with its own copy of the call.
+// May run on a helper that was too late: the arguments must outlive all CUDA threads. Their last
+// owner is this grid, or the host with its own copy of the call.
 Grid::~Grid() {
   declare_after(&end);
   declare_before(const_cast<void*>(call.arguments.get()));
 }
 
-// Within Quiet this declares nothing: ~Grid() has, on the same thread.
+// Within Quiet this declares nothing: ~Grid() has done so, on the same thread.
 void outlived(const void* arguments) {
   const Quiet quiet;
   declare_after(const_cast<void*>(arguments));
@@ -82,7 +82,7 @@ void Grid::finished_one() {
 }
 
 void Grid::serve(unsigned share) {
-  // A helper that comes too late for a block has the grid and nothing else: the queue may be gone.
+  // A helper that is too late for a block can use only the grid: the queue may be gone.
   std::optional<std::uint64_t> block_number = take(share);
   if (!block_number) return;
   BlockRunner& runner = BlockRunner::mine();
@@ -119,7 +119,7 @@ void Grid::run() {
 
 namespace {
 
-constexpr int kMostThreads = 1024;  // blocks that can be resident at once
+constexpr int kMostThreads = 1024;  // blocks that can be resident simultaneously
 
 // Never destroyed: their threads run until the process ends.
 struct All {
@@ -169,7 +169,7 @@ void Helpers::push(std::function<void()> job) {
   }
   if (threads_ == kMostThreads)
     fatal("more than " + std::to_string(kMostThreads) +
-          " blocks wait for each other: a grid that needs all its blocks at once must be smaller");
+          " blocks wait for each other: use a smaller grid if all its blocks must run together");
   ++threads_;
   std::thread([this] { work(); }).detach();
 }

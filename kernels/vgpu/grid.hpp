@@ -4,12 +4,13 @@
 //   helper thread  ---- takes blocks ---+---> BlockRunner, one per OS thread, runs each to its end
 //   helper thread  ---- takes blocks ---+
 //
-// A large grid is shared with as many helpers as there are cores. Where a block spins on something
-// that another block has yet to write, one more helper is started for the blocks that have not
-// begun: so all blocks of a grid run at once if they must.
+// A large grid is shared with as many helpers as there are cores. If a block spins on a value that
+// another block has yet to write, one more helper is started for the blocks that have not begun: so
+// all blocks of a grid run simultaneously if they must.
 //
 // Under ThreadSanitizer two blocks on one OS thread are ordered (they share their __shared__
-// variables' memory), so the blocks are dealt out to several threads in turn: no neighbours meet.
+// variables' memory), so the blocks are dealt out to several threads in turn: neighbours never
+// share a thread.
 #pragma once
 
 #include <atomic>
@@ -31,7 +32,7 @@ namespace vgpu {
 
 class Queue;
 
-// i -> (scale * i + offset) mod n with scale coprime to n: a seeded order that costs nothing.
+// i -> (scale * i + offset) mod n with scale coprime to n: a seeded order at no cost.
 class Permutation {
  public:
   Permutation() = default;
@@ -39,7 +40,7 @@ class Permutation {
   [[nodiscard]] std::uint64_t operator()(std::uint64_t i) const {
     return (scale_ * i + offset_) % n_;
   }
-  // All of them in order, without a division: calls visit(number) n times.
+  // Visits all numbers in order, without a division: calls visit(number) n times.
   template <class Visit>
   void each(Visit visit) const {
     std::uint64_t number = offset_;
@@ -69,18 +70,18 @@ class Grid : public std::enable_shared_from_this<Grid> {
   [[nodiscard]] std::string describe() const;
 
   // For BlockRunner:
-  // Share s of the blocks: the next one, or nothing if all have been begun.
+  // The next block of this share, or nothing if all of them have begun.
   std::optional<std::uint64_t> take(unsigned share);
   void finished_one();
-  // A block waits for something: start another one.
+  // Called when a block waits: starts another one.
   void relieve(unsigned share);
 
   const Call call;
   const dim3 grid, block;
   const std::size_t shared_bytes;
   Queue& queue;
-  const std::uint64_t number;  // of the launch: a stream of random numbers
-  char begin = 0, end = 0;     // what ThreadSanitizer orders the CUDA threads by
+  const std::uint64_t number;  // of the launch: seeds its random numbers
+  char begin = 0, end = 0;     // ThreadSanitizer orders the CUDA threads by these
 
  private:
   void serve(unsigned share);  // takes and runs blocks until none are left
@@ -96,14 +97,15 @@ class Grid : public std::enable_shared_from_this<Grid> {
 // OS threads that help to run the blocks of grids; started as needed and kept.
 class Helpers {
  public:
-  // For a stream: those of the whole process. (Under ThreadSanitizer every stream has its own while
-  // it lives, because two blocks on one OS thread count as ordered, and two streams must not be.)
+  // Returns the helpers for a stream: the same for the whole process. (Under ThreadSanitizer every
+  // stream has its own for its lifetime, because two blocks on one OS thread count as ordered, and
+  // two streams must not.)
   static Helpers& lend();
   static void give_back(Helpers& helpers);
 
   // Runs the job on a helper, a new one if all are busy.
   void start(std::function<void()> job);
-  // Runs it if a helper is idle or fewer of them exist than cores; else says no.
+  // Runs the job if a helper is idle or fewer helpers than cores exist; otherwise returns false.
   bool offer(std::function<void()> job);
 
  private:

@@ -98,7 +98,7 @@ std::string Imports::describe(const Import& import, const void* address) const {
 
 }  // namespace vgpu
 
-// ---- the calls ----
+// ---- the CUDA calls ----
 
 using vgpu::Device;
 using vgpu::fail;
@@ -113,7 +113,7 @@ struct EventName {
   std::uint64_t index = 0;
 };
 
-// A handle is a tag, so that garbage is recognised, and a name.
+// A handle consists of a tag, by which garbage is recognised, and a name.
 template <class Handle, class Name>
 void write_handle(Handle& handle, std::uint64_t tag, const Name& name) {
   static_assert(sizeof tag + sizeof name <= sizeof handle);
@@ -141,8 +141,8 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
   const Quiet quiet;
   const Device* device = Device::owner(pointer);
   if (device == nullptr || !device->memory().find(pointer))
-    return fail(cudaErrorInvalidValue, "cudaIpcGetMemHandle: not living device memory: " +
-                                           vgpu::describe_address(pointer));
+    return fail(cudaErrorInvalidValue,
+                "cudaIpcGetMemHandle: not live device memory: " + vgpu::describe_address(pointer));
   const auto block = device->memory().block_of(pointer);
   write_handle(
       *handle, kMemoryTag,

@@ -14,7 +14,7 @@
 
 namespace vgpu {
 
-struct MemoryName {  // what a cudaIpcMemHandle_t holds
+struct MemoryName {  // the contents of a cudaIpcMemHandle_t
   Exporter exporter;
   std::int32_t device = 0;
   std::uint64_t offset = 0, bytes = 0;
@@ -27,16 +27,17 @@ class Imports {
   struct Import {
     std::byte* start = nullptr;
     std::size_t bytes = 0;
-    int device = 0;  // for which it was opened
+    int device = 0;  // the device for which it was opened
     MemoryName name;
     int opened = 0;  // times
   };
   static Imports& get();
-  // Null and the reason if the exporter will not give it.
+  // Returns null and sets reason if the exporter does not provide the block.
   void* open(const MemoryName& name, int device, std::string& reason);
-  // What was closed last stays closed to everybody: its addresses are not used again.
+  // False if no block is open at `start`. The blocks that were closed last remain inaccessible, and
+  // their addresses are not reused.
   bool close(void* start);
-  // Bytes of the closed block that the address lay in.
+  // Size of the closed block that contained the address.
   [[nodiscard]] std::optional<std::size_t> find_closed(const void* address) const;
   [[nodiscard]] std::optional<Import> find(const void* address) const;
   [[nodiscard]] std::string describe(const Import& import, const void* address) const;

@@ -22,7 +22,7 @@ namespace vgpu {
 namespace {
 
 constexpr std::chrono::seconds kPatience{10};  // the exporter may be short of processor time
-constexpr std::size_t kMostGuests = 64;        // who have said nothing yet
+constexpr std::size_t kMostGuests = 64;        // connections without a request yet
 
 struct Address {
   sockaddr_un un{};
@@ -37,7 +37,7 @@ struct Address {
   [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&un); }
 };
 
-// Did a process of our user connect, or listen, at the other end?
+// True if the process at the other end belongs to our user.
 bool of_our_user(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -77,7 +77,7 @@ void send_descriptor(int socket, int descriptor) {
   (void)!::sendmsg(socket, &out.message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Descriptor -1 if the other side said no.
+// The descriptor is -1 if the other side refused.
 enum class Answer { came, closed, late };
 Answer receive_descriptor(int socket, int& descriptor) {
   OneByte in;
@@ -98,7 +98,7 @@ int file_for(const Request& request) {
   return memory.block_lives(request.offset) ? memory.file() : -1;
 }
 
-// Those who have connected and not asked yet.
+// Connections that have not sent a request yet.
 class Guests {
  public:
   explicit Guests(int listener) : entries_{{listener, POLLIN, 0}} {}
@@ -113,7 +113,7 @@ class Guests {
   }
 
  private:
-  // A request comes in one piece, or from a stranger.
+  // A request that does not arrive in one piece is a stranger's, and gets no answer.
   static void answer(int guest, const Exporter::Word& word) {
     Request request;
     if (::recv(guest, &request, sizeof request, MSG_DONTWAIT) == sizeof request)
@@ -122,7 +122,7 @@ class Guests {
   void let_in() {
     const int guest = ::accept4(entries_[0].fd, nullptr, nullptr, SOCK_CLOEXEC);
     if (entries_.size() > kMostGuests || (guest < 0 && entries_.size() > 1))
-      drop(1);  // calls again
+      drop(1);  // the client connects again
     if (guest < 0) return;
     if (of_our_user(guest))
       entries_.push_back({guest, POLLIN, 0});
@@ -134,7 +134,7 @@ class Guests {
     entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(g));
   }
 
-  std::vector<pollfd> entries_;  // the listener, then the guests, longest waiting first
+  std::vector<pollfd> entries_;  // the listener, then the connections, longest waiting first
 };
 
 [[noreturn]] void serve(int listener, const Exporter::Word& word) {
@@ -145,7 +145,7 @@ class Guests {
 template <class T>
 void fill_randomly(T& value) {
   if (::getrandom(&value, sizeof value, 0) != sizeof value)
-    fatal("the system gives no random numbers");
+    fatal("cannot get random numbers from the system");
 }
 
 Exporter start() {
@@ -179,8 +179,8 @@ int ask(const Exporter& exporter, Request request, std::string& reason) {
   const Address address(exporter);
   const auto deadline = Clock::now() + kPatience;
   int descriptor = -1;
-  // Closed without an answer: it had too many guests to hear this one, or has ended; then the next
-  // call finds nobody.
+  // Closed without an answer: the exporter had too many connections to hear this one, or has ended;
+  // in the second case the next connect() fails.
   Answer answer = Answer::closed;
   while (answer == Answer::closed) {
     const auto left =
@@ -189,21 +189,21 @@ int ask(const Exporter& exporter, Request request, std::string& reason) {
     const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const timeval patience{left / 1'000'000, left % 1'000'000};
     ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);  // of connect(), too
+    ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);  // connect() too
     const bool connected = ::connect(socket, address.get(), address.bytes) == 0;
     if (!connected || !of_our_user(socket))
       answer = Answer::late;
     else if (::send(socket, &request, sizeof request, MSG_NOSIGNAL) == sizeof request)
       answer = receive_descriptor(socket, descriptor);
     ::close(socket);
-    if (answer == Answer::closed) ::poll(nullptr, 0, 1);  // ms, for it to hear others
+    if (answer == Answer::closed) ::poll(nullptr, 0, 1);  // ms, in which the exporter serves others
   }
   if (answer != Answer::came)
     reason = "process " + std::to_string(exporter.process) +
              ", which exported the handle, has ended or does not answer";
   else if (descriptor < 0)
     reason = "process " + std::to_string(exporter.process) +
-             " has freed what the handle names, or never made such a handle";
+             " has freed the memory or event, or never exported this handle";
   return descriptor;
 }
 

@@ -1,5 +1,5 @@
-// How one process gets the file behind another one's device memory or events: it asks a thread of
-// that process over an abstract Unix socket, and the file descriptor comes with the answer.
+// How a process gets the file behind another process's device memory or events: it asks a thread of
+// that process over an abstract Unix socket, and receives the file descriptor with the answer.
 //
 //   importer: connect("\0vgpu.PID.NONCE"), Request -------> exporter's thread: alive? which file?
 //             mmap(descriptor)             <------- Answer + descriptor (SCM_RIGHTS)
@@ -7,8 +7,8 @@
 // Neither the socket nor the files have a name in the file system: kill -9 leaves nothing behind.
 //
 // But every process of the machine sees the socket's name and may connect. So both sides ask the
-// kernel for the other's user, and a request carries a random word that only the handle tells.
-// A silent caller is left waiting, and delays no other.
+// kernel for the other's user, and a request carries a random word that only the handle contains. A
+// silent client is left waiting and does not delay others.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@
 
 namespace vgpu {
 
-// A process that exports: the pid alone could be reused. The nonce is in the socket's name, which
-// is no secret; the word is one.
+// A process that exports. The pid alone could be reused. The nonce is in the socket's name, which
+// is no secret; the word is secret.
 struct Exporter {
   using Word = std::array<std::uint64_t, 2>;
   std::int32_t process = 0;
@@ -32,17 +32,17 @@ struct Exporter {
 struct Request {
   enum class What : std::int32_t { memory, events };
   What what{};
-  std::int32_t device = 0;   // memory: whose
+  std::int32_t device = 0;   // memory: the owner
   std::uint64_t offset = 0;  // memory: of the block in the device's file
-  Exporter::Word word{};     // ask() fills it in
+  Exporter::Word word{};     // filled in by ask()
 };
 
 // This process as an exporter; the first call starts the thread that answers.
 Exporter export_from_here();
 [[nodiscard]] bool is_here(const Exporter& exporter);
 
-// The descriptor of the file asked for, to be closed by the caller; -1 and the reason if there is
-// none: the process has ended, or the memory has been freed.
+// Returns the descriptor of the requested file, to be closed by the caller; -1 and the reason if
+// there is none: the process has ended, or the memory has been freed.
 int ask(const Exporter& exporter, Request request, std::string& reason);
 
 }  // namespace vgpu

@@ -49,8 +49,8 @@ cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, std::size_t 
   if (it != limits.of_kernel.end() && shared_bytes <= it->second) return cudaSuccess;
   return fail(cudaErrorInvalidValue,  // as on a device
               "launch: " + std::to_string(shared_bytes) +
-                  " bytes of dynamic shared memory: above 48 KiB a kernel must ask for them "
-                  "(cudaFuncSetAttribute)");
+                  " bytes of dynamic shared memory: a kernel must request more than 48 KiB with "
+                  "cudaFuncSetAttribute");
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
     turn.emplace(queue->device().driver(), Driver::Call::launches, call.function);
     number = ++launches;
   }
-  // Made when it runs: a captured launch runs more than once.
+  // The grid is created when the operation runs, because a captured launch runs more than once.
   queue->add("kernel", [=] {
     const auto launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, number);
     Driver& driver = launched->queue.device().driver();
@@ -123,8 +123,8 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
   }
   if (make == nullptr)
     return vgpu::fail(cudaErrorInvalidDeviceFunction,
-                      "cudaLaunchKernel: no kernel with this address was announced: compile the "
-                      "file that takes it by kernels/vgpu/nvcc");
+                      "cudaLaunchKernel: no kernel is registered at this address: compile the "
+                      "file that takes it with kernels/vgpu/nvcc");
   return vgpu::launch(make(kernel, arguments), grid, block, shared_bytes, stream);
 }
 

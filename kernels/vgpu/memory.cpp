@@ -80,14 +80,15 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
   vgpu::outside_host_functions("cudaHostAlloc");
   *pointer = nullptr;
   if (flags > (cudaHostAllocPortable | cudaHostAllocMapped))
-    return fail(cudaErrorInvalidValue, "cudaHostAlloc: only Portable and Mapped are known");
+    return fail(cudaErrorInvalidValue, "cudaHostAlloc: only Portable and Mapped are supported");
   if (bytes == 0) return cudaSuccess;
   const vgpu::Driver::Turn turn(Device::current().driver(), vgpu::Driver::Call::allocates);
-  // A page that faults follows; the memory is shared between device and host, and named so.
+  // A page that faults follows. Host and devices use the memory at the same address.
   void* space =
       ::mmap(nullptr, mapped(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (space == MAP_FAILED)
-    return fail(cudaErrorMemoryAllocation, "no " + std::to_string(bytes) + " bytes of host memory");
+    return fail(cudaErrorMemoryAllocation,
+                "cannot allocate " + std::to_string(bytes) + " bytes of host memory");
   auto* start = static_cast<std::byte*>(space);
   ::mprotect(start + mapped(bytes) - vgpu::guard_page(), vgpu::guard_page(), PROT_NONE);
   std::memset(start, 0xff, bytes);
@@ -115,14 +116,14 @@ cudaError_t cudaFreeHost(void* pointer) {
 cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
   const Quiet quiet;
   if (flags > (cudaHostRegisterPortable | cudaHostRegisterMapped))
-    return fail(cudaErrorInvalidValue, "cudaHostRegister: only Portable and Mapped are known");
+    return fail(cudaErrorInvalidValue, "cudaHostRegister: only Portable and Mapped are supported");
   if (pointer == nullptr || bytes == 0)
-    return fail(cudaErrorInvalidValue, "cudaHostRegister: an empty range");
+    return fail(cudaErrorInvalidValue, "cudaHostRegister: the range is empty");
   const bool added = PinnedMemory::get().add(
       {static_cast<std::byte*>(pointer), bytes, Device::current().index(), false});
   return added ? cudaSuccess
                : fail(cudaErrorHostMemoryAlreadyRegistered,
-                      "cudaHostRegister: part of the range is pinned already");
+                      "cudaHostRegister: part of the range is already pinned");
 }
 
 cudaError_t cudaHostUnregister(void* pointer) {
@@ -155,9 +156,9 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   if (*pointer != nullptr) return cudaSuccess;
   const std::size_t used = device.memory().used(), capacity = device.memory().capacity();
   return fail(cudaErrorMemoryAllocation,
-              std::to_string(bytes) + " bytes asked for, " + std::to_string(capacity - used) +
-                  " of device " + std::to_string(device.index()) + "'s " +
-                  std::to_string(capacity) + " are free (VGPU_MEMORY_MB)");
+              std::to_string(bytes) + " bytes requested, but only " +
+                  std::to_string(capacity - used) + " of device " + std::to_string(device.index()) +
+                  "'s " + std::to_string(capacity) + " are free (VGPU_MEMORY_MB)");
 }
 
 cudaError_t cudaFree(void* pointer) {
@@ -169,7 +170,7 @@ cudaError_t cudaFree(void* pointer) {
     device = Device::owner(pointer);
     const auto found = device != nullptr ? device->memory().find(pointer) : std::nullopt;
     if (!found || found->start != pointer)
-      return fail(cudaErrorInvalidValue, "cudaFree: not the start of living device memory: " +
+      return fail(cudaErrorInvalidValue, "cudaFree: not the start of a live device allocation: " +
                                              vgpu::describe_address(pointer));
   }
   std::optional<vgpu::Driver::Turn> turn;

@@ -1,4 +1,4 @@
-// Pinned host memory: what cudaHostAlloc gave out and what cudaHostRegister was told of. A pinned
+// Pinned host memory: allocated by cudaHostAlloc, or registered by cudaHostRegister. A pinned
 // pointer is the same on host and devices.
 #pragma once
 
@@ -18,12 +18,12 @@ class PinnedMemory {
     bool allocated = false;  // by cudaHostAlloc
   };
   static PinnedMemory& get();
-  // False if it overlaps a range that is pinned already.
+  // False if it overlaps a range that is already pinned.
   bool add(const Range& range);
-  // The range that starts there, which is forgotten; nothing if there is none of that kind.
+  // Removes and returns the range that starts there; nothing if there is none of that kind.
   std::optional<Range> remove(const void* start, bool allocated);
   [[nodiscard]] std::optional<Range> find(const void* address) const;
-  // Whether memory of cudaHostAlloc ends on the page before this address.
+  // True if memory from cudaHostAlloc ends less than two pages before this address.
   [[nodiscard]] bool ends_before(const void* address) const;
 
  private:

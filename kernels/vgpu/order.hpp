@@ -1,11 +1,11 @@
-// What ThreadSanitizer is told.
+// The order of operations that is declared to ThreadSanitizer.
 //
-// Under the tsan build the only order between host, streams and CUDA threads must be the one that
+// Under the tsan build the only order between host, streams and CUDA threads must be the order that
 // CUDA promises: launch after the host's earlier writes, stream order, events, synchronisation,
-// barriers, atomics. The emulator's own mutexes would order far more and hide the very mistakes
-// that it is there to find. So its code runs Quiet, invisible to the detector, and each promised
-// order is declared: happens_before(object) on one side, happens_after(object) on the other,
-// outside of Quiet.
+// barriers, atomics. The emulator's own mutexes would order far more and hide the very errors that
+// it is meant to find. So its code runs Quiet, invisible to the detector, and each promised order
+// is declared: happens_before(object) on one side, happens_after(object) on the other, outside of
+// Quiet.
 #pragma once
 
 #if defined(VGPU_TSAN)
@@ -50,7 +50,7 @@ inline void happens_before(void*) {}
 inline void happens_after(void*) {}
 #endif
 
-// The emulator's own code.
+// For the scope of the emulator's own code: the detector ignores it.
 class Quiet {
  public:
   Quiet() { look_away(); }
@@ -59,7 +59,7 @@ class Quiet {
   Quiet& operator=(const Quiet&) = delete;
 };
 
-// The user's code, called from within Quiet.
+// For the scope of a call of the user's code from within Quiet.
 class Loud {
  public:
   Loud() { look_again(); }
@@ -68,7 +68,7 @@ class Loud {
   Loud& operator=(const Loud&) = delete;
 };
 
-// An order that is declared from within Quiet.
+// Declare an order from within Quiet.
 inline void declare_before(void* object) {
   const Loud loud;
   happens_before(object);

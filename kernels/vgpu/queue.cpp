@@ -21,7 +21,7 @@ constinit thread_local bool in_copy = false;
 constinit thread_local bool in_host_function = false;
 
 namespace {
-constexpr unsigned kDelayedOneIn = 4;  // operations
+constexpr unsigned kDelayedOneIn = 4;  // number of operations of which one is delayed
 
 // Never destroyed: workers may outlive main().
 Living<CUstream_st>& streams() {
@@ -35,9 +35,9 @@ void call_host_function(cudaHostFn_t function, void* data) {
     const Loud loud;
     function(data);
   } catch (const std::exception& e) {
-    fatal("an exception left a " + *current_operation + ": " + e.what());
+    fatal("an exception escaped from a " + *current_operation + ": " + e.what());
   } catch (...) {
-    fatal("an exception left a " + *current_operation);
+    fatal("an exception escaped from a " + *current_operation);
   }
   in_host_function = false;
 }
@@ -60,8 +60,8 @@ Queue::Queue(Device& device, std::uint64_t number, Kind kind)
       random_(number ^ 0x5172'65616d),
       helpers_(Helpers::lend()) {}
 
-// The waits that the legacy default stream brings are events that nobody sees. Every one is put
-// into the other stream first and waited for in this one after: no circle of waits can close.
+// The waits that the legacy default stream implies are internal events. Each is first put into the
+// other stream and then waited for in this one, so that waits cannot form a circle.
 void Queue::add(const char* name, std::function<void()> run) {
   if (Settings::get().legacy_stream && kind_ != Kind::free && !capturing()) {
     std::vector<std::shared_ptr<Queue>> others;
@@ -141,7 +141,7 @@ void Queue::push(const char* name, std::function<void()> run) {
 
 void Queue::work() {
   const Quiet quiet;
-  ::prctl(PR_SET_TIMERSLACK, 1000UL);  // ns: short sleeps are short
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);  // ns: for short sleeps
   const std::uint64_t longest = Settings::get().delay_us;
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -288,7 +288,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   if (queue->capturing())
     return fail(cudaErrorStreamCaptureUnsupported,
-                "cudaStreamSynchronize: what is captured into a graph does not run yet");
+                "cudaStreamSynchronize: captured work has not run yet");
   queue->synchronize();
   return cudaSuccess;
 }
@@ -298,7 +298,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   if (queue->capturing())
     return fail(cudaErrorStreamCaptureUnsupported,
-                "cudaStreamQuery: what is captured into a graph does not run yet");
+                "cudaStreamQuery: captured work has not run yet");
   if (queue->idle()) return cudaSuccess;
   return fail(cudaErrorNotReady, queue->name() + " has work left");
 }

@@ -1,7 +1,8 @@
-// A stream: operations in a queue, and a worker thread that carries them out one after the other.
+// A stream: a queue of operations, and a worker thread that runs them one after the other.
 //
-// What CUDA promises is told to ThreadSanitizer operation by operation (order.hpp): what the host
-// did before enqueueing comes before the operation, the operation before whatever waits for it.
+// CUDA's promises are declared to ThreadSanitizer per operation (order.hpp): the host's actions
+// before enqueueing happen before the operation, and the operation before everything that waits for
+// it.
 #pragma once
 
 #include <condition_variable>
@@ -28,11 +29,11 @@ struct Operation {
   char begin = 0, end = 0;    // for ThreadSanitizer
 };
 
-// Operations that a stream was given to keep, in its order, and the stream's queue: they name it.
+// Operations captured from a stream, in order, and the stream's queue, to which they refer.
 struct Graph {
   struct Node {
     const char* name;
-    std::function<void()> run;  // may be called again and again
+    std::function<void()> run;  // may be called repeatedly
   };
   std::shared_ptr<class Queue> origin;
   std::vector<Node> nodes;
@@ -40,8 +41,8 @@ struct Graph {
 
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
-  // legacy: a device's default stream, of which CUDA promises that it and the device's blocking
-  // streams wait for each other's earlier work; none of them for free ones.
+  // legacy: a device's default stream. CUDA promises that it and the device's blocking streams wait
+  // for each other's earlier work; none of them waits for free streams.
   enum class Kind : std::uint8_t { free, blocking, legacy };
   static std::shared_ptr<Queue> create(Device& device, Kind kind);
   Queue(const Queue&) = delete;
@@ -51,16 +52,16 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // Called outside of Quiet: enqueueing orders the caller's earlier writes before the operation.
   void add(const char* name, std::function<void()> run);
   [[nodiscard]] Kind kind() const { return kind_; }
-  // Waits for all that has been added so far.
+  // Waits for all operations that have been added so far.
   void synchronize();
   [[nodiscard]] bool idle();
-  // From begin_ to end_capture() what is added goes into a graph instead. False, or null: it did
-  // (not) do so before.
+  // Between begin_ and end_capture(), operations that are added go into a graph instead. begin_ is
+  // false if a capture has begun already, end_capture() null if none has.
   [[nodiscard]] bool begin_capture();
   [[nodiscard]] std::unique_ptr<Graph> end_capture();
   [[nodiscard]] bool capturing();
   void launch(const Graph& graph);
-  // The worker ends when the queue is empty.
+  // The worker ends once the queue is empty.
   void close();
 
   [[nodiscard]] Device& device() const { return device_; }
@@ -76,14 +77,14 @@ class Queue : public std::enable_shared_from_this<Queue> {
   Device& device_;
   const Kind kind_;
   const std::string name_;
-  Random random_;  // of the delays
+  Random random_;  // for the delays
   Helpers& helpers_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Operation>> waiting_;
   std::shared_ptr<Operation> last_;
   std::uint64_t added_ = 0, done_ = 0;
-  std::unique_ptr<Graph> graph_;  // that is being captured
+  std::unique_ptr<Graph> graph_;  // the graph being captured
   bool closed_ = false;
 };
 
@@ -91,25 +92,26 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
 struct CUstream_st {
   std::shared_ptr<vgpu::Queue> queue;
-  int priority = 0;  // kept, and of no effect: every stream has a thread
+  int priority = 0;  // stored, without effect: every stream has a thread
 };
 
 namespace vgpu {
-// What this thread does for a stream, for reports: "copy in stream 3 of device 0"; null on other
-// threads. constinit: read without a wrapper function, which g++'s UBSan takes for a null pointer.
+// The operation that this thread runs for a stream, for reports: "copy in stream 3 of device 0";
+// null on other threads. constinit: read without a wrapper function, for which g++'s UBSan reports
+// a null pointer.
 extern constinit thread_local const std::string* current_operation;
-extern constinit thread_local bool
-    in_copy;  // and may touch device memory, though it runs no kernel
-extern constinit thread_local bool in_host_function;  // and must not call CUDA
+extern constinit thread_local bool in_copy;  // true during a copy, which may access device memory
+extern constinit thread_local bool in_host_function;  // true in one, which must not call CUDA
 
 // Ends the program if a host function makes this call.
 void outside_host_functions(const char* call);
 
-// The stream's queue; null, with fail() called, if it is none, destroyed, or a default stream.
+// The stream's queue. Null, after fail(), if the handle is unknown, destroyed, or an unsupported
+// default stream.
 Queue* queue_of(CUstream_st* stream, const char* call);
 
-// Streams or events that the program may use. A destroyed one keeps its address for a while, so
-// that a stale handle is not taken for that of a new one.
+// Streams or events that the program may use. A destroyed handle keeps its address for a while, so
+// that a stale handle is not mistaken for a new one.
 template <class T>
 class Living {
  public:
@@ -118,13 +120,13 @@ class Living {
     living_.insert(made.get());
     return made.release();
   }
-  // Null if it is living; else what to say of it.
+  // Null if the handle is living; else the reason for which it is refused.
   [[nodiscard]] const char* refuse(const T* handle) const {
     const std::scoped_lock lock(mutex_);
     if (living_.count(handle) != 0) return nullptr;
     for (const auto& d : dead_)
-      if (d.get() == handle) return "was destroyed before";
-    return "is not a handle that this program was given";
+      if (d.get() == handle) return "has already been destroyed";
+    return "is not a valid handle";
   }
   void bury(T* handle) {
     constexpr std::size_t kKept = 1024;

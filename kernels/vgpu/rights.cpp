@@ -13,22 +13,22 @@ namespace vgpu {
 
 namespace {
 
-// Rights to device memory by whole pages, where the processor has no memory protection keys and
-// VGPU_GUARD=pages asks for them.
+// Rights to device memory by whole pages, if the processor has no memory protection keys and
+// VGPU_GUARD=pages requests them.
 //
-// The memory of a device is closed (PROT_NONE) while nobody has its key, and open to all threads
-// while somebody has: a kernel or a copy that runs. So a host that reaches in while its device is
-// at work is not seen, and neither is a device that is no peer while the owner is at work. Every
-// operation of a stream costs two calls of the system for each living allocation of its devices,
-// and each walks its pages: with megabytes of them, or several processes on few cores, most of the
-// time is spent here. So this is for tests of that very mistake, and not the default.
+// The memory of a device is closed (PROT_NONE) while no kernel or copy that runs has its key, and
+// open to all threads otherwise. So a host access while the device is working is not detected, and
+// neither is the access of a device that is not a peer while the owner is working. Every operation
+// of a stream costs two system calls per living allocation of its devices, and each walks the
+// allocation's pages: with megabytes of them, or several processes on few cores, most of the time
+// is spent here. So this is for tests of that very error, and not the default.
 namespace page_rights {
 
-constexpr std::size_t kKeys = 32;  // key 0 is that of all other memory
+constexpr std::size_t kKeys = 32;  // key 0 is for all other memory
 
 struct Key {
   int holders = 0;
-  std::map<std::byte*, std::size_t> ranges;  // their bytes
+  std::map<std::byte*, std::size_t> ranges;  // sizes by address
 };
 
 // Never destroyed: streams' workers may outlive main().
@@ -45,7 +45,7 @@ State& state() {
 
 void set(std::byte* at, std::size_t bytes, bool open) {
   if (::mprotect(at, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
-    fatal("cannot change the rights of device memory: too many allocations for this system");
+    fatal("cannot change the protection of device memory: too many allocations for this system");
 }
 
 template <class Body>
@@ -54,14 +54,14 @@ void for_each_key(State& s, std::uint32_t keys, Body body) {
     if ((keys >> k & 1U) != 0) body(s.keys[k]);
 }
 
-// A new number of a key, 1 to 31, or -1 if there is none left.
+// Returns a new key, 1 to 31, or -1 if there is none left.
 int new_key() {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
   return s.given + 1 < static_cast<int>(kKeys) ? ++s.given : -1;
 }
 
-// From now on these pages, an allocation's, are closed while nobody has the key.
+// From now on, closes the pages of this allocation whenever the key has no holder.
 void add(std::byte* at, std::size_t bytes, int key) {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
@@ -70,14 +70,14 @@ void add(std::byte* at, std::size_t bytes, int key) {
   if (k.holders == 0) set(at, bytes, false);
 }
 
-// They are about to be unmapped.
+// Called before the pages are unmapped.
 void remove(std::byte* at) {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
   for (Key& key : s.keys) key.ranges.erase(at);
 }
 
-// Somebody has the keys (bit k: key k) from begin to end.
+// The caller holds the keys (bit k: key k) from begin to end.
 void begin(std::uint32_t keys) {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
@@ -96,7 +96,7 @@ void end(std::uint32_t keys) {
   });
 }
 
-// Whether a key guards the address.
+// True if a key protects the address.
 bool guards(const void* address) {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
@@ -110,7 +110,7 @@ bool guards(const void* address) {
 
 #if defined(__x86_64__)
 constexpr bool kKnowsRegister = true;
-// The register holds two bits for every key: 1 forbids access, 2 forbids writing.
+// The register has two bits for every key: 1 forbids access, 2 forbids writing.
 std::uint32_t read_rights() {
   std::uint32_t rights = 0, high = 0;
   asm volatile(".byte 0x0f, 0x01, 0xee" : "=a"(rights), "=d"(high) : "c"(0));
@@ -120,13 +120,13 @@ std::uint32_t read_rights() {
 void write_rights(std::uint32_t rights) {
   asm volatile(".byte 0x0f, 0x01, 0xef" : : "a"(rights), "c"(0), "d"(0) : "memory");
 }
-#else  // other processors' keys, where there are any, stay unused
+#else  // other processors' keys, if there are any, are unused
 constexpr bool kKnowsRegister = false;
 std::uint32_t read_rights() { return 0; }
 void write_rights(std::uint32_t) {}
 #endif
 
-// Whether the processor and the system have keys to give; the first is asked for, and given back.
+// True if the processor and the system provide keys: requests a key, and gives it back.
 bool have_keys() {
   if (!kKnowsRegister || !Settings::get().protection_keys) return false;
   const int key = ::pkey_alloc(0, 0);
@@ -135,7 +135,8 @@ bool have_keys() {
   return true;
 }
 
-// What guards device memory here: that which was asked for, or the next that can be had.
+// The protection of device memory here: keys, if any is requested and they exist; else pages, if
+// they are requested.
 Guard guard() {
   static const Guard here = [] {
     const Guard wanted = Settings::get().guard;

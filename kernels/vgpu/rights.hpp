@@ -1,11 +1,12 @@
-// Who may touch device memory: the threads that run a stream's operations, while they run them.
+// Access to device memory: only threads that run a stream's operations have it, while they run
+// them.
 //
-// Memory protection keys make this a matter of one register per thread: device memory carries its
+// Memory protection keys make this a matter of one register per thread: device memory has its
 // device's key, and a host thread has no rights to it, so that `*device_pointer` on the host faults
-// as it does with a GPU. A kernel has the rights of its device and of the peers that were enabled.
-// Where the processor has no such keys, or VGPU_PROTECTION_KEYS is 0, nothing guards the memory,
-// unless VGPU_GUARD=pages asks for pages that are closed and opened instead, which costs much time
-// and sees less (rights.cpp).
+// as it does with a GPU. A kernel has the rights of its device and of the enabled peers. If the
+// processor has no such keys, or VGPU_PROTECTION_KEYS is 0, the memory is not protected, unless
+// VGPU_GUARD=pages requests pages that are closed and opened instead, which is slow and detects
+// less (rights.cpp).
 #pragma once
 
 #include <cstddef>
@@ -14,18 +15,18 @@
 
 namespace vgpu {
 
-// A new key, or -1 if there is none left, or no guard: the device's memory is then open to all.
+// Returns a new key, or -1 if there is none left or no protection: the memory is then open to all.
 int new_key();
 
-// The pages, mapped to be read and written, get the key; -1: nothing happens.
+// Gives the key to the pages, which are mapped for reading and writing. Does nothing for -1.
 void give_key(std::byte* at, std::size_t bytes, int key);
-// Before they are unmapped.
+// Called before the pages are unmapped.
 void take_key(std::byte* at);
 
-// For a fault handler: was the access refused for want of a key? `code` is the signal's si_code.
+// For a fault handler: true if the thread lacked the key. `code` is the signal's si_code.
 [[nodiscard]] bool wanted_key(const void* address, int code);
 
-// Rights to the memory of these keys until the end of the scope; -1 is no key.
+// Rights to the memory of these keys until the end of the scope; -1 stands for no key.
 class DeviceRights {
  public:
   explicit DeviceRights(int key) : DeviceRights(std::uint32_t{key >= 0 ? 1U << key : 0}) {}
@@ -36,7 +37,7 @@ class DeviceRights {
   ~DeviceRights();
 
  private:
-  std::uint32_t before_ = 0;  // the register; by pages, the keys themselves; else nothing
+  std::uint32_t before_ = 0;  // the register; by pages, the keys; else unused
 };
 
 }  // namespace vgpu

@@ -17,8 +17,8 @@ namespace vgpu {
 
 namespace {
 
-// What the program has preset, and what makes it too late. Never destroyed: a CUDA call in a
-// destructor may be the first.
+// The values that the program has preset, until the settings are read. Never destroyed: a CUDA call
+// in a destructor may be the first.
 struct Preset {
   std::string value;
   bool insists;
@@ -40,7 +40,7 @@ bool preset(const char* variable, std::uint64_t value, bool insists) {
   return !all.read;
 }
 
-// Null, or what a variable is set to; while the presets are locked.
+// The value of a variable, or null. Called while the presets are locked.
 const char* text_of(const char* name) {
   const char* const set = std::getenv(name);
   const auto found = presets().of.find(name);
@@ -63,8 +63,8 @@ std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t lea
   return value;
 }
 
-// As the driver does: without the variable all; else those that it lists, up to the first that is
-// no number of a device.
+// Like the driver: all devices if the variable is not set; else the listed ones, up to the first
+// entry that is not the number of a device.
 std::vector<int> read_devices() {
   const auto all = static_cast<int>(number("VGPU_DEVICES", 8, 1, 64));
   const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -86,7 +86,7 @@ std::vector<int> read_devices() {
   return out;
 }
 
-// One of three names, in the order of the enumeration; the first where nothing is said.
+// One of three names, in the order of the enumeration; the first if the variable is not set.
 template <class Choice>
 Choice choice(const char* variable, const std::array<std::string_view, 3>& names) {
   const char* text = text_of(variable);

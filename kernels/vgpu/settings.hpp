@@ -1,4 +1,4 @@
-// The emulator's settings, read once: from the environment, or as a program has preset them.
+// The emulator's settings, read once: from the environment, or from a program's presets.
 #pragma once
 
 #include <cstddef>
@@ -8,49 +8,52 @@
 
 namespace vgpu {
 
-// Whether a host that reaches into device memory faults, and a device that is no peer.
+// Whether accesses to device memory fault if they come from the host, or from a device without peer
+// access.
 enum class Guard {
-  keys,   // by memory protection keys, where the processor has them; else not at all
-  pages,  // where it has none, by closing and opening pages, which is slow (rights.cpp)
+  keys,   // with memory protection keys, if the processor has them; else no fault
+  pages,  // without keys, by closing and opening pages, which is slow (rights.cpp)
   none,
 };
 
-// What devices can do with each other's memory.
+// The access of devices to each other's memory.
 enum class PeerAccess {
   all,
   none,    // cudaDeviceCanAccessPeer says no
-  broken,  // all that is promised; but what is written through an IPC handle stays in the importer
+  broken,  // as all, but writes through an IPC handle stay in the importer
 };
 
 struct Settings {
+  // The variables, their meaning and, last, their default.
+  //
   // CUDA_VISIBLE_DEVICES: numbers of the machine's virtual GPUs that this process sees, in the
-  // order of its own numbers; of all VGPU_DEVICES, 1 to 64; 8.
+  // order of its device numbers, out of VGPU_DEVICES, 1 to 64; 8.
   std::vector<int> devices;
   std::uint64_t seed;         // VGPU_SEED: order of threads and blocks, delays; 1
   std::uint64_t delay_us;     // VGPU_DELAY_US: longest delay before a stream's operation; 60
   std::size_t memory_bytes;   // VGPU_MEMORY_MB: memory of each device; 1024
-  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS: how long a kernel may only spin; 30000
+  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS: time for which a kernel may only spin; 30000
   int workers;                // VGPU_WORKERS: OS threads that share a large grid; the cores
   Guard guard;                // VGPU_GUARD: keys, pages or none; keys
-  bool protection_keys;       // VGPU_PROTECTION_KEYS: 0: as on a processor that has none; 1
+  bool protection_keys;       // VGPU_PROTECTION_KEYS: 0: as on a processor without any; 1
   PeerAccess peers;           // VGPU_PEERS: all, none or broken; all
   bool driver_waits;          // VGPU_DRIVER_WAITS: 1: see Driver in device.hpp; 0
-  std::size_t guard_page;     // VGPU_PAGE_KB: of guards: a multiple of the system's page; that page
+  std::size_t guard_page;     // VGPU_PAGE_KB: guards, a multiple of the system's page; one page
   bool legacy_stream;         // VGPU_LEGACY_STREAM: 1: the legacy default stream may be used; 0
-  bool eager_loading;         // CUDA_MODULE_LOADING: EAGER, as the driver has it; else lazy
+  bool eager_loading;         // CUDA_MODULE_LOADING: EAGER, as for the driver; else lazy
 
-  // Exits with a message if a variable has no such value.
+  // Exits with a message if a variable has an invalid value.
   static const Settings& get();
 
-  // A program's own value of a number above, by the name of its variable: setenv() beside a thread
-  // that reads the environment is a race, and this is none. insist() overrules the environment;
-  // prefer() is the default of this process, where the environment says nothing. Both come before
-  // the first CUDA call: false, and no effect, once the settings have been read.
+  // Set a program's own value of a number above, by the name of its variable; setenv() would race
+  // with threads that read the environment. insist() overrides the environment; prefer() sets the
+  // default of this process, if the environment has no value. To be called before the first CUDA
+  // call: false, without effect, once the settings have been read.
   static bool insist(const char* variable, std::uint64_t value);
   static bool prefer(const char* variable, std::uint64_t value);
 };
 
-// A small random generator (splitmix64): a stream of its own for every purpose and number.
+// A small random generator (splitmix64), with a separate stream for every purpose and number.
 class Random {
  public:
   explicit Random(std::uint64_t stream)
@@ -67,8 +70,8 @@ class Random {
   std::uint64_t state_;
 };
 
-// The page of guards: the smallest piece of memory that can be made to fault. 4 KiB on x86, 4, 16
-// or 64 KiB on arm64; VGPU_PAGE_KB simulates a larger one.
+// Size of guards: the smallest piece of memory that can be made to fault. 4 KiB on x86, 4, 16 or 64
+// KiB on arm64; VGPU_PAGE_KB simulates a larger one.
 
 inline std::size_t guard_page() { return Settings::get().guard_page; }
 

@@ -20,14 +20,14 @@ const int kSignal = SIGRTMIN + 7;
 
 [[noreturn]] void report(const BlockRunner& runner, const std::string& line) {
   fatal(
-      "a kernel runs forever without giving other threads a turn (VGPU_DEADLINE_MS is over): it "
+      "a kernel runs forever without yielding to other threads (VGPU_DEADLINE_MS has passed): it "
       "does not end, or waits through a pointer that is not atomic\n  in " +
       runner.describe_self() + (line.empty() ? "" : ", at " + line));
 }
 
 void where_are_you(int, siginfo_t*, void* context) {
-  if (active_runner == nullptr) return;  // it has just ended
-  if (!begin_last_words()) return;       // a fault, perhaps of this very thread: the better reason
+  if (active_runner == nullptr) return;  // the block has just ended
+  if (!begin_last_words()) return;       // a fault, perhaps of this thread, has a better reason
   report(*active_runner, describe_code(code_at(*static_cast<const ucontext_t*>(context))));
 }
 
@@ -71,7 +71,8 @@ class Watchdog {
       sleep_ms(interval);
       if (last_words_begun()) {
         constexpr std::uint64_t kLongest_ms = 60'000;  // addr2line hangs, or a lock is held
-        if ((spoken += interval) > kLongest_ms) fatal("a report of a fault was not finished");
+        if ((spoken += interval) > kLongest_ms)
+          fatal("the report of a fault did not finish in time");
         continue;
       }
       const std::scoped_lock lock(mutex_);
@@ -89,7 +90,7 @@ class Watchdog {
     w.unchanged_ += interval;
     if (w.unchanged_ < deadline) return;
     ::pthread_kill(w.thread_, kSignal);
-    // ThreadSanitizer delivers signals at the next call only, and an endless loop makes none.
+    // ThreadSanitizer delivers signals only at the next call, and an endless loop makes none.
     constexpr std::uint64_t kPatience_ms = 2000;
     sleep_ms(kPatience_ms);
     if (w.busy_.load(std::memory_order_relaxed) &&

@@ -1,4 +1,4 @@
-// Runs the student's launcher and meetings with real processes, and says what they did. No verdicts
+// Runs the student's launcher and meetings with real processes and reports the results. No verdicts
 // here.
 #include LAB00_LAUNCH
 #include LAB00_MEETING
@@ -35,7 +35,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
 }
 
-// "nodes" are the names that there are, "where" and "counts" the slots.
+// The slots: "where" has the names of their nodes, "counts" their numbers.
 std::vector<kit::Slots> slots_of(const kit::Request& in) {
   std::vector<kit::Slots> slots;
   for (const std::string& name : words_of(in.text("where")))
@@ -43,7 +43,7 @@ std::vector<kit::Slots> slots_of(const kit::Request& in) {
   return slots;
 }
 
-// values[rank] of a list that may be absent or too short.
+// values[rank] of a list that may be absent or too short; then 0.
 std::int64_t of_rank(const kit::Request& in, const char* name, int rank) {
   const std::vector<std::int64_t> values =
       in.has(name) ? in.integers(name) : std::vector<std::int64_t>{};
@@ -55,7 +55,7 @@ void put_outcome(kit::Observation& out, const lab00::Outcome& outcome) {
   out.put("outcome", outcome.code);
 }
 
-// What a process tells the others in these tests, and what it got: one card a line.
+// Meets the others with a card (host and process) and records the outcome: one card per line.
 void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t patience,
                    kit::Observation& seen, bool blank = false) {
   const std::string card = blank ? "" : kit::host_name() + " " + std::to_string(getpid());
@@ -75,14 +75,14 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
   seen.put("requests", kit::whereabouts().requests - requests);
 }
 
-// Two files of a job for each of its ranks, the first and the last in the order of names.
+// Creates two files of a job for each rank, the first and the last in the order of names.
 constexpr const char* kLeft = ".left";
 void leave_files(kit::Folder& folder, const kit::Seat& seat) {
   for (const char* where : {"a.", "zz."})
     folder.create(seat.job + where + std::to_string(seat.rank) + kLeft, "");
 }
 
-// A call from a place of the stack that earlier ones have not used, with other numbers in theirs.
+// Makes the call on a part of the stack that earlier calls have not used, with other contents.
 template <class Call>
 [[gnu::noinline]] void deeper(int levels, const Call& call) {
   volatile char used[1024];
@@ -93,7 +93,7 @@ template <class Call>
 
 }  // namespace
 
-// Task 1 alone. So many processes claim so many names each, at the same time, in the same folder.
+// Task 1 alone. `launchers` processes claim `names` names each, simultaneously, in the same folder.
 KIT_SCENARIO(names) {
   kit::Folder folder("meeting");
   folder.answers_late_by(milliseconds(in.integer("hesitate", 0)));
@@ -108,9 +108,9 @@ KIT_SCENARIO(names) {
   nodes.observe(out);
 }
 
-// Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if that is not 0, else with
+// Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with
 // codes[r]; until then it has files. This process has launched a job before, and another launcher
-// has taken a name since: lost counts its files that launch removed.
+// has claimed a name since: `lost` counts the other launcher's files that launch removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");
   kit::StagedNodes before({"a"}, folder, [](const kit::Seat&, kit::Observation&) { return 0; });
@@ -150,8 +150,8 @@ KIT_SCENARIO(launch) {
   nodes.observe(out, true);
 }
 
-// Task 1 beside task 2. A job ends slowly, and another launcher claims names meanwhile. taken: how
-// many files the job still had whose names began with one of those; -1: it had none at all.
+// Task 1 together with task 2. A job ends slowly while another launcher claims names. taken: number
+// of files that the job still had and whose names began with a claimed name; -1: no job began.
 KIT_SCENARIO(succession) {
   kit::Folder folder("meeting");
   const auto launcher = [&] {
@@ -185,8 +185,8 @@ KIT_SCENARIO(succession) {
   desks.observe(out);
 }
 
-// Task 3 alone. Process i is told rank ranks[i] of `world`, and comes late[i] ms late; a rank that
-// is not in the list never comes. The folder answers process 0 `hesitate` ms late.
+// Task 3 alone. Process i is told rank ranks[i] of `world` and arrives late[i] ms late; a rank that
+// is not in the list never arrives. The folder answers process 0 `hesitate` ms late.
 KIT_SCENARIO(meet) {
   kit::Folder folder("meeting");
   const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late");
@@ -206,9 +206,8 @@ KIT_SCENARIO(meet) {
   nodes.observe(out);
 }
 
-// Task 3 again and again: the same three processes meet for one job after the other, with other
-// ranks in each. The first process does not come to the third meeting, in which the others have
-// less patience.
+// Task 3 repeatedly: the same three processes meet for several jobs in turn, with other ranks in
+// each. The first process misses the third meeting, in which the others have less patience.
 KIT_SCENARIO(meet_again) {
   kit::Folder folder("meeting");
   kit::StagedNodes nodes({"a"}, folder, [&](const kit::Seat& own, kit::Observation& seen) {
@@ -243,9 +242,9 @@ KIT_SCENARIO(place) {
   out.put("places", places);
 }
 
-// Everything together: `jobs` launchers, one process each, `stagger` ms apart, in the same folder.
-// Rank r comes late[r] ms late, and stays for `stay` ms. With stale = 1, the same job was there
-// before: its last rank never came, and it was killed while the others waited.
+// All tasks together: `jobs` launchers, one process each, `stagger` ms apart, in the same folder.
+// Rank r arrives late[r] ms late and stays for `stay` ms. With stale = 1, the same job ran before:
+// its last rank never arrived, and the job was killed while the others waited.
 KIT_SCENARIO(jobs) {
   kit::Folder folder("meeting");
   const std::vector<std::string> names = words_of(in.text("nodes"));

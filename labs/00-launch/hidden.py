@@ -1,4 +1,4 @@
-"""Hidden tests of lab 00: what was left behind, who comes too late, and crowds."""
+"""Hidden tests of lab 00: files left behind, ranks that arrive too late, and large jobs."""
 from labs.course.lab import load_sibling
 from labs.course.testing import WORLDS, expect, lab_test
 
@@ -8,7 +8,8 @@ public = load_sibling(__file__, "public")
 
 @lab_test
 def stale(lab):
-    """Task 1: an earlier job was killed, and its files are still there. The next one meets its own ranks only."""
+    """Task 1: an earlier job was killed and left its files. The next job meets its own ranks
+    only."""
     public.whole(lab, [2, 2], stale=1, late=[300], deadline=12)  # rank 0's old card is there before its new one
     seen = lab.run("succession", hesitate=60)
     expect.equal("files that a job still had, and whose names began with the name that claim_name gave to another one",
@@ -17,30 +18,31 @@ def stale(lab):
 
 @lab_test
 def too_late(lab):
-    """Task 3: a rank that comes when the others have given up goes on with nobody."""
+    """Task 3: a rank that arrives after the others have given up does not continue alone."""
     seen = lab.run("meet", world=3, ranks=[0, 1, 2], late=[0, 0, 1500], patience=300, deadline=5)
     for rank in range(3):
         error = seen[f"error.{rank}"]
-        expect.that("rank 2 never came" in error, f"rank 2 came 1.2 s after the others had given up, and rank {rank} "
-                    f"was told {error or 'that all are there'!r}, not that rank 2 never came", seen)
+        expect.that("rank 2 never came" in error, f"rank 2 arrived 1.2 s after the others had given up, and rank {rank} "
+                    f"was told {error or 'that all are present'!r}, not that rank 2 never came", seen)
 
 
 @lab_test
 def one_answer(lab):
-    """Task 3: all ranks that wait for the same one have the same error, or none of them has one."""
-    seen = lab.run("meet", world=3, ranks=[0, 1], late=[0, 700], patience=300, deadline=5)  # rank 2 never comes
+    """Task 3: all ranks that wait for the same job get the same error, or none of them gets one."""
+    seen = lab.run("meet", world=3, ranks=[0, 1], late=[0, 700], patience=300, deadline=5)  # rank 2 never arrives
     errors = [seen[f"error.{i}"] for i in (0, 1)]
     expect.that("rank 1 never came" in errors[0] and errors[1] == errors[0],
                 f"all must get the same error, and rank 0 was told {errors[0]!r}, rank 1 {errors[1]!r}", seen)
-    for late in (195, 203):  # just when the others lose patience: either is right, for all of them
+    for late in (195, 203):  # just when the others lose patience: either outcome is right if all share it
         seen = lab.run("meet", world=4, ranks=[0, 1, 2, 3], late=[0, 5, 10, late], patience=200, deadline=5)
         errors = [bool(seen[f"error.{rank}"]) for rank in range(4)]
-        expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(4) if not errors[r]]} go on, and ranks "
+        expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(4) if not errors[r]]} continue, and ranks "
                     f"{[r for r in range(4) if errors[r]]} have given up", seen)
-    # Rank 0 gives up, and says so late; meanwhile rank 1 comes, and rank 2, who is more patient, sees all cards.
+    # Rank 0 gives up and says so late; meanwhile rank 1 arrives, and rank 2, with a later deadline,
+    # sees all cards.
     seen = lab.run("meet", world=3, ranks=[0, 1, 2], late=[0, 220, 130], patience=150, hesitate=200, deadline=5)
     errors = [bool(seen[f"error.{rank}"]) for rank in range(3)]
-    expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(3) if not errors[r]]} go on, and ranks "
+    expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(3) if not errors[r]]} continue, and ranks "
                 f"{[r for r in range(3) if errors[r]]} have given up", seen)
 
 
@@ -48,7 +50,7 @@ def one_answer(lab):
 def given_twice(lab):
     """Task 3: two processes were told the same rank. One of them is refused, and told why."""
     for ranks, late, blank in (([0, 1, 1, 2], [0, 0, 60, 120], -1), ([0, 1, 2, 0], [0, 0, 0, 300], -1),
-                               ([0, 1, 1, 2], [0, 0, 60, 120], 1)):  # the last two have the same card
+                               ([0, 1, 1, 2], [0, 0, 60, 120], 1)):  # both have an empty card
         seen = lab.run("meet", world=3, ranks=ranks, late=late, blank=blank, patience=900, deadline=5)
         twice = max(ranks, key=ranks.count)
         errors = [seen[f"error.{i}"] for i, rank in enumerate(ranks) if rank == twice]
@@ -61,7 +63,7 @@ def given_twice(lab):
 
 @lab_test
 def crowd(lab):
-    """Tasks 2 and 3: many more ranks than cores, and one of them late: waiting is not asking again and again."""
+    """Tasks 2 and 3: many more ranks than cores, one of them late. Ranks must not poll."""
     world, late = 40, 400
     seen = public.whole(lab, [24, 16], patience=5000, late=[0] * 7 + [late])
     for rank in range(world):
@@ -88,7 +90,7 @@ def whole_job(lab):
                          cards, seen)
     for i in (1, 2):
         error, seconds = seen[f"error.2.{i}"], seen[f"seconds.2.{i}"]
-        expect.that(seconds < 2.3, f"process {i} had patience for 0.3 s in its third meeting, and its error came after "
+        expect.that(seconds < 2.3, f"process {i} was to wait for 0.3 s in its third meeting, but its error was thrown after "
                     f"{seconds:.1f} s", seen)
-        expect.that("rank 2 never came" in error, f"rank 2 did not come to the third meeting, and process {i} was told "
-                    f"{error or 'that all are there'!r}", seen)
+        expect.that("rank 2 never came" in error, f"rank 2 did not arrive at the third meeting, and process {i} was told "
+                    f"{error or 'that all are present'!r}", seen)

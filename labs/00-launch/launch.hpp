@@ -1,13 +1,12 @@
-// Lab 00, part 1: start the processes of a job, and see the job to its end.
+// Lab 00, part 1: start the processes of a job, and supervise them to the end.
 //
 //     slots: a 2, b 3          node a: rank 0, 1      node b: rank 2, 3, 4      world 5
 //
 //     launcher   start ... start | wait .... rank 3 ended with 7 | end the others | wait for them
 //
-// A launcher is judged by the bad days. One rank fails, and the others would wait for it forever;
-// two people start the same job on the same node in the same second; a node that was promised is
-// not there. Whatever happens, afterwards nothing of the job is left: no process, no zombie, no
-// file.
+// The hard part of a launcher is failure. One rank fails, and the others would wait for it forever;
+// two people start the same job on the same node in the same second; a promised node does not
+// exist. In every case, nothing of the job is left afterwards: no process, no zombie, no file.
 #pragma once
 
 #include <map>
@@ -19,19 +18,19 @@
 
 namespace lab00 {
 
-// What became of a job. Well: {-1, 0}. Otherwise the rank that failed first, and its exit code, or
+// Result of a job. Success is {-1, 0}. Otherwise the rank that failed first and its exit code, or
 // 128 + the number of the signal that killed it, as a shell reports it.
 struct Outcome {
   int failed = -1;
   int code = 0;
 };
 
-// Task 1. A name for the job: no other job that uses this folder has it, be it one that begins at
-// this moment, or one that was killed yesterday and left its files here. All files of a job have
-// names that begin with the job's: so no job's name may begin with another's.
+// Task 1. Returns a name for the job that no other job in this folder has, neither one that starts
+// at this moment nor one that was killed yesterday and left its files here. The names of all files
+// of a job begin with the job's name, so no job's name may begin with another's.
 inline std::string claim_name(kit::Folder& folder) {
 #ifdef SOLUTION
-  // Making the file takes the name. To look first and make it then would be a race.
+  // Creating the file claims the name. Checking first and creating it later would be a race.
   for (int number = 0;; ++number) {
     const std::string name = "job" + std::to_string(number) + ".";
     if (folder.create(name + "claim", kit::host_name())) return name;
@@ -43,8 +42,8 @@ inline std::string claim_name(kit::Folder& folder) {
 }
 
 #ifdef SOLUTION
-// The processes of a job that have not been waited for. However launch is left, by return or by an
-// exception, they are ended, and then the job's files go.
+// The processes of a job that have not been waited for. However launch ends, by return or by
+// exception, the destructor ends these processes and then removes the job's files.
 struct Job {
   kit::Nodes& nodes;
   std::string name;
@@ -64,10 +63,9 @@ struct Job {
 };
 
 #endif
-// Task 2. Starts the job's program once for each slot, and returns when the job is over. Ranks go
-// up through the nodes in the order in which they are given; a node may have no slots. As soon as a
-// process fails (an exit code that is not 0, or a signal), the job is over. What start throws goes
-// on to the caller.
+// Task 2. Starts the job's program once for each slot, and returns when the job is over. Ranks are
+// numbered through the nodes in the given order; a node may have no slots. As soon as a process
+// fails (nonzero exit code or signal), the job is over. Exceptions from start propagate.
 inline Outcome launch(kit::Nodes& nodes, const std::vector<kit::Slots>& where) {
 #ifdef SOLUTION
   int world = 0;
@@ -79,7 +77,7 @@ inline Outcome launch(kit::Nodes& nodes, const std::vector<kit::Slots>& where) {
       job.rank_of[nodes.start(slots.node, {job.name, rank, world})] = rank;
     }
   while (!job.rank_of.empty()) {
-    const kit::Ended ended = nodes.wait();  // for whoever is next: not for rank 0, then rank 1
+    const kit::Ended ended = nodes.wait();  // for any process: not for rank 0, then rank 1
     const int rank = job.rank_of.at(ended.process);
     job.rank_of.erase(ended.process);
     if (ended.signal != 0) return {rank, 128 + ended.signal};

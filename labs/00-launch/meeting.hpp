@@ -1,9 +1,9 @@
-// Lab 00, part 2: a rendezvous. Processes that know a folder, and nothing of each other, meet.
+// Lab 00, part 2: a rendezvous. Processes that know a folder, but not each other, meet.
 //
-//     rank 1 comes   writes its card        waits for 0 and 2 ...
-//     rank 0 comes   writes its card        waits for 2 ...
+//     rank 1 arrives   writes its card      waits for 0 and 2 ...
+//     rank 0 arrives   writes its card      waits for 2 ...
 //     deadline                              "rank 2 never came", in both
-//     rank 2 comes after all                the same error: the others have gone
+//     rank 2 arrives   too late             the same error: the others have left
 //
 // Either all ranks get all cards, or all get the same error.
 #pragma once
@@ -18,12 +18,11 @@
 
 namespace lab00 {
 
-// Task 3. Every rank of the job calls this, with a card: whatever it has to tell the others.
-// Returns the cards of all ranks, in the order of ranks.
+// Task 3. Every rank of the job calls this with a card: any text for the others. Returns the cards
+// of all ranks, in rank order.
 //
-// Waits `patience` at most, all in all. Then it throws std::runtime_error with "rank R never came"
-// for each rank that has not come. Throws "rank R was given twice" when there is another process
-// with this rank.
+// Waits for `patience` at most, in total. Then it throws std::runtime_error with "rank R never
+// came" for each missing rank. Throws "rank R was given twice" if another process has this rank.
 inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
                                      const std::string& card, std::chrono::milliseconds patience) {
 #ifdef SOLUTION
@@ -42,8 +41,8 @@ inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
     if (!folder.wait(card_of(r), left()))
       missing += (missing.empty() ? "" : "; ") + ("rank " + std::to_string(r) + " never came");
 
-  // Ranks may see different things: one is out of patience just when the last card comes. So the
-  // first who has an opinion writes it down, and it is everybody's.
+  // Ranks may see different things: one may lose patience just when the last card arrives. So the
+  // first rank to decide writes its result down, and that result holds for all ranks.
   const std::string result = seat.job + "result";
   folder.create(result, missing);
   missing = folder.read(result).value();

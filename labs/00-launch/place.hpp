@@ -1,12 +1,12 @@
-// Lab 00, part 3: from who is on which node to everybody's place.
+// Lab 00, part 3: from the host of each rank to the place of each rank.
 //
 //     rank         0   1   2   3   4
-//     host         b   a   b   b   a         as it came out of the meeting
+//     host         b   a   b   b   a         as the meeting returned them
 //     node         0   1   0   0   1         hosts, numbered in the order in which they appear
-//     local rank   0   0   1   2   1         the how-manieth of its host
+//     local rank   0   0   1   2   1         index among the ranks of the same host
 //     local world  3   2   3   3   2
 //
-// Every rank computes this from the same list, so all agree, and nobody has to ask.
+// Every rank computes this from the same list, so all ranks agree without another message.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,11 @@ namespace lab00 {
 struct Place {
   int rank = 0, world = 1;
   int local_rank = 0, local_world = 1;  // among the ranks of the same host
-  int node = 0, nodes = 1;              // the number of its host, and how many hosts there are
+  int node = 0, nodes = 1;              // number of its host, and number of hosts
 };
 
-// Task 4. hosts[r] is the name of the host of rank r. No order of names, and no pattern, is
-// promised.
+// Task 4. hosts[r] is the name of the host of rank r. Nothing is promised about the names and their
+// order.
 inline Place place_of(const std::vector<std::string>& hosts, int rank) {
 #ifdef SOLUTION
   const std::string& own = hosts.at(std::size_t(rank));
@@ -48,7 +48,7 @@ inline Place place_of(const std::vector<std::string>& hosts, int rank) {
 #endif
 }
 
-// Given: the first call of every rank. Afterwards it knows its place in the job.
+// Given: the first call of every rank. Returns its place in the job.
 inline Place join(kit::Folder& folder, const kit::Seat& seat, std::chrono::milliseconds patience) {
   return place_of(meet(folder, seat, kit::host_name(), patience), seat.rank);
 }

@@ -1,16 +1,17 @@
-"""Public tests of lab 00: what a student runs at every save."""
+"""Public tests of lab 00, which a student runs at every save."""
 from labs.course.testing import expect, lab_test
 
 
 def placing(counts, names="dbfaceg"):
-    """The nodes of the ranks, and the request for them: counts[k] processes on node k, in no order of names."""
+    """Returns the nodes of the ranks, and the request for them: counts[k] processes on node k;
+    names are not sorted."""
     hosts = [name for name, count in zip(names, counts) for _ in range(count)]
     return hosts, {"nodes": " ".join(sorted(set(names[:len(counts)]))), "where": " ".join(names[:len(counts)]),
                    "counts": list(counts)}
 
 
 def places_of(hosts):
-    """rank, world, local rank, local world, node, nodes of each rank, one behind the other."""
+    """rank, world, local rank, local world, node, nodes of each rank, concatenated."""
     order = list(dict.fromkeys(hosts))
     return [number for rank, host in enumerate(hosts)
             for number in (rank, len(hosts), hosts[:rank].count(host), hosts.count(host), order.index(host),
@@ -18,7 +19,7 @@ def places_of(hosts):
 
 
 def clean(seen):
-    """Nothing of the job is left."""
+    """Checks that nothing of the job is left."""
     running, zombies = seen["running"], seen["zombies"]
     expect.that(running + zombies == 0, f"when launch returned, it had not waited for {running + zombies} of its "
                 f"processes: {running} still ran, {zombies} were zombies", seen)
@@ -27,7 +28,7 @@ def clean(seen):
 
 
 def started(seen, hosts):
-    """Each rank was started once, on its node, and told the same job and world."""
+    """Checks that each rank was started once, on its node, and was told the same job and world."""
     expect.equal("the number of processes that were started", seen["processes"], len(hosts), seen)
     names = {seen[f"job.{i}"] for i in range(len(hosts))}
     expect.that(len(names) <= 1, f"the processes of one job were told several names: {sorted(names)}", seen)
@@ -41,7 +42,7 @@ def started(seen, hosts):
 
 @lab_test
 def names(lab):
-    """Task 1: every claim gives a name of its own, also when several launchers claim at once."""
+    """Task 1: every claim gives a unique name, also when several launchers claim simultaneously."""
     for launchers, each, hesitate in ((1, 12, 0), (4, 1, 100)):
         seen = lab.run("names", launchers=launchers, names=each, hesitate=hesitate)
         found = [name for i in range(launchers) for name in seen[f"names.{i}"].splitlines()]
@@ -71,7 +72,8 @@ def starts(lab):
 
 @lab_test
 def first_failure(lab):
-    """Task 2: the first process that fails ends the job at once, whoever it is; a signal is a failure."""
+    """Task 2: the first process that fails ends the job immediately, whatever its rank; a signal is
+    a failure."""
     long = 60_000
     for failing, how, code in ((2, {"codes": [0, 0, 7, 0]}, 7), (0, {"codes": [5, 0, 0, 0]}, 5),
                                (1, {"signals": [0, 9, 0, 0]}, 137), (3, {"signals": [0, 0, 0, 15]}, 143)):
@@ -84,7 +86,7 @@ def first_failure(lab):
         expect.equal("the code of the outcome", seen["outcome"], code, seen)
         clean(seen)
     hosts, where = placing([2, 2])
-    seen = lab.run("launch", after=[0, 200, 60, long], codes=[0, 9, 0, 0], deadline=4, **where)  # two have ended well before
+    seen = lab.run("launch", after=[0, 200, 60, long], codes=[0, 9, 0, 0], deadline=4, **where)  # 0, 2 succeed first
     expect.equal("the rank that failed first", seen["failed"], 1, seen)
     expect.equal("the code of the outcome", seen["outcome"], 9, seen)
     clean(seen)
@@ -99,19 +101,20 @@ def first_failure(lab):
 
 @lab_test
 def nothing_left(lab):
-    """Task 2: no process, no zombie and no file is left, after a failure, and when a node is not there."""
+    """Task 2: no process, no zombie and no file is left after a failure, or when a node does not
+    exist."""
     hosts, where = placing([3])
     seen = lab.run("launch", after=[60_000, 60_000, 0], codes=[0, 0, 1], deadline=4, **where)
     clean(seen)
     where = {"nodes": "a b", "where": "a b gone", "counts": [2, 1, 1]}
     seen = lab.run("launch", after=[60_000] * 4, deadline=4, **where)
-    expect.that("gone" in seen["error"], "start threw because there is no node named gone; launch must let it go on "
-                f"to its caller, who saw {seen['error'] or 'nothing'!r}", seen)
+    expect.that("gone" in seen["error"], "start threw because there is no node named gone; launch must pass the "
+                f"exception to its caller, which saw {seen['error'] or 'nothing'!r}", seen)
     clean(seen)
 
 
 def met(seen, ranks):
-    """All of these processes got the cards of all, in the order of ranks. ranks: {index: rank}."""
+    """Checks that these processes got the cards of all, in rank order. ranks: {index: rank}."""
     for i, rank in ranks.items():
         error = seen.get(f"error.{i}")
         expect.that(not error, f"rank {rank}'s meeting threw: {error}", seen)
@@ -128,7 +131,7 @@ def met(seen, ranks):
 
 @lab_test
 def meets(lab):
-    """Task 3: every rank gets the cards of all, in the order of ranks, in whatever order they come."""
+    """Task 3: every rank gets the cards of all, in rank order, whatever the order of arrival."""
     for world in (1, 2, 3, 5):
         ranks = list(range(world))
         lab.random.shuffle(ranks)
@@ -139,7 +142,7 @@ def meets(lab):
 
 @lab_test
 def never_comes(lab):
-    """Task 3: who never comes is named, by every rank that waits, and no later than was promised."""
+    """Task 3: missing ranks are named by every rank that waits, no later than promised."""
     for world, present in ((4, [1, 3]), (7, [3, 5])):
         seen = lab.run("meet", world=world, ranks=present, late=[0] * len(present), patience=500, deadline=4)
         for i, rank in enumerate(present):
@@ -150,14 +153,14 @@ def never_comes(lab):
                 expect.that(named or other in present,
                             f"rank {rank}'s error does not say 'rank {other} never came': {error!r}", seen)
                 expect.that(not named or other not in present, f"rank {rank}'s error says that rank {other} never "
-                            f"came, and it did: {error!r}", seen)
-            expect.that(seconds < 2.3, f"rank {rank} had patience for 0.5 s, and its error came after {seconds:.1f} s",
+                            f"came, but it did: {error!r}", seen)
+            expect.that(seconds < 2.3, f"rank {rank} was to wait for 0.5 s, but its error was thrown after {seconds:.1f} s",
                         seen)
 
 
 @lab_test
 def rank_0_late(lab):
-    """Task 3: rank 0 comes last. It is a rank like any other, and the others have patience."""
+    """Task 3: rank 0 arrives last. It is a rank like any other, and the others have patience."""
     for late in ([500, 0, 0], [400, 0, 300, 0]):
         world = len(late)
         seen = lab.run("meet", world=world, ranks=list(range(world)), late=late, patience=4000)
@@ -166,7 +169,7 @@ def rank_0_late(lab):
 
 @lab_test
 def places(lab):
-    """Task 4: places on nodes that are uneven, mixed, and have names in no order."""
+    """Task 4: places on nodes that are uneven or mixed, and whose names are not sorted."""
     for hosts in ("a", "a a a", "a a b b", "a a b b b c", "b a b b a", "node10 node1 node1 node10 node1",
                   "z y x", "a b a b a b", "gpu-2 gpu-2 gpu-1 gpu-2"):
         seen = lab.run("place", hosts=hosts)
@@ -176,10 +179,10 @@ def places(lab):
 
 
 def whole(lab, counts, jobs=1, **how):
-    """Whole jobs, from launch to places. All must go well, and meet nobody but themselves."""
+    """Runs whole jobs, from launch to places. All must succeed, and meet only their own ranks."""
     hosts, where = placing(counts)
     seen = lab.run("jobs", jobs=jobs, **{"patience": 3000, **where, **how})
-    first = seen["processes"] - jobs  # an earlier launcher, that was killed, is not looked at
+    first = seen["processes"] - jobs  # skips an earlier launcher, which was killed
     for job in range(first, seen["processes"]):
         one = {key.removesuffix(f".{job}"): value for key, value in seen.items() if key.endswith(f".{job}")}
         one["kit.case"] = seen["kit.case"]
@@ -187,7 +190,7 @@ def whole(lab, counts, jobs=1, **how):
         met(one, {i: one[f"rank.{i}"] for i in range(len(hosts))})
         for i in range(len(hosts)):
             rank = one[f"rank.{i}"]
-            expect.that(f"place.{i}" in one, f"rank {rank} knows no place", seen)
+            expect.that(f"place.{i}" in one, f"rank {rank} has no place", seen)
             expect.equal(f"the place of rank {rank}", list(one[f"place.{i}"]), places_of(hosts)[6 * rank:][:6], seen)
         expect.equal("the rank that failed (-1: none)", one["failed"], -1, seen)
     names = [seen[f"job.0.{job}"] for job in range(first, seen["processes"])]
@@ -197,11 +200,12 @@ def whole(lab, counts, jobs=1, **how):
 
 @lab_test
 def two_jobs(lab):
-    """Task 1: two jobs in the same folder at the same time, and the folder answers late: they do not meet."""
+    """Task 1: two simultaneous jobs in the same folder, which answers late, do not meet."""
     whole(lab, [2, 1], jobs=2, stagger=0, late=[100, 200, 100], stay=100, hesitate=150)
 
 
 @lab_test
 def next_job(lab):
-    """Task 1: a job that begins while another one still runs in the same folder does not meet it."""
+    """Task 1: a job that starts while another one still runs in the same folder does not meet
+    it."""
     whole(lab, [2, 1], jobs=2, stagger=150, late=[100, 200, 100], stay=450, hesitate=0)

@@ -1,5 +1,5 @@
-// Does with the student's tensors what the judge's program says, step by step, and tells what each
-// step led to. No verdicts here. A program is text; what comes after # is for reports:
+// Performs the judge's program on the student's tensors, step by step, and reports the result of
+// each step. No verdicts here. A program is text; the part after # is for reports:
 //
 //     t0 = empty 2 3 # A; t1 = transpose t0 0 1 # A.transpose(0, 1); t2 = drop t0 # A.drop()
 #include LAB01_TENSOR
@@ -16,7 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 
-// What only the driver sees of storages: what was done to them, and their numbers.
+// The driver's access to storages: their costs, and their numbers.
 struct kit::Audit {
   static auto& all() { return Storage::ledger().all; }
   static void begin() {
@@ -44,8 +44,7 @@ struct Step {
   Shape numbers;
   std::string label;
 };
-const char* volatile current =
-    "";  // label of the step that runs: for crashes, and for the watchdog
+const char* volatile current = "";  // label of the current step, for crashes and the watchdog
 
 std::vector<Step> steps_of(const std::string& program) {
   std::vector<Step> steps;
@@ -69,7 +68,7 @@ std::vector<Step> steps_of(const std::string& program) {
 
 using Results = std::vector<std::optional<Tensor>>;
 
-// The steps that lead to a tensor.
+// The steps whose result is a tensor.
 const std::map<std::string, std::function<Tensor(const Tensor&, const Shape&)>> views = {
     {"transpose", [](auto& t, auto& n) { return t.transpose(int(n.at(0)), int(n.at(1))); }},
     {"permute", [](auto& t, auto& n) { return t.permute(std::vector<int>(n.begin(), n.end())); }},
@@ -82,8 +81,8 @@ const std::map<std::string, std::function<Tensor(const Tensor&, const Shape&)>> 
     {"same", [](auto& t, auto&) { return t; }},
 };
 
-// Numbers that say where they come from: step 2, position 5 is 3005. They come in by the tensor's
-// own storage, as in lab 13; who made it is not charged for that.
+// Numbers that tell their origin: step 2, position 5 is 3005. They are stored through the tensor's
+// own storage, as in lab 13, and these writes are not counted as the step's cost.
 Tensor filled(const Shape& sizes, std::size_t step) {
   Tensor t = Tensor::empty(sizes);
   kit::Storage& storage = t.storage();
@@ -93,7 +92,7 @@ Tensor filled(const Shape& sizes, std::size_t step) {
   return t;
 }
 
-// The positions of all elements, as the student's position() has them.
+// The positions of all elements, by the student's position().
 Shape positions(const Tensor& t) {
   Shape all, index(t.dim(), 0);
   bool more = t.numel() > 0;
@@ -108,8 +107,8 @@ Shape positions(const Tensor& t) {
   return all;
 }
 
-// What a tensor says of itself: storage, offset, numel, contiguous (task 2: not asked of what empty
-// made, which is task 1), sizes, strides.
+// The tensor's properties: storage, offset, numel, contiguous (task 2, so not after empty, which is
+// task 1), sizes, strides.
 void put_tensor(kit::Observation& out, const std::string& k, const Tensor& t, bool made) {
   Shape row{t.storage().number(), t.offset(), t.numel()};
   if (!made) row.push_back(t.is_contiguous());
@@ -148,7 +147,7 @@ void perform(const Step& step, const std::string& k, Results& results, kit::Obse
   if (result != nullptr) put_tensor(out, k, *result, step.name == "empty");
 }
 
-// A signal in the student's code: its step is printed, and the signal comes again.
+// A signal in the student's code prints the current step, and is then raised again.
 void crashed(int signal) {
   std::signal(signal, SIG_DFL);
   std::fputs(current, stderr);
@@ -180,7 +179,7 @@ KIT_SCENARIO(program) {
     out.put("how." + k, how);
     out.put("why." + k, why);
     out.put("cost." + k, Audit::cost());
-    Shape live;  // storages that are held
+    Shape live;  // storages that are not freed
     for (const auto& storage : Audit::all())
       if (!Audit::freed(*storage)) {
         live.push_back(storage->number());
@@ -191,7 +190,7 @@ KIT_SCENARIO(program) {
   }
 }
 
-// Task 1 and part of task 4, without tensors: what the functions of shapes.hpp answer.
+// Task 1 without tensors: the results of numel_of and row_major.
 KIT_SCENARIO(shapes) {
   const Shape sizes = in.integers("sizes");
   const auto ask = [&](const char* name, auto f) {

@@ -1,4 +1,5 @@
-"""Hidden tests of lab 01: nothing, one, too many; tensors that overlap; costs; sequences by chance."""
+"""Hidden tests of lab 01: no elements, one, too many; overlapping tensors; costs; random
+sequences."""
 import math
 
 from labs.course.lab import load_sibling
@@ -12,7 +13,7 @@ BIG = (1 << 20) + 4  # BIG * BIG is no multiple of 2^32
 
 @lab_test
 def no_elements(lab):
-    """Sizes of 0: legal, contiguous, nothing to read or to refuse; and nothing to select."""
+    """Sizes of 0 are legal and contiguous; there is nothing to read, to refuse or to select."""
     p = Program(lab, budget=True)
     none, m = p("empty", 2, 0, 3), p("empty", 2, 3)
     for sizes in ((0,), (3, 0), (0, 7, 5), (2, 3, 0, 1)):
@@ -32,14 +33,14 @@ def no_elements(lab):
     p("view", none, 1)
     p("view", m, 0)
     p("select", p("select", none, 0, 1), -1, 2)
-    p("copy_", p("slice", m, 0, 0, 0, 1), p("empty", 1, 3))  # one row, no times
+    p("copy_", p("slice", m, 0, 0, 0, 1), p("empty", 1, 3))  # one row, copied to no rows
     p("sum", m)
     p.run()
 
 
 @lab_test
 def ones(lab):
-    """Sizes of 1: their stride is never used, so it can neither spoil nor save anything."""
+    """Sizes of 1: their stride is never used, so it can neither prevent nor permit a view."""
     p = Program(lab)
     m = p("empty", 3, 4)
     column = p("slice", m, 1, 2, 3, 1)       # sizes [3, 1]: strided
@@ -52,18 +53,19 @@ def ones(lab):
     p("view", column, 3)
     p("view", p("transpose", row, 0, 1), 2, 1, 2)
     stack = p("empty", 2, 1, 3, 1, 4)
-    inner = p("slice", stack, 2, 0, 2, 1)    # sizes [2, 1, 2, 1, 4]: the first dimension does not go on
+    inner = p("slice", stack, 2, 0, 2, 1)    # sizes [2, 1, 2, 1, 4]: the first dimension has a gap
     p("view", inner, 2, 8)
     p("view", inner, 4, 4)
     p("reshape", inner, 4, 1, 4)
     p("view", p("permute", p("slice", p("empty", 2, 3, 4), 0, 0, 1, 1), 1, 0, 2), 12)  # [3, 1, 4], strides [4, 12, 1]
-    p("fill_", p("expand", p("select", m, 0, 0), 1, 1, 4), 3)  # expanded, and still one number a place
+    p("fill_", p("expand", p("select", m, 0, 0), 1, 1, 4), 3)  # expanded, but no number is shown twice
     p.run()
 
 
 @lab_test
 def single_numbers(lab):
-    """No dimension at all: one element, which can be read, written, viewed; there is no dimension to name."""
+    """No dimension: one element, which can be read, written and viewed; there is no dimension to
+    name."""
     p = Program(lab)
     one, m = p("empty"), p("empty", 2, 3)
     number = p("select", p("select", m, 1, -1), 0, -2)
@@ -81,7 +83,7 @@ def single_numbers(lab):
 
 @lab_test
 def refused(lab):
-    """Dimensions that are not there, lists that are no permutation, sizes that do not match: nothing happens."""
+    """Missing dimensions, lists that are no permutation, sizes that do not match: refused, with no effect."""
     p = Program(lab)
     m, row = p("empty", 2, 3), p("empty", 3)
     for name, *how in (
@@ -93,7 +95,7 @@ def refused(lab):
             ("view",), ("reshape", 0)):
         p(name, m, *how)
     for name in ("copy_", "add_"):
-        p(name, m, p("empty", 2))           # [2] is no last row
+        p(name, m, p("empty", 2))           # [2] does not match rows of 3
         p(name, m, p("empty", 1, 2, 3))     # too many dimensions: a source is expanded, never the target
         p(name, row, m)
         p(name, p("expand", row, 2, 3), m)  # a target that shows each number twice
@@ -106,7 +108,7 @@ def refused(lab):
 
 @lab_test
 def minus_one(lab):
-    """A size of -1: what is left, if that is one whole number and the only one."""
+    """A size of -1 is the remaining size, if that is one whole number and the only -1."""
     p = Program(lab)
     m, none = p("empty", 4, 6), p("empty", 0, 3)
     for t in (m, p("transpose", m, 0, 1), none):
@@ -119,7 +121,7 @@ def minus_one(lab):
 
 @lab_test
 def too_many(lab):
-    """Products that no int64 holds are refused, and not taken modulo 2^64."""
+    """Products that do not fit into an int64 are refused, and not taken modulo 2^64."""
     fine = ([1 << 62], [1 << 31, 1 << 31, 1], [7, (1 << 63) // 7], [1, 1 << 40, 1], [3037000499, 3037000499])
     for sizes in fine:
         seen = ask(lab, sizes, row_major=False)
@@ -138,7 +140,7 @@ def too_many(lab):
     p("expand", p("empty"), 1 << 32, 1 << 32)
     p("expand", p("empty", 1, 1), 1 << 33, 1 << 31)
     p("empty", 1 << 32, 1 << 32)
-    for step in ((1 << 63) - 1, (1 << 63) - 6, 1 << 62):  # the first element, whatever the step is
+    for step in ((1 << 63) - 1, (1 << 63) - 6, 1 << 62):  # only the first element, whatever the step is
         p("slice", six, 0, 0, 6, step)
         p("slice", six, 0, 5, 6, step)
     p.run()
@@ -146,18 +148,19 @@ def too_many(lab):
 
 @lab_test
 def overlap(lab):
-    """Copies onto themselves: what counts is what was there before, in whatever order the numbers move."""
+    """Copies between overlapping tensors: the old numbers count, in whatever order the numbers
+    move."""
     for size in (2, 3, 5):
         for name in ("copy_", "add_"):
             p = Program(lab)
             m, row = p("empty", size, size), p("empty", 4 * size)
             p(name, m, p("transpose", m, 0, 1))
-            p(name, m, p("select", m, 0, size - 1))                     # each row its own last one
-            p(name, p("select", m, 0, 1), p("select", m, 1, 0))         # a column, which goes through that row
+            p(name, m, p("select", m, 0, size - 1))                     # the last row to every row
+            p(name, p("select", m, 0, 1), p("select", m, 1, 0))         # a column that crosses that row
             p(name, p("select", m, 1, 0), p("select", m, 0, size - 1))
             p(name, m, m)
-            p(name, p("slice", row, 0, 1, 99, 1), p("slice", row, 0, 0, -1, 1))  # one place on
-            p(name, p("slice", row, 0, 0, -1, 1), p("slice", row, 0, 1, 99, 1))  # one place back
+            p(name, p("slice", row, 0, 1, 99, 1), p("slice", row, 0, 0, -1, 1))  # shifted by one place
+            p(name, p("slice", row, 0, 0, -1, 1), p("slice", row, 0, 1, 99, 1))  # shifted back by one place
             p(name, row, p("slice", row, 0, 3, 4, 1))                   # one number everywhere
             p(name, p("slice", row, 0, 0, 99, 2), p("slice", row, 0, -2 * size, 99, 1))
             p.run()
@@ -165,7 +168,8 @@ def overlap(lab):
 
 @lab_test
 def budget(lab):
-    """Views and contiguous() of what is contiguous cost nothing; a copy reads and writes each element once."""
+    """Views, and contiguous() of a contiguous tensor, cost nothing; a copy reads and writes each
+    element once."""
     p = Program(lab, budget=True)
     m, cube = p("empty", 4, 6), p("empty", 2, 3, 4)
     turned, wide = p("transpose", m, 0, 1), p("expand", p("slice", m, 0, 1, 2, 1), 3, 6)
@@ -179,7 +183,7 @@ def budget(lab):
         p("fill_", t, 2)
         p("copy_", t, p("empty", *t.sizes))
         p("add_", t, p("empty", 1))
-    many = p("empty", 2, 40000)  # more than an int16 counts
+    many = p("empty", 2, 40000)  # more than an int16 can count
     p("view", many, 2, 4, 10000)
     p("sum", p("transpose", many, 0, 1))
     for name, *how in (("view", 6, 2, 2), ("slice", 1, 0, 9, 2), ("expand", 9, 4, 6), ("same",), ("positions",)):
@@ -189,7 +193,7 @@ def budget(lab):
 
 @lab_test
 def no_loops(lab):
-    """2^40 elements, all of them the same number: whatever does not read numbers is done at once."""
+    """2^40 elements, all of them the same number: operations that read no numbers end immediately."""
     steps = [("empty 1 1", None), (f"expand t0 {BIG} {BIG}", [BIG, BIG]), ("transpose t1 0 1", [BIG, BIG]),
              (f"slice t1 0 0 {BIG} 3", [-(-BIG // 3), BIG]), ("select t3 1 -1", [-(-BIG // 3)]),
              (f"view t1 {BIG * BIG}", [BIG * BIG]), (f"reshape t2 {2 * BIG} -1 2", [2 * BIG, BIG // 4, 2]),
@@ -208,7 +212,7 @@ def no_loops(lab):
 
 
 def some_sizes(random, count):
-    """Sizes with this product, ones among them; sometimes with a -1, sometimes wrong."""
+    """Sizes with this product, some of them 1; sometimes with a -1, sometimes wrong."""
     sizes, left = [], count
     while left > 1 and len(sizes) < 4:
         part = random.choice([n for n in range(1, left + 1) if left % n == 0])
@@ -260,7 +264,7 @@ def step_by_chance(p, random):
 
 @lab_test
 def by_chance(lab):
-    """Sixty sequences of 25 steps by chance; tensors come and go in any order."""
+    """Sixty random sequences of 25 steps; tensors are made and dropped in any order."""
     for _ in range(60):
         p = Program(lab)
         for _ in range(2):

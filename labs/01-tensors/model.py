@@ -1,4 +1,4 @@
-"""The judge's own tensors: no strides, but a list that says for each element at which position its number is.
+"""The judge's own tensors: no strides, but a list with the position of each element's number.
 
     p = Program(lab)
     m = p("empty", 2, 3)              # positions 0 1 2 3 4 5
@@ -6,8 +6,8 @@
     p("fill_", column, 9)
     p.run()                           # the driver does the same steps; each is compared
 
-A step that must be refused is found out here as well. Names of steps are those of the student's functions, and `empty`
-(filled with numbers that say where they come from), `same` (a C++ copy), `drop` (the tensor goes away), `positions`.
+A step that must be refused is detected here as well. Steps have the names of the student's functions, and
+`empty` (filled with numbers that tell their origin), `same` (a C++ copy), `drop` (destroys the tensor), `positions`.
 """
 import itertools
 import math
@@ -16,11 +16,12 @@ MOST = (1 << 63) - 1
 
 
 class Refused(Exception):
-    """This step is to be refused, and why."""
+    """This step must be refused; the message says why."""
 
 
 class Store:
-    """Numbers by position. number: which storage of the driver it is; base: where there its first one is."""
+    """Numbers by position. number: the driver's number of the storage; base: position of its first
+    number there."""
 
     def __init__(self, numbers):
         self.numbers, self.number, self.base = dict(enumerate(numbers)), None, None
@@ -45,7 +46,7 @@ class Seen:
             if self.positions else True
 
     def pick(self, sizes, source):
-        """A view: the element at an index is this one's at source(index)."""
+        """A view: its element at an index is this tensor's element at source(index)."""
         at = dict(zip(self.indices(), self.positions))
         return Seen(sizes, [at[tuple(source(i))] for i in itertools.product(*map(range, sizes))], self.store)
 
@@ -116,12 +117,13 @@ def resolve(t, sizes):
             raise Refused("-1 could be any size")
         sizes = [len(t.positions) // known if n == -1 else n for n in sizes]
     if numel(sizes) != len(t.positions):
-        raise Refused("the number of elements is another one")
+        raise Refused("the number of elements differs")
     return sizes
 
 
 def can_be_seen_as(positions, sizes):
-    """Whether there are strides for that: those that the second element of each dimension gives must fit all."""
+    """True if there are such strides: the strides given by the second element of each dimension
+    must fit all elements."""
     if not positions:
         return True
     inner = [math.prod(sizes[d + 1:]) for d in range(len(sizes))]
@@ -150,7 +152,7 @@ def position(t, *index):
 
 
 def write(target, numbers):
-    """numbers: a function of what is there, element by element."""
+    """numbers: a function from the old numbers to the new ones."""
     if len(set(target.positions)) != len(target.positions):
         raise Refused("the target shows one number at several places")
     for position, number in zip(target.positions, numbers(target.numbers())):

@@ -1,11 +1,11 @@
-"""A sequence of steps that model.py and the driver both do; every result is compared, element by element.
+"""A sequence of steps that both model.py and the driver perform; every result is compared, element by element.
 
     p = Program(lab)
     m = p("empty", 2, 3)
     p("sum", p("transpose", m, 0, 1))
     p.run()
 
-In messages the tensors that were made by `empty` are A, B, C ...: "A.transpose(0, 1).sum() is ... (A = empty(2, 3))".
+In messages, the tensors made by `empty` are called A, B, C ...: "A.transpose(0, 1).sum() is ... (A = empty(2, 3))".
 """
 import math
 import re
@@ -19,18 +19,19 @@ Seen = model.Seen
 
 
 def observe(lab, steps, **how):
-    """Runs a program, as a list of steps. It travels as numbers: in messages, a step is enough."""
+    """Runs a program, given as a list of steps. Sent as numbers, it does not appear in messages,
+    which name one step."""
     return lab.run("program", program=list("; ".join(steps).encode()), **how)
 
 
 class Program:
     def __init__(self, lab, budget=False):
         self.lab, self.budget = lab, budget
-        self.steps = []    # (words for the driver, text for people, what is to come, snapshot)
+        self.steps = []    # (words for the driver, text for people, name, args, expected result, ...: see __call__)
         self.alive, self.made = [], {}
 
     def __call__(self, name, *args):
-        """Adds a step. Returns its tensor; None when it has none, or is to be refused."""
+        """Adds a step. Returns its tensor; None if it has none or must be refused."""
         shown = [a.text if isinstance(a, Seen) else str(a) for a in args]
         text = f"empty({', '.join(shown)})" if name == "empty" else f"{shown[0]}.{name}({', '.join(shown[1:])})"
         if None in args:
@@ -73,7 +74,7 @@ class Program:
                 raise Wrong(f"{wrong}{self.where(str(wrong))}") from None
 
     def where(self, text):
-        """What the letters in a text are."""
+        """Explains the letters in a text."""
         made = [f"{letter} = {how}" for letter, how in self.made.items() if re.search(rf"\b{letter}\b", text)]
         return f" ({', '.join(made)})" if made else ""
 
@@ -87,7 +88,7 @@ class Program:
                     expect.that(words in why, f"{text} is refused with {why!r}: the message must name sizes "
                                 f"{args[0].sizes} and strides {list(args[0].strides)}")
         else:
-            expect.that(how != "refused", f"{text} was refused, and is possible: {why}")
+            expect.that(how != "refused", f"{text} was refused, but is possible: {why}")
             expect.that(how == "done", f"{text}: {why}")
         if isinstance(result, Seen):
             self.check_tensor(seen, k, text, result)
@@ -135,7 +136,7 @@ class Program:
 
 
 def check_numbers(storage, t, before, text):
-    """The whole storage, first where t shows it."""
+    """Compares the whole storage, beginning with the elements of t."""
     def at(position):
         place = t.store.base + position
         return storage[place] if 0 <= place < len(storage) else math.nan
@@ -148,7 +149,7 @@ def check_numbers(storage, t, before, text):
 
 
 def check_budget(cost, text, name, args, result):
-    """[elements allocated, reads, writes] of a step."""
+    """Checks a step's [elements allocated, reads, writes]."""
     count = len(args[0].positions) if args and isinstance(args[0], Seen) else 0
     copies = isinstance(result, Seen) and isinstance(args[0], Seen) and result.store is not args[0].store
     free = count and args[0].contiguous

@@ -1,4 +1,4 @@
-"""Public tests of lab 01: what a student runs at every save."""
+"""Public tests of lab 01, which a student runs at every save."""
 from labs.course.lab import load_sibling
 from labs.course.testing import expect, lab_test
 
@@ -21,7 +21,7 @@ def strides_of(sizes):
 
 @lab_test
 def row_by_row(lab):
-    """Task 1: how many elements, and the strides of elements that stand row by row."""
+    """Task 1: the number of elements, and the strides of elements that are stored row by row."""
     for sizes in ([2, 3], [5], [4, 1, 3], [], [2, 3, 4, 5], [0], [2, 0, 3], [3, 0], [2, 300, 500], [3, 70000, 70001],
                   [2, 5, 1 << 40]):
         seen = ask(lab, sizes)
@@ -39,7 +39,8 @@ def row_by_row(lab):
 
 @lab_test
 def positions(lab):
-    """Task 2: where each element is; which tensors are contiguous; indices outside are refused."""
+    """Task 2: the position of each element; which tensors are contiguous; indices out of range are
+    refused."""
     p = Program(lab)
     m = p("empty", 2, 3)
     for sizes in ((2, 3), (4,), (2, 1, 3), ()):
@@ -53,7 +54,7 @@ def positions(lab):
 
 @lab_test
 def views(lab):
-    """Task 3: transposed, permuted, sliced, selected and expanded, and all of them of each other."""
+    """Task 3: transposed, permuted, sliced, selected and expanded tensors, also of each other."""
     p = Program(lab)
     m = p("empty", 3, 4)
     p("transpose", m, 0, 1)
@@ -75,7 +76,7 @@ def views(lab):
 
 @lab_test
 def same_numbers(lab):
-    """A view shows the storage: what is written through it is seen in all others."""
+    """A view shares the storage: all other tensors see the numbers written through it."""
     p = Program(lab)
     m = p("empty", 3, 4)
     turned = p("transpose", m, 0, 1)
@@ -88,7 +89,8 @@ def same_numbers(lab):
 
 @lab_test
 def view_or_copy(lab):
-    """Task 4: view refuses what needs a copy, and says why; reshape copies; contiguous copies if it must."""
+    """Task 4: view refuses if it needs a copy, and says why; reshape copies; contiguous copies if
+    it must."""
     p = Program(lab)
     m = p("empty", 2, 6)
     for sizes in ((12,), (3, 4), (2, 3, 2), (1, 12, 1), (-1, 4)):
@@ -116,12 +118,12 @@ def flat(lab):
     p("copy_", p("transpose", other, 0, 1), m)
     p("add_", column, p("select", other, 0, 0))
     p("add_", m, p("empty", 4))
-    p("copy_", p("slice", m, 0, 0, 3, 2), p("select", other, 1, 0))  # two rows, and [4] for each
+    p("copy_", p("slice", m, 0, 0, 3, 2), p("select", other, 1, 0))  # two rows, and [4] is copied to each
     p("fill_", p("slice", m, 1, 1, 4, 2), 0)
-    ends = p("select", p("empty", 2, 3), 1, 0)  # 0 and 3
+    ends = p("select", p("empty", 2, 3), 1, 0)  # positions 0 and 3
     p("fill_", ends, 5)
-    p("sum", p("expand", ends, 2, 2))           # as many numbers as from 0 to 3, and not those
-    part = p("slice", p("empty", 2, 3, 4), 2, 0, 2, 1)  # a gap behind each row
+    p("sum", p("expand", ends, 2, 2))           # as many numbers as from 0 to 3, but other ones
+    part = p("slice", p("empty", 2, 3, 4), 2, 0, 2, 1)  # a gap after each row
     p("fill_", part, 7)
     p("sum", part)
     p.run()
@@ -129,7 +131,7 @@ def flat(lab):
 
 @lab_test
 def outlives(lab):
-    """The matrix goes away, and its row stays; when the row has gone too, the storage is free."""
+    """A row outlives its matrix; when the row is gone too, the storage is freed."""
     p = Program(lab)
     m = p("empty", 2, 3)
     row = p("select", m, 0, 1)

@@ -1,8 +1,8 @@
-// Lab 01, part 1: sizes and strides, before there is a single number.
+// Lab 01, part 1: sizes and strides, without any numbers.
 //
 //     sizes [2, 3]   row by row: strides [3, 1]     positions 0 1 2 / 3 4 5
 //     transposed: sizes [3, 2], strides [1, 3]      positions 0 3 / 1 4 / 2 5
-//     the second one, in order, as sizes [6]:       0 3 1 4 2 5 - there is no stride for that
+//     the latter, in order, with sizes [6]:         0 3 1 4 2 5 - no stride gives that order
 //
 // Nothing here loops over elements: there may be 2^40 of them.
 #pragma once
@@ -22,7 +22,7 @@ namespace lab01 {
 
 using Shape = std::vector<std::int64_t>;  // sizes, strides or an index; empty for a single number
 
-// Given: how to refuse. Whatever is not possible throws this, and has then changed nothing.
+// Given: how to refuse. An impossible request throws this and changes nothing.
 [[noreturn]] inline void refuse(const std::string& why) { throw std::invalid_argument(why); }
 
 inline std::string text(const Shape& shape) {  // "[2, 3]"
@@ -31,8 +31,8 @@ inline std::string text(const Shape& shape) {  // "[2, 3]"
   return all + "]";
 }
 
-// Task 1. How many elements these sizes have: the product; of no sizes at all, 1. Refuses negative
-// sizes, and products beyond the largest std::int64_t.
+// Task 1. Number of elements with these sizes: the product; 1 if there are no sizes. Refuses
+// negative sizes, and products beyond the largest std::int64_t.
 inline std::int64_t numel_of(const Shape& sizes) {
 #ifdef SOLUTION
   std::int64_t count = 1;
@@ -49,8 +49,8 @@ inline std::int64_t numel_of(const Shape& sizes) {
 #endif
 }
 
-// Task 1. The strides with which elements stand row by row, one after the other: the last is 1,
-// each other one is the stride behind it times the size behind it. A size of 0 counts as 1.
+// Task 1. The strides of elements that are stored row by row without gaps: the last is 1, each
+// other stride is the next stride times the next size. A size of 0 counts as 1.
 inline Shape row_major(const Shape& sizes) {
 #ifdef SOLUTION
   Shape strides(sizes.size());
@@ -64,9 +64,9 @@ inline Shape row_major(const Shape& sizes) {
 #endif
 }
 
-// Task 4. What view and reshape are asked for: sizes for `numel` elements, of which one may be -1,
-// "what is left". Returns it with a number in that place. Refuses what does not fit, and a -1 that
-// is no whole number or could be any: 0 elements in [0, -1].
+// Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements, of which one may
+// be -1, "the rest". Returns the sizes with a number in that place. Refuses sizes that do not fit,
+// and a -1 that is no whole number or could be any: 0 elements in [0, -1].
 inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 #ifdef SOLUTION
   Shape resolved = sizes;
@@ -86,15 +86,14 @@ inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 #endif
 }
 
-// Task 4. The strides that show the elements of (sizes, strides), in the same order, with the sizes
-// `wanted`, which has as many elements; none, if there are no such strides. Sizes of 1 never use
-// their stride. Without elements, any strides will do.
+// Task 4. Returns the strides that show the elements of (sizes, strides), in the same order, with
+// the sizes `wanted`, which have the same number of elements; none if there are no such strides.
+// The stride of a size of 1 is never used. Without elements, any strides are right.
 inline std::optional<Shape> strides_for(const Shape& sizes, const Shape& strides,
                                         const Shape& wanted) {
 #ifdef SOLUTION
-  // Both are walked from the back. `run` elements, `step` apart, have been taken from old
-  // dimensions and not been given to new ones. A run grows while the next dimension goes on where
-  // it ends.
+  // Both are traversed from the back. `run` elements, `step` apart, have been taken from old
+  // dimensions but not yet given to new ones. A run grows while the next dimension continues it.
   Shape found = row_major(wanted);
   if (numel_of(wanted) == 0) return found;
   std::int64_t run = 1, step = 1;

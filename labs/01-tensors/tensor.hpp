@@ -6,8 +6,8 @@
 //     column      sizes [2]     strides [3]     offset 2      2 5
 //
 // position(index) = offset + index[0] strides[0] + index[1] strides[1] + ...   That is all: views
-// are other sizes, strides and offsets for the same storage, and no number moves. But what knows
-// only a first position and a count, as kit::Storage::sum does, reads 2 and 3 for that column.
+// are other sizes, strides and offsets for the same storage, and no number moves. But a function
+// that knows only a first position and a count, like kit::Storage::sum, reads 2 and 3 for a column.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 
 namespace lab01 {
 
-// Copies of a Tensor show the same numbers. Where a function has dimensions, -1 is the last one, -2
-// the one before it; one that is not there is refused.
+// Copies of a Tensor share its numbers. In arguments, dimension -1 is the last one and -2 the one
+// before it; a dimension that does not exist is refused.
 class Tensor {
  public:
   [[nodiscard]] const Shape& sizes() const { return sizes_; }
@@ -35,47 +35,49 @@ class Tensor {
   [[nodiscard]] std::size_t dim() const { return sizes_.size(); }
   [[nodiscard]] std::int64_t numel() const { return numel_of(sizes_); }
 
-  // Task 1. A new storage for these sizes, by kit::allocate, seen row by row. It must be there as
-  // long as any tensor that shows a number of it, and is freed with the last of them. Who has the
-  // tensor may read and write its storage: that is how numbers come in, here and in chapter 13.
+  // Task 1. A new storage for these sizes, by kit::allocate, in row-by-row order. It exists as long
+  // as any tensor shows a number of it, and is freed with the last of them. The owner of a tensor
+  // may read and write its storage: this is how numbers get in, here and in chapter 13.
   static Tensor empty(const Shape& sizes);
   [[nodiscard]] kit::Storage& storage() const;
 
-  // Task 2. Where an element is. Refuses other than dim() indices, and those outside of 0..size-1.
+  // Task 2. Position of an element. Refuses a wrong number of indices, and indices outside
+  // 0..size-1.
   [[nodiscard]] std::int64_t position(const Shape& index) const;
-  // Task 2. Whether the elements stand one after the other, row by row. No loop over elements:
-  // there may be 2^40. A size of 1 never uses its stride; and no elements at all are contiguous.
+  // Task 2. True if the elements are stored row by row without gaps. No loop over elements: there
+  // may be 2^40. The stride of a size of 1 is never used; a tensor without elements is contiguous.
   [[nodiscard]] bool is_contiguous() const;
 
   // Task 3. Views: other sizes, strides and offset for the same storage, without reading it.
-  // Two dimensions change places.
+  // Swaps two dimensions.
   [[nodiscard]] Tensor transpose(int a, int b) const;
-  // Dimension d of the result is dimension dims[d]. Refuses lists that have not each one once.
+  // Dimension d of the result is dimension dims[d]. Refuses lists that are no permutation.
   [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
-  // As Python's [start:stop:step] in one dimension: negative places count from the end, places
-  // outside are moved to the nearest end, stop before start is nothing. Refuses step < 1.
+  // Like Python's [start:stop:step] in one dimension: negative places count from the end, places
+  // outside are moved to the nearest end, and stop before start gives no elements. Refuses step <
+  // 1.
   [[nodiscard]] Tensor slice(int dim, std::int64_t start, std::int64_t stop,
                              std::int64_t step = 1) const;
-  // One index of one dimension, which is then gone. -1 is the last index; refuses those outside.
+  // Fixes the index of one dimension and removes it. -1 is the last index; refuses others outside.
   [[nodiscard]] Tensor select(int dim, std::int64_t index) const;
-  // Elements several times. Sizes are matched from the back: where this has a size of 1, or no
-  // dimension, the result has any; other sizes must be equal. -1 keeps the size that is there.
+  // Repeats elements. Sizes are matched from the back: where this tensor has a size of 1, or no
+  // dimension, the result may have any size; other sizes must be equal. -1 keeps the present size.
   [[nodiscard]] Tensor expand(const Shape& sizes) const;
 
   // Task 4. Other sizes for the same elements in the same order; one may be -1 (shapes.hpp).
-  // A view, always. Refuses what needs a copy, and names sizes and strides as text() writes them.
+  // Always a view. Refuses if that needs a copy; the message has text() of sizes and strides.
   [[nodiscard]] Tensor view(const Shape& sizes) const;
-  // A view where that is possible, else one of a contiguous copy.
+  // A view if possible, else a view of a contiguous copy.
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;
-  // This very tensor if it is contiguous, else a copy that is: each element read and written once.
+  // This tensor itself if contiguous, else a contiguous copy: each element read and written once.
   [[nodiscard]] Tensor contiguous() const;
 
-  // Task 5. What uses the numbers, of any tensor. Those that write refuse a target that shows one
-  // number at several places; a target without elements is fine.
-  [[nodiscard]] double sum() const;  // of nothing, 0
+  // Task 5. Functions on the numbers of any tensor. Functions that write refuse a target that shows
+  // one number at several places; a target without elements is fine.
+  [[nodiscard]] double sum() const;  // 0 if there are no elements
   void fill_(double value);
-  // source is expanded to these sizes. It may show numbers that are written to: what counts is what
-  // they were before. add_ adds to each element.
+  // source is expanded to these sizes. It may share numbers with the target: the numbers before the
+  // call count. add_ adds to each element.
   void copy_(const Tensor& source);
   void add_(const Tensor& source);
 
@@ -91,7 +93,7 @@ class Tensor {
     t.strides_ = std::move(strides);
     return t;
   }
-  // source; or a copy of it, if writing here could change it.
+  // Returns source, or a copy of it if writing to this tensor could change it.
   [[nodiscard]] Tensor apart(const Tensor& source) const {
     if (source.storage_ != storage_) return source;
     Tensor t = empty(source.sizes_);
@@ -99,7 +101,7 @@ class Tensor {
     return t;
   }
 #else
-  // Task 1: and by which member does it hold its storage?
+  // Task 1: which member holds the storage?
 #endif
 };
 
@@ -131,7 +133,7 @@ inline bool Tensor::is_contiguous() const {
   return true;
 }
 
-// A dimension as it was given to a function; from the front.
+// Converts a dimension argument, which may be negative, to an index from the front.
 inline std::size_t wrap(const char* what, const Tensor& t, int dim) {
   const int n = int(t.dim());
   if (dim < -n || dim >= n)
@@ -199,7 +201,7 @@ inline Tensor Tensor::expand(const Shape& sizes) const {
     fits = t.sizes_[to] == sizes_[d] || sizes_[d] == 1;
   }
   if (!fits) refuse("expand: sizes " + text(sizes_) + " do not expand to " + text(sizes));
-  (void)t.numel();  // refuses what is negative still, or too much
+  (void)t.numel();  // refuses negative sizes and too many elements
   return t;
 }
 

@@ -1,5 +1,5 @@
-// Launches the student's kernels with the judge's inputs, grids and alignments, and says what came
-// out. No verdicts here.
+// Launches the student's kernels with the judge's inputs, grids and alignments, and reports the
+// results. No verdicts here.
 #include LAB02_KERNELS
 
 #include "labs/kit/driver.hpp"
@@ -11,13 +11,13 @@ using kit::Stream;
 
 namespace {
 
-// The order of threads and blocks, and the delays, come from the run's seed. One small device.
+// The run's seed determines the order of threads and blocks, and the delays. One small device.
 void seed_emulator(const kit::Request& in) {
   vgpu::Settings::insist("VGPU_DEVICES", 1);
   vgpu::Settings::insist("VGPU_SEED", std::uint64_t(in.integer("seed")));
 }
 
-// The device is asked for n-fold the threads that the kernel needs, or for a fraction of them.
+// The grid has from a fraction to a multiple of the threads that the kernel needs.
 dim3 blocks(const kit::Request& in) { return {unsigned(in.integer("blocks"))}; }
 dim3 threads(const kit::Request& in) { return {unsigned(in.integer("threads"))}; }
 
@@ -28,7 +28,7 @@ KIT_SCENARIO(axpy) {
   const Stream stream;
   const DeviceArray<float> x(stream, in.floats("x"), std::size_t(in.integer("offset", 0)));
   const DeviceArray<float> y(stream, in.floats("y"));
-  // What an earlier launch leaves behind, with another grid and other arrays, must not matter.
+  // An earlier launch with another grid and other arrays must not affect the next one.
   const DeviceArray<float> few(stream, std::vector<float>(7, 1.0F));
   kit::launch(lab02::axpy, dim3(2), dim3(3), 0, stream.get(), std::int64_t(few.size()), 0.5F,
               few.data(), few.data());
@@ -68,7 +68,7 @@ KIT_SCENARIO(matmul) {
   out.put("loads", std::vector<std::int64_t>{std::int64_t(counted[0]), std::int64_t(counted[1])});
 }
 
-// The width for all triples of addresses. Nothing lies there, and nobody looks.
+// sgd_width for all triples of addresses. The addresses are never dereferenced.
 KIT_SCENARIO(widths) {
   std::vector<const float*> places;
   for (const std::int64_t address : in.integers("places"))
@@ -80,7 +80,7 @@ KIT_SCENARIO(widths) {
   out.put("widths", widths);
 }
 
-// sgd<4> where it may not run: the first float4 of the misaligned array stops it.
+// sgd<4> on a misaligned array: the first float4 of that array stops it.
 KIT_SCENARIO(wide) {
   seed_emulator(in);
   const Stream stream;

@@ -1,4 +1,5 @@
-"""Hidden tests of lab 02: grids of any size, awkward shapes, NaN, loads counted, misaligned addresses."""
+"""Hidden tests of lab 02: grids of any size, awkward shapes, NaN, counted loads, misaligned
+addresses."""
 import math
 import pathlib
 
@@ -11,7 +12,7 @@ friendly = load_module(pathlib.Path(__file__).with_name("public.py"))
 
 @lab_test
 def axpy_grids(lab):
-    """Any n with any grid: fewer threads than elements, more, and none of a last block's; misaligned."""
+    """Any n with any grid: fewer threads than elements, more, or an idle last block; misaligned."""
     for n, blocks, threads in [(0, 1, 32), (1, 1, 32), (1000, 1, 32), (1000, 3, 1), (257, 5, 64), (7, 9, 128),
                                (4099, 2, 1024), (70001, 33000, 2)]:
         friendly.axpy(lab, n, blocks, threads, offset=lab.random.randrange(4))
@@ -19,7 +20,7 @@ def axpy_grids(lab):
 
 @lab_test
 def rows_shapes(lab):
-    """Any shape: more rows than blocks, short rows, long rows, none at all; all numbers negative."""
+    """Any shape: more rows than blocks, short rows, long rows, empty ones; all numbers negative."""
     def negative(x):
         for i, value in enumerate(x):
             x[i] = -1 - abs(value)
@@ -32,7 +33,7 @@ def rows_shapes(lab):
 
 @lab_test
 def nan_wins(lab):
-    """A NaN anywhere in a row makes its results NaN, and no other row's; infinities are numbers."""
+    """A NaN in a row makes this row's results NaN, and no other row's; infinities are numbers."""
     for _ in range(3):
         for where in (0, 31, 32, 99):
             def spoil(x, where=where):
@@ -42,14 +43,14 @@ def nan_wins(lab):
             friendly.rows(lab, 6, 100, 2, 32, spoil)
 
     def endless(x):
-        x[0:50] = floats([-math.inf] * 50)       # row 0: nothing else
-        x[60], x[92] = math.inf, -math.inf       # row 1, one thread's: the largest is a number, the sum is none
+        x[0:50] = floats([-math.inf] * 50)       # all of row 0
+        x[60], x[92] = math.inf, -math.inf       # row 1, in one thread: the largest is infinite, the sum NaN
     friendly.rows(lab, 3, 50, 1, 16, endless)
 
 
 @lab_test
 def matmul_odd(lab):
-    """Sizes that no tile divides, single rows and columns, nothing to add."""
+    """Sizes that are no multiple of a tile, single rows and columns, empty sums."""
     for m, n, k in [(1, 1, 1), (17, 15, 16), (16, 16, 17), (33, 5, 47), (1, 40, 3), (40, 1, 31), (3, 3, 0), (48, 31, 1),
                     (33001, 1, 1), (1, 33001, 1), (1, 1, 33001)]:
         friendly.matmul(lab, m, n, k)
@@ -64,7 +65,8 @@ def matmul_odd(lab):
 
 @lab_test
 def matmul_loads(lab):
-    """Each element that a block loads serves 16 threads: a and b are read once for each tile, not once for each product."""
+    """Each element that a block loads serves 16 threads: a and b are read once per tile, not once
+    per product."""
     for m, n, k in [(32, 32, 32), (40, 24, 20), (5, 50, 17), (1, 1, 33)]:
         seen = friendly.matmul(lab, m, n, k)
         down, across = -(-m // 16), -(-n // 16)
@@ -74,7 +76,7 @@ def matmul_loads(lab):
 
 @lab_test
 def sgd_misaligned(lab):
-    """Arrays that begin anywhere, any n, grids of any size; momentum, decay or rate are 0, or large."""
+    """Arrays at any address, any n, grids of any size; momentum, decay or rate are 0, or large."""
     rates = [(0.5, 0.0, 0.25), (0.25, 0.5, 0.0), (0.0, 0.5, 2.0), (8.0, 0.5, 0.25), (0.5, 8.0, 0.25), (0.25, 0.5, 8.0)]
     for _ in range(2):
         for offsets in [(1, 0, 0), (0, 2, 0), (0, 0, 3), (1, 1, 1)]:
@@ -88,7 +90,7 @@ def sgd_misaligned(lab):
         expect.equal("sgd_width of three aligned arrays", seen["width"], 4, seen)
     for offset in (0, 1):
         friendly.sgd(lab, 140003, 33000, 2, rates=rates[0], offset_p=offset)
-    for name in ("g", "p", "v"):  # where it is not to run: it stops, or it moves one float at a time
+    for name in ("g", "p", "v"):  # it must stop; if it does not, it moves one float at a time
         message = ""
         try:
             lab.run("wide", misaligned=name)
@@ -99,5 +101,5 @@ def sgd_misaligned(lab):
     places = [64 * p + o for p, o in ((9, 0), (3, 4), (5, 8), (7, 12))] + [2 ** 40 + 16, 2 ** 40 + 8]
     seen = lab.run("widths", places=places)
     for at, got in enumerate(seen["widths"]):
-        three = [places[at // 36], places[at // 6 % 6], places[at % 6]]  # of six
+        three = [places[at // 36], places[at // 6 % 6], places[at % 6]]  # there are six
         expect.equal(f"sgd_width of arrays at addresses {three}", got, 1 if any(p % 16 for p in three) else 4, seen)

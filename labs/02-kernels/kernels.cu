@@ -1,5 +1,5 @@
-// Lab 02: four kernels. A kernel is a function that thousands of threads run at once; what each one
-// does follows from where it stands: threadIdx in its block, blockIdx in the grid.
+// Lab 02: four kernels. A kernel is a function that thousands of threads run simultaneously; the
+// work of each thread follows from its place: threadIdx in its block, blockIdx in the grid.
 //
 //     grid     [ block 0 ][ block 1 ][ block 2 ]            gridDim.x  = 3 blocks
 //     block    [ t0 t1 t2 t3 ]                              blockDim.x = 4 threads
@@ -30,19 +30,19 @@ __global__ void axpy(std::int64_t n, float a, const float* x, float* y) {
 #endif
 }
 
-constexpr int kMostThreads = 256;  // of a block in task 2
+constexpr int kMostThreads = 256;  // per block in task 2
 
-// Task 2. largest[r] and sum[r] of each row r of x, rows * cols elements, row by row. A block works
-// on a row; when there are more rows than blocks it takes another one. blockDim.x is a power of
-// two, at most kMostThreads. The largest of no elements is -infinity, the sum 0. A NaN in a row
-// makes both results of this row NaN. The grader counts loads: two of each element, one for each
-// result, must do (x may be read by [] only).
+// Task 2. largest[r] and sum[r] of each row r of x, which has rows * cols elements, row by row. A
+// block works on one row at a time; if there are more rows than blocks, it continues with another
+// one. blockDim.x is a power of two, at most kMostThreads. The largest of no elements is -infinity,
+// the sum 0. A NaN in a row makes both results of this row NaN. The grader counts loads: two per
+// element, one for each result, must suffice (x can only be read by []).
 __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<float> x,
                            float* largest, float* sum) {
 #ifdef SOLUTION
   __shared__ float best[kMostThreads], total[kMostThreads];
   const unsigned t = threadIdx.x;
-  // Not fmaxf, which takes the number when the other one is NaN.
+  // Not fmaxf: if one argument is NaN, it returns the other.
   const auto larger = [](float a, float b) { return a > b || a != a ? a : b; };
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     float b = -INFINITY, s = 0;
@@ -58,13 +58,13 @@ __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<floa
         best[t] = larger(best[t], best[t + half]);
         total[t] += total[t + half];
       }
-      __syncthreads();  // outside of the if: all threads must come
+      __syncthreads();  // outside the if: all threads must reach it
     }
     if (t == 0) {
       largest[r] = best[0];
       sum[r] = total[0];
     }
-    // No barrier here: what thread 0 still reads, best[0] and total[0], only thread 0 writes.
+    // No barrier here: thread 0 may still read best[0] and total[0], which only thread 0 writes.
   }
 #else
   (void)rows, (void)cols, (void)x, (void)largest, (void)sum;
@@ -86,7 +86,7 @@ inline dim3 matmul_grid(std::int64_t m, std::int64_t n) {
 
 // Task 3. c = a * b: a is m x k, b is k x n, c is m x n, all row by row; m, n >= 1, and k may be 0.
 // Memory is slow: each element that a block loads must serve kTile threads. The grader counts loads
-// (a and b may be read by [] only).
+// (a and b can only be read by []).
 __global__ void matmul(std::int64_t m, std::int64_t n, std::int64_t k, kit::Loads<float> a,
                        kit::Loads<float> b, float* c) {
 #ifdef SOLUTION
@@ -100,7 +100,7 @@ __global__ void matmul(std::int64_t m, std::int64_t n, std::int64_t k, kit::Load
     tile_b[y][x] = k0 + y < k && j < n ? b[(k0 + y) * n + j] : 0;
     __syncthreads();  // the tiles are complete
     for (int e = 0; e < kTile; ++e) sum += tile_a[y][e] * tile_b[e][x];
-    __syncthreads();  // nobody needs them any more: the next may come
+    __syncthreads();  // all threads are done with them: they may be overwritten
   }
   if (i < m && j < n) c[i * n + j] = sum;
 #else
@@ -113,16 +113,16 @@ struct Sgd {
   float lr, momentum, decay;
 };
 
-// Task 4. One step of SGD with momentum, in one pass over the arrays instead of one for each line:
+// Task 4. One step of SGD with momentum, in one pass over the arrays instead of one pass per line:
 //
 //     d    = g[i] + decay * p[i]
 //     v[i] = momentum * v[i] + d
 //     p[i] = p[i] - lr * v[i]
 //
-// sgd<4> moves four floats by one load or store (float4: 16 bytes) wherever it can, sgd<1> one.
-// n need not be a multiple of 4. Any one-dimensional grid, as in task 1. sgd_width says which
-// of the two may run: sgd<4> does not look at addresses. At a misaligned one it stops, as on a
-// device, and that is how the grader sees that it moves four.
+// sgd<4> moves four floats per load or store (float4: 16 bytes) wherever it can, sgd<1> one. n need
+// not be a multiple of 4. Any one-dimensional grid, as in task 1. sgd_width decides which of the
+// two may run: sgd<4> does not check addresses. It stops at a misaligned one, as on a device, which
+// shows the grader that it moves four floats.
 template <int kWidth>
 __global__ void sgd(std::int64_t n, Sgd s, const float* g, float* p, float* v) {
 #ifdef SOLUTION
@@ -157,8 +157,8 @@ __global__ void sgd(std::int64_t n, Sgd s, const float* g, float* p, float* v) {
 #endif
 }
 
-// Task 4, on the host: which width may run on these arrays? 4 where it is allowed, else 1. A device
-// stops the kernel at a float4 whose address is no multiple of 16, and a gradient may begin
+// Task 4, on the host. Returns the width that may run on these arrays: 4 if allowed, else 1. A
+// device stops the kernel at a float4 whose address is no multiple of 16, and a gradient may begin
 // anywhere in a larger array.
 inline int sgd_width(const float* g, const float* p, const float* v) {
 #ifdef SOLUTION

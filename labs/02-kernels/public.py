@@ -1,5 +1,6 @@
-"""Public tests of lab 02: one friendly case for each kernel. Inputs are small multiples of 1/4, or all of a large power
-of two, so that no sum rounds and every order of adding, and every fused multiply-add, gives the same bits.
+"""Public tests of lab 02: one friendly case for each kernel. Inputs are small multiples of 1/4 or of
+a large power of two, so that no sum rounds: every order of addition, and every fused multiply-add,
+gives the same bits.
 """
 import math
 
@@ -42,7 +43,7 @@ def matmul(lab, m, n, k, change=lambda a, b: None):
 
 
 def sgd(lab, n, blocks=2, threads=32, rates=(0.5, 2.0, 0.25), **offsets):
-    """Rates (lr, momentum, decay) that are powers of two, or nothing: exact, like the numbers."""
+    """Rates (lr, momentum, decay) must be powers of two or 0: then the results are exact."""
     lr, momentum, decay = rates
     g, p, v = numbers(lab, n), numbers(lab, n), numbers(lab, n)
     want_v = floats(momentum * vi + (gi + decay * pi) for gi, pi, vi in zip(g, p, v))
@@ -62,13 +63,14 @@ def axpy_first(lab):
 
 @lab_test
 def rows_first(lab):
-    """Task 2: four rows of 128, a block each: the results of 64 threads come together."""
+    """Task 2: four rows of 128, one block each, in which 64 threads combine their results."""
     rows(lab, 4, 128, blocks=4, threads=64)
 
 
 @lab_test
 def matmul_first(lab):
-    """Task 3: a product of 32 x 48 and 48 x 32: tiles of 16 fit, in every order of the threads."""
+    """Task 3: a product of 32 x 48 and 48 x 32, sizes that tiles of 16 divide, in several orders of
+    the threads."""
     for _ in range(3):
         matmul(lab, 32, 32, 48)
 

@@ -1,5 +1,5 @@
-// Builds the graph that the judge describes from the student's operations, runs backward, and says
-// what happened when. No verdicts here.
+// Builds the graph that the judge describes from the student's operations, runs backward, and
+// reports all events in order. No verdicts here.
 #include LAB03_TAPE
 
 #include "labs/kit/driver.hpp"
@@ -13,7 +13,7 @@ using lab03::Var;
 
 namespace {
 
-// leaves: lengths[i] of the values each; operations: rows of (operation, a, b), numbered on.
+// leaves: lengths[i] values for leaf i; operations: rows of (operation, a, b), numbered on.
 std::vector<Var> leaves_of(const kit::Request& in) {
   const std::vector<double> values = in.numbers("values");
   const std::vector<std::int64_t> lengths = in.integers("lengths"), needs = in.integers("needs");
@@ -26,8 +26,9 @@ std::vector<Var> leaves_of(const kit::Request& in) {
   return vars;
 }
 
-// Two operations that the student's file does not have, recorded from outside: three inputs, one of
-// them twice, with numbers that the rule holds; and a result longer than either input.
+// Two operations that the student's file does not have, recorded from outside: mix has three
+// inputs, one of them twice, and a rule that holds numbers; outer has a result longer than its
+// inputs.
 Var mix(const Var& a, const Var& b) {
   if (lab03::value(a).size() != lab03::value(b).size()) throw std::invalid_argument("mix: lengths");
   const std::vector<double> factors{3, 5, 2};
@@ -85,7 +86,7 @@ void compute(const kit::Request& in, std::vector<Var>& vars) {
   }
 }
 
-// Which leaves have a gradient, and all gradients one after the other.
+// Records which leaves have a gradient, and all gradients, concatenated.
 void put_grads(kit::Observation& out, const std::string& suffix, const std::vector<Var>& vars,
                std::size_t leaves) {
   std::vector<std::int64_t> lengths;  // -1: none
@@ -103,8 +104,8 @@ void put_grads(kit::Observation& out, const std::string& suffix, const std::vect
 
 namespace {
 
-// Calls what() with so many KiB more on the stack: where a call's variables lie is never where the
-// call before it had its own.
+// Calls what() with `kib` KiB more on the stack, so that no call finds its variables where the call
+// before had its own.
 template <class What>
 void deeper(std::size_t kib, const What& what) {
   volatile char below[1024] = {};
@@ -112,12 +113,12 @@ void deeper(std::size_t kib, const What& what) {
     deeper(kib - 1, what);
   else
     what();
-  (void)below[0];  // or the call could take this one's place
+  (void)below[0];  // prevents a tail call
 }
 
 }  // namespace
 
-// Values, then one or more backwards, each from another depth, with a log of the hooks.
+// Values, then one or more backwards, each from another stack depth, with a log of the hooks.
 KIT_SCENARIO(program) {
   std::vector<Var> vars = leaves_of(in);
   const std::size_t leaves = vars.size();
@@ -153,7 +154,7 @@ KIT_SCENARIO(program) {
   }
   for (; running < roots.size(); ++running) {
     const std::string k = std::to_string(running);
-    if (roots[running] < 0) {  // not a backward: all gradients back to none
+    if (roots[running] < 0) {  // no backward: resets all gradients to none
       for (std::size_t i = 0; i < leaves; ++i) lab03::zero_grad(vars[i]);
     } else {
       const char* kind = "";
@@ -176,7 +177,7 @@ KIT_SCENARIO(program) {
   out.put("log", log);
 }
 
-// Task 2 alone: for each variable, what it receives in a backward from root.
+// Task 2 alone: the number of gradients that each variable receives in a backward from root.
 KIT_SCENARIO(counts) {
   std::vector<Var> vars = leaves_of(in);
   compute(in, vars);
@@ -186,8 +187,8 @@ KIT_SCENARIO(counts) {
   out.put("counts", counts);
 }
 
-// A chain: h = h + w or h = h * w, n times, so w receives n contributions; or the sum of w's sum's
-// sum and so on, or relu of relu.
+// A chain: h = h + w or h = h * w, n times, so w receives n contributions; or n nested sums or
+// relus of w.
 KIT_SCENARIO(chain) {
   const Var w = lab03::leaf({1.0});
   const std::int64_t operation = in.integer("operation", 0);
@@ -206,7 +207,7 @@ KIT_SCENARIO(chain) {
   out.put("fired", fired);
 }
 
-// Steps of a small training loop with large values: what remains allocated after each.
+// Steps of a small training loop with large values: records the bytes allocated after each step.
 KIT_SCENARIO(memory) {
   const auto size = std::size_t(in.integer("size"));
   const Var w = lab03::leaf(Values(size, 1.0)), unused = lab03::leaf(Values(size, 1.0));

@@ -1,4 +1,5 @@
-"""Hidden tests of lab 03: graphs by chance, frozen and unused leaves, the second backward, depth, memory."""
+"""Hidden tests of lab 03: random graphs, frozen and unused leaves, the second backward, depth,
+memory."""
 from labs.course.lab import load_sibling
 from labs.course.testing import expect, lab_test
 
@@ -6,11 +7,12 @@ HIDDEN_SEED = 40417853
 _public = load_sibling(__file__, "public")
 Program, check_grads, grads_of, run = _public.Program, _public.check_grads, _public.grads_of, _public.run
 ADD, MUL, SUM, RELU, MIX = range(5)
-EXACT = 2.0 ** 50  # below it every integer is a double: sums are equal in any order
+EXACT = 2.0 ** 50  # below it every integer is exact in a double: sums are equal in any order
 
 
 def by_chance(random):
-    """A graph of small integers in which much is shared, some is frozen, some leads nowhere."""
+    """A random graph of small integers with much sharing, some frozen leaves and some unused
+    results."""
     p = Program()
     length = random.choice((1, 2, 3))
     for _ in range(random.randrange(2, 6)):
@@ -23,13 +25,13 @@ def by_chance(random):
         if max(abs(v) for v in p.forward()[0][-1]) > 1000:
             alive.pop()
     root = p.sum(p.add(alive[-1], p.mul(0, 0)))  # leaf 0 is always reached
-    p.sum(p.mul(alive[-2], alive[-1]))           # a result that nobody asks
+    p.sum(p.mul(alive[-2], alive[-1]))           # an unused result
     return p, root
 
 
 @lab_test
 def random_graphs(lab):
-    """Graphs by chance: all gradients, and each hook once, when its leaf is complete."""
+    """Random graphs: all gradients, and each hook once, when its leaf is complete."""
     for _ in range(40):
         p, root = by_chance(lab.random)
         wanted = p.gradients(root)
@@ -47,14 +49,15 @@ def random_graphs(lab):
 
 @lab_test
 def frozen_and_unused(lab):
-    """Frozen leaves get nothing; unused ones keep what they have, none included, and their hooks are silent."""
+    """Frozen leaves get no gradient; unused ones keep theirs, or none, and their hooks do not
+    run."""
     p = Program()
     x, w = p.leaf([2, 3], name="x"), p.leaf([4, 5], name="w")
     frozen, unused = p.leaf([6, 7], needs=False, name="frozen"), p.leaf([8, 9], name="unused")
     p.leaf([], name="empty")
     h = p.mul(p.mul(x, frozen), w)
     loss = p.sum(h)
-    side = p.sum(p.mul(w, unused))  # computed, and no part of loss
+    side = p.sum(p.mul(w, unused))  # computed, but no part of loss
     constant = p.sum(p.mul(frozen, frozen))
     seen = run(lab, p, loss, hooked=[x, w, unused])
     expect.equal("the leaves whose hooks ran", sorted(seen["log"][2::4]), [x, w], seen)
@@ -68,12 +71,12 @@ def frozen_and_unused(lab):
         expect.that(seen["error.0"] == "invalid_argument",
                     f"{why}: backward must throw std::invalid_argument, and threw {seen['error.0'] or 'nothing'}", seen)
         check_grads(p, seen, 0, {}, "after a backward that was refused")
-    # What one backward leaves alone keeps what another one brought.
+    # Leaves that one backward does not reach keep the gradients of another one.
     seen = lab.run("program", **p.request([side, loss]))
     first, second = p.gradients(side), p.gradients(loss)
     both = {**first, **second, w: [a + b for a, b in zip(first[w], second[w])]}
     check_grads(p, seen, 1, both, "after a backward from each of two results")
-    # A dead branch: its gradient is 0, which is something else than none, and the hook runs.
+    # A dead branch: its gradient is 0, which differs from none, and the hook runs.
     p = Program()
     x, w = p.leaf([-2], name="x, below a relu that is off"), p.leaf([1], name="w")
     seen = run(lab, p, p.add(p.relu(x), w), hooked=[x, w])
@@ -87,13 +90,13 @@ def frozen_and_unused(lab):
 
 @lab_test
 def second_backward(lab):
-    """Refused without retain, and then nothing has changed; with retain it adds the same once more."""
+    """Without retain it is refused and changes nothing; with retain it adds the same gradients again."""
     p = Program()
     x, w, v = p.leaf([2], name="x"), p.leaf([3], name="w"), p.leaf([7], name="v")
     h = p.mul(x, w)
     g = p.mul(h, h)
     loss = p.add(g, h)
-    late, later = p.add(p.mul(v, v), g), p.add(g, p.mul(v, v))  # share g with loss, v is their own
+    late, later = p.add(p.mul(v, v), g), p.add(g, p.mul(v, v))  # both share g with loss, but not v
     wanted, times = p.gradients(loss), lambda n: {k: [n * e for e in grad] for k, grad in p.gradients(loss).items()}
     seen = lab.run("program", **p.request([loss, loss, late, later, -1, loss], hooked=[w, v]))
     check_grads(p, seen, 0, wanted, "after the first backward")
@@ -122,7 +125,7 @@ def second_backward(lab):
     check_grads(p, seen, 1, {}, "after zero_grad")
     check_grads(p, seen, 2, wanted, "after zero_grad and one more backward")
 
-    p = Program()  # a hook that throws, with gradients on their way in two branches; then a graph that shares x
+    p = Program()  # a hook throws while gradients are pending in two branches; then a graph that shares x
     x, y, z = p.leaf([2], name="x"), p.leaf([3], name="y"), p.leaf([5], name="z")
     first, other = p.add(p.add(p.mul(x, x), y), p.mul(x, x)), p.mul(z, p.mul(z, x))
     seen = lab.run("program", **p.request([first, -1, other], hooked=[y, z], throwing=0))
@@ -134,7 +137,7 @@ def second_backward(lab):
 
 @lab_test
 def in_time(lab):
-    """A hook runs as soon as its leaf is complete: nothing below has received anything yet."""
+    """A hook runs as soon as its leaf is complete: nothing below has received a gradient yet."""
     for left in (False, True):
         p = Program()
         x = p.leaf([1, 2], needs=False)
@@ -154,7 +157,7 @@ def in_time(lab):
 
 @lab_test
 def deep(lab):
-    """A chain of 300,000 operations of one kind, which no recursion survives."""
+    """A chain of 300,000 operations of one kind, too deep for any recursion."""
     for operation, length in ((ADD, 1), (ADD, 300000), (MUL, 300000), (SUM, 300000), (RELU, 300000)):
         seen = lab.run("chain", length=length, operation=operation)
         expect.equal("the value", seen["value"], float(length if operation == ADD else 1), seen)
@@ -164,7 +167,7 @@ def deep(lab):
 
 @lab_test
 def no_leak(lab):
-    """A graph dies with its results, whether backward went through it or not."""
+    """A graph is freed with its results, whether or not backward went through it."""
     seen = lab.run("memory", size=10000, steps=24)
     early, late = max(seen["allocated"][2:4]), min(seen["allocated"][-2:])
     expect.at_most("what is allocated after 24 steps, more than after 4", (late - early) / 1000, 100, "kB", seen)

@@ -1,12 +1,13 @@
-"""Public tests of lab 03: what a student runs at every save."""
+"""Public tests of lab 03, which a student runs at every save."""
 from labs.course.testing import expect, lab_test
 
-ADD, MUL, SUM, RELU, MIX, OUTER = range(6)  # the last two are the driver's own, by record()
+ADD, MUL, SUM, RELU, MIX, OUTER = range(6)  # the driver records the last two itself
 BINARY = (ADD, MUL, MIX, OUTER)
 
 
 class Program:
-    """A graph as the driver builds it, and its derivatives in another way: forward, one direction at a time."""
+    """A graph as the driver builds it, and its derivatives by another method: forward, one
+    direction at a time."""
 
     def __init__(self):
         self.leaves, self.needs, self.operations, self.names = [], [], [], []
@@ -45,7 +46,7 @@ class Program:
         return [self.operations[i:i + 3] for i in range(0, len(self.operations), 3)]
 
     def forward(self, leaf=None, element=0):
-        """All values, and their derivatives in the direction of one element of one leaf."""
+        """Returns all values, and their derivatives in the direction of one element of one leaf."""
         values = [list(v) for v in self.leaves]
         slopes = [[float(i == leaf and j == element) for j in range(len(v))] for i, v in enumerate(self.leaves)]
         for kind, a, b in self.rows():
@@ -71,7 +72,7 @@ class Program:
         return values, slopes
 
     def reaches(self, root):
-        """The leaves that need a gradient and that root was computed from."""
+        """The leaves that need a gradient and on which root depends."""
         needs = [bool(n) for n in self.needs]
         for kind, a, b in self.rows():
             needs.append(needs[a] or (kind in BINARY and needs[b]))
@@ -98,7 +99,7 @@ class Program:
 
 
 def grads_of(seen, suffix):
-    """What the leaves' gradients were: a list each, or None."""
+    """The gradients of the leaves: a list each, or None."""
     flat, at, found = list(seen[f"grads.{suffix}"]), 0, []
     for length in seen[f"grad_lengths.{suffix}"]:
         found.append(None if length < 0 else flat[at:at + length])
@@ -107,7 +108,7 @@ def grads_of(seen, suffix):
 
 
 def check_grads(program, seen, suffix, wanted, when):
-    """wanted: {leaf: gradient}; all others must have none."""
+    """Checks the leaves' gradients. wanted: {leaf: gradient}; all other leaves must have none."""
     for leaf, got in enumerate(grads_of(seen, suffix)):
         want = wanted.get(leaf)
         name = program.names[leaf]
@@ -119,7 +120,7 @@ def check_grads(program, seen, suffix, wanted, when):
 
 
 def run(lab, program, root, **how):
-    """One backward from root, checked: values, gradients, no error."""
+    """Runs one backward from root and checks values, gradients, and that nothing throws."""
     seen = lab.run("program", **program.request([root], **how))
     expect.that("refused" not in seen, f"an operation threw: {seen.get('refused')}", seen)
     values = [v for one in program.forward()[0] for v in one]
@@ -131,14 +132,14 @@ def run(lab, program, root, **how):
 
 @lab_test
 def rules(lab):
-    """Task 1: each operation alone: its value, and the gradient of each input."""
-    for kind, name in ((SUM, "sum"), (MUL, "mul"), (ADD, "add"), (RELU, "relu")):  # sum is in all, mul in the last two
+    """Task 1: the value of each operation alone, and the gradient of each input."""
+    for kind, name in ((SUM, "sum"), (MUL, "mul"), (ADD, "add"), (RELU, "relu")):  # all use sum, the last two also mul
         p = Program()
         a = p.leaf([3, -2, 0, 5, -0.5, 2 ** 40 + 1], name=f"the first input of {name}")
         b = p.leaf([7, 11, -1, 0, 2, 3], name=f"the second input of {name}")
         weights = p.leaf([1, 10, 100, -1000, 4, 7], needs=False)
         y = p.op(kind, a, b)
-        if kind != SUM:  # other weights for each element: a gradient that is 1 everywhere hides much
+        if kind != SUM:  # a different weight for each element: a gradient of 1 everywhere hides mistakes
             y = p.sum(p.mul(y, weights))
         run(lab, p, y)
     for length in (0, 1):
@@ -156,7 +157,8 @@ def rules(lab):
 
 @lab_test
 def recorded(lab):
-    """Task 3: operations of the driver's own, by record: three inputs, and a result of another length."""
+    """Task 3: the driver's own operations, by record: three inputs, and a result of another
+    length."""
     for frozen in ("neither", "a", "b"):
         p = Program()
         a = p.leaf([3, -2, 2 ** 40], needs=frozen != "a", name="a")
@@ -181,13 +183,13 @@ def recorded(lab):
 
 @lab_test
 def contributions(lab):
-    """Task 2: how many gradients each variable will receive from a given result."""
+    """Task 2: the number of gradients that each variable will receive from a given result."""
     p = Program()
     x, w, frozen = p.leaf([2], name="x"), p.leaf([3], name="w"), p.leaf([5], needs=False, name="frozen")
     square = p.mul(x, x)
     h = p.add(square, w)
     loss = p.mul(h, p.mul(h, p.mul(w, frozen)))
-    other = p.add(h, x)          # a result that is not asked
+    other = p.add(h, x)          # another result, no part of loss
     q = p.mul(frozen, frozen)    # nothing below needs a gradient
     both = p.add(loss, q)
     names = {x: "x", w: "w", square: "x * x", h: "h", loss: "loss"}
@@ -203,7 +205,7 @@ def contributions(lab):
 
 @lab_test
 def diamond(lab):
-    """Task 3: a value that is used twice receives the sum, and hands it on once."""
+    """Task 3: a value that is used twice receives the sum, and passes it on once."""
     p = Program()
     x = p.leaf([3, -1], name="x")
     h = p.mul(x, x)
@@ -219,7 +221,8 @@ def diamond(lab):
 
 @lab_test
 def tied(lab):
-    """Tasks 3 and 4: one weight in two layers: one gradient, the sum; one call of its hook."""
+    """Tasks 3 and 4: one weight in two layers gets one gradient, the sum, and one call of its
+    hook."""
     p = Program()
     x, w = p.leaf([2, 5, -3], needs=False, name="x"), p.leaf([1, -2, 4], name="the tied weight")
     loss = p.sum(p.mul(p.relu(p.mul(x, w)), w))
@@ -230,7 +233,8 @@ def tied(lab):
 
 @lab_test
 def hooks(lab):
-    """Task 4: each hook once in each backward, after all contributions, in the order of registration."""
+    """Task 4: each hook runs once in each backward, after all contributions, in the order of
+    registration."""
     p = Program()
     x, w, v = p.leaf([2], name="x"), p.leaf([3], name="w"), p.leaf([-4], name="v")
     h = p.mul(x, w)
@@ -243,7 +247,7 @@ def hooks(lab):
         expect.equal(f"the number of calls of hook {hook}, on {p.names[leaf]}", len(calls), 1, seen)
         got = grads_of(seen, f"hook{calls[0]}")[leaf]
         expect.that(got == wanted[leaf], f"when hook {hook} ran, the gradient of {p.names[leaf]} was {got}, "
-                    f"must be {wanted[leaf]}: it ran before all contributions had come", seen)
+                    f"must be {wanted[leaf]}: it ran before all contributions had arrived", seen)
         expect.that(log[calls[0]][3], f"hook {hook} was not given the leaf that it was registered on", seen)
     order = [row[1] for row in log if row[2] == w]
     expect.equal("the order of the two hooks on w", order, [0, 2], seen)
@@ -251,7 +255,8 @@ def hooks(lab):
 
 @lab_test
 def used_up(lab):
-    """Task 5: frozen and unused leaves get nothing; a second backward needs retain, and is refused without."""
+    """Task 5: frozen and unused leaves get nothing; a second backward needs retain, and is refused
+    without it."""
     p = Program()
     x, w, frozen = p.leaf([2, 3], name="x"), p.leaf([4, 5], name="w"), p.leaf([6, 7], needs=False, name="frozen")
     p.leaf([8, 9], name="unused")

@@ -1,15 +1,15 @@
 // Lab 03: reverse-mode automatic differentiation, a tape.
 //
-// Every operation writes down what it was computed from. backward() walks that record from the
-// result to the leaves, and hands gradients down:
+// Every operation records its inputs. backward() follows this record from the result to the leaves
+// and passes gradients down:
 //
 //     x ----> [mul] ----> y ----> [sum] ----> loss        forward: values, left to right
 //     x <---- [mul] <---- y <---- [sum] <---- 1           backward: gradients, right to left
 //
-// A node may hand its gradient on only when it is complete: when everything that was computed from
-// it (and that the result depends on) has contributed. The same holds for a leaf: its hooks run
-// once, when its gradient is complete, and at that very moment. Chapter 09 sends gradients over the
-// network from there, while backward() is still busy with the layers below.
+// A node may pass its gradient on only when it is complete: when every value that was computed from
+// it (and on which the result depends) has contributed. The same holds for a leaf: its hooks run
+// once, at the moment when its gradient is complete. Chapter 09 sends gradients over the network
+// from there, while backward() is still busy with the layers below.
 #pragma once
 
 #include <cstddef>
@@ -28,14 +28,14 @@ namespace lab03 {
 
 using Values = std::vector<double>;
 struct Node;
-using Var = std::shared_ptr<Node>;  // a handle: its copies are the same variable
+using Var = std::shared_ptr<Node>;  // a handle: copies denote the same variable
 using Hook = std::function<void(const Var& leaf)>;
-// The gradient of input number `input`, given the gradient of the result. A rule may hold numbers
-// of its own (lab 13's matrix product: how many rows and columns), but no Var: it gets the inputs.
+// Returns the gradient of input number `input`, given the gradient of the result. A rule may hold
+// numbers (lab 13's matrix product: its rows and columns), but no Var: it receives the inputs.
 using Rule =
     std::function<Values(const std::vector<Var>& inputs, std::size_t input, const Values& grad)>;
 
-// A value, and where it came from. A leaf came from nowhere: it has no inputs and no rule.
+// A value and its origin. A leaf has no origin: it has no inputs and no rule.
 struct Node {
   Values value;
   bool needs_grad = false;
@@ -50,7 +50,7 @@ struct Node {
   ~Node();
 };
 
-// Given. Each node holds the one before it: a long graph must not be destroyed by recursion.
+// Given. Each node holds its inputs: a long graph must not be destroyed by recursion.
 inline Node::~Node() {
   std::vector<Var> dying = std::move(inputs);
   while (!dying.empty()) {
@@ -62,7 +62,7 @@ inline Node::~Node() {
   }
 }
 
-// ---- given: leaves, and what a driver asks ----
+// ---- given: leaves, and the driver's queries ----
 inline Var leaf(Values value, bool needs_grad = true) {
   auto node = std::make_shared<Node>();
   node->value = std::move(value);
@@ -76,13 +76,13 @@ inline void zero_grad(const Var& v) { v->grad.reset(); }                        
 inline void on_grad(const Var& leaf, Hook hook) { leaf->hooks.push_back(std::move(hook)); }
 
 // ---- given: how an operation is recorded, and one operation ----
-// A value, its inputs and a rule are enough for further operations, without a look at Node: the
-// tests record such, and so does lab 13.
+// A value, its inputs and a rule suffice for further operations, without access to Node: the tests
+// record such operations, and so does lab 13.
 inline Var record(Values value, std::vector<Var> inputs, Rule rule) {
   auto node = std::make_shared<Node>();
   node->value = std::move(value);
   for (const Var& input : inputs) node->needs_grad |= input->needs_grad;
-  if (!node->needs_grad) return node;  // nobody will ask: no history
+  if (!node->needs_grad) return node;  // no gradient will be asked for: no history
   node->inputs = std::move(inputs);
   node->rule = std::move(rule);
   return node;
@@ -104,7 +104,8 @@ inline Var add(const Var& a, const Var& b) {  // element by element
 
 // ---- yours ----
 
-// Task 1. y[i] = a[i] b[i]; other lengths are refused as in add. a and b may be the same variable.
+// Task 1. y[i] = a[i] b[i]; unequal lengths are refused as in add. a and b may be the same
+// variable.
 inline Var mul(const Var& a, const Var& b) {
 #ifdef SOLUTION
   same_length("mul", a, b);
@@ -123,7 +124,7 @@ inline Var mul(const Var& a, const Var& b) {
 #endif
 }
 
-// Task 1. One element: the sum of all of a's. The sum of nothing is 0.
+// Task 1. One element: the sum of all elements of a, or 0 if there are none.
 inline Var sum(const Var& a) {
 #ifdef SOLUTION
   double total = 0;
@@ -155,8 +156,8 @@ inline Var relu(const Var& a) {
 #endif
 }
 
-// Task 2. For every node that root was computed from, along inputs that need a gradient: how many
-// gradients it will receive in a backward() from root. root itself receives none of them: 0.
+// Task 2. For every node on which root depends, along inputs that need a gradient: the number of
+// gradients that it will receive in a backward() from root. root itself receives none of them: 0.
 inline std::unordered_map<const Node*, int> count_contributions(const Var& root) {
 #ifdef SOLUTION
   std::unordered_map<const Node*, int> counts{{root.get(), 0}};
@@ -178,23 +179,23 @@ inline std::unordered_map<const Node*, int> count_contributions(const Var& root)
 #endif
 }
 
-// Given: what the tests ask.
+// Given: the tests' query.
 inline int contributions(const Var& root, const Var& of) {
   const auto counts = count_contributions(root);
   const auto entry = counts.find(of.get());
   return entry == counts.end() ? 0 : entry->second;
 }
 
-// Tasks 3 to 5. d root / d leaf is added into the grad of every leaf that needs one and that root
-// was computed from; other leaves keep what they have, even if that is "none".
+// Tasks 3 to 5. Adds d root / d leaf to the grad of every leaf that needs one and on which root
+// depends; other leaves keep their grad, even if that is "none".
 //
 // Task 3: root has one element and needs a gradient, else std::invalid_argument. A graph may be a
-//         million nodes deep, and share nodes in as many ways as it likes.
-// Task 4: when the last contribution of a leaf has been added, and before any other node's rule is
-//         asked, its hooks run, in the order of their registration: once in each backward(). What
-//         a hook throws goes on to the caller, and a backward() of other graphs is as ever.
+//         million nodes deep and may share nodes in any way.
+// Task 4: when the last contribution of a leaf has been added, and before the rule of any other
+//         node is called, its hooks run, in the order of their registration: once per backward().
+//         An exception from a hook propagates; a later backward() of other graphs must work.
 // Task 5: unless retain is true, the graph is used up: a second backward() through any result of it
-//         is a std::logic_error, and has then changed nothing. With retain it may be repeated.
+//         throws std::logic_error and changes nothing. With retain it may be repeated.
 inline void backward(const Var& root, bool retain = false) {
 #ifdef SOLUTION
   if (!root->needs_grad) throw std::invalid_argument("backward: no leaf of this needs a gradient");
@@ -211,7 +212,7 @@ inline void backward(const Var& root, bool retain = false) {
       throw std::logic_error("backward: a second time through the same graph, without retain");
     inboxes[node].waiting = count;
   }
-  inboxes[root.get()].waiting = 1;  // the 1 from outside
+  inboxes[root.get()].waiting = 1;  // the initial gradient of 1
   std::vector<Var> ready;
   const auto deliver = [&](const Var& to, Values grad) {
     Inbox& inbox = inboxes.at(to.get());

@@ -1,5 +1,4 @@
-// Runs the student's layers, loss, optimizers and training step on what the judge sends. No
-// verdicts.
+// Runs the student's layers, loss, optimizers and training step on the judge's inputs. No verdicts.
 #include LAB04_LAYERS
 #include LAB04_LOSS
 #include LAB04_OPTIM
@@ -19,7 +18,7 @@ namespace {
 Matrix matrix(const kit::Request& in, const char* name, std::size_t rows, std::size_t cols) {
   Matrix m(rows, cols);
   const std::vector<float> data = in.floats(name);
-  std::copy_n(data.begin(), rows * cols, m.data.begin());  // an empty matrix travels as one number
+  std::copy_n(data.begin(), rows * cols, m.data.begin());  // an empty matrix is sent as one number
   return m;
 }
 
@@ -50,8 +49,8 @@ lab04::AdamWOptions adamw_options(const kit::Request& in) {
           in.number("eps", 1e-8), in.number("weight_decay", 0.01)};
 }
 
-// use(optimizer) with the one that the judge names. Another one, with options of its own, works on
-// another parameter.
+// Calls use(optimizer) with the optimizer that the judge names. A second one, with other options,
+// works on a separate parameter.
 template <class Use>
 void with_optimizer(const kit::Request& in, const std::vector<Parameter*>& parameters, Use use) {
   Parameter elsewhere(2);
@@ -82,7 +81,7 @@ KIT_SCENARIO(linear) {
   layer.bias.value = in.floats("bias");
   const Matrix x = matrix(in, "x", rows, ins), dy = matrix(in, "dy", rows, outs);
   Matrix y, dx;
-  (void)layer.forward(Matrix(rows + 2, ins));  // backward() is not asked about this one
+  (void)layer.forward(Matrix(rows + 2, ins));  // a forward() without a backward()
   for (std::int64_t i = in.integer("repeats"); i > 0; --i) {
     y = layer.forward(x);
     dx = layer.backward(dy);
@@ -117,7 +116,7 @@ KIT_SCENARIO(mlp) {
   set_values(parameters, in.floats("values"));
   for (const std::int64_t p : in.integers("frozen"))
     parameters.at(std::size_t(p))->requires_grad = false;
-  // Each hook, and the end as -1: the gradients of all parameters at that moment.
+  // Each hook, and the end as -1, with the gradients of all parameters at that moment.
   std::vector<std::int64_t> log;
   std::int64_t ends = 0;
   const auto note = [&](std::int64_t what) {
@@ -151,7 +150,7 @@ KIT_SCENARIO(cross_entropy) {
   }
 }
 
-// Steps with given gradients; all values after each step.
+// Takes steps with given gradients and records all values after each step.
 KIT_SCENARIO(optimize) {
   std::vector<Parameter> owned;
   for (const std::int64_t length : in.integers("lengths")) owned.emplace_back(std::size_t(length));
@@ -162,7 +161,7 @@ KIT_SCENARIO(optimize) {
   const std::vector<float> grads = in.floats("grads");
   const std::vector<double> lrs = in.numbers("lrs");
   const std::int64_t resume_at = in.integer("resume_at", -1);  // before this step: a new optimizer
-  const bool refuse = in.integer("refuse", 0) != 0;  // before each step: a state that cannot be
+  const bool refuse = in.integer("refuse", 0) != 0;  // before each step: load an invalid state
   std::vector<float> trajectory;
   std::vector<double> state, earlier;
   std::size_t step = 0;
@@ -177,7 +176,7 @@ KIT_SCENARIO(optimize) {
       for (Parameter& p : owned)
         for (float& g : p.grad) g = *next++;
       optimizer.set_lr(lrs[step]);
-      if (refuse) {  // what it had a step ago, and a number more
+      if (refuse) {  // the state of the step before and one number more
         earlier.push_back(1);
         try {
           optimizer.load(earlier);
@@ -194,26 +193,26 @@ KIT_SCENARIO(optimize) {
     steps(optimizer, resume_at < 0 ? lrs.size() : std::size_t(resume_at));
     if (resume_at < 0) return;
     state = optimizer.state();
-    if (resume_at > 0) optimizer.step();  // what it does from now on is nobody's business
+    if (resume_at > 0) optimizer.step();  // must have no effect on the new optimizer
     set_values(parameters, last());
   });
   if (resume_at >= 0)
     with_optimizer(in, parameters, [&](auto& optimizer) {
-      if (in.integer("used_before", 0) != 0) {  // it has a past of its own, which must not count
+      if (in.integer("used_before", 0) != 0) {  // its own earlier steps must not count
         for (Parameter& p : owned) std::fill(p.grad.begin(), p.grad.end(), 3.0F);
         optimizer.step();
         set_values(parameters, last());
       }
       optimizer.load(state);
-      // Twice: what one round exchanges, load(state) and a single round would put back.
+      // Twice: if load() exchanged values, load(state) and a single round would cancel each other.
       for (int round = 0; round < 2; ++round) optimizer.load(optimizer.state());
       steps(optimizer, lrs.size());
     });
   out.put("trajectory", trajectory);
 }
 
-// A state that belongs to other parameters must be refused, and so must one of any number of values
-// that neither an optimizer has that has stepped, nor one that has not.
+// A state of other parameters must be refused, and so must a state whose length is neither the
+// length of a fresh optimizer's state nor that after a step.
 KIT_SCENARIO(strange_state) {
   std::vector<Parameter> few, many;
   few.emplace_back(3);
@@ -243,7 +242,7 @@ KIT_SCENARIO(strange_state) {
     return was;
   };
   out.put("of_others", std::int64_t(refused(many, state)));
-  std::vector<std::int64_t> accepted;  // numbers of values
+  std::vector<std::int64_t> accepted;  // their lengths
   for (std::size_t length = 0; length < state.size() + 3; ++length)
     for (std::vector<double> given : {state, fresh}) {
       given.resize(length);
@@ -253,8 +252,8 @@ KIT_SCENARIO(strange_state) {
   out.put("accepted", accepted);
 }
 
-// A training run over batches of the given sizes. One has been looked at before, without a step:
-// its gradients are there.
+// A training run over batches of the given sizes. Before it, one sample went through forward and
+// backward without a step, so gradients are present.
 KIT_SCENARIO(train) {
   lab04::MLP model(widths(in));
   const std::vector<Parameter*> parameters = model.parameters();

@@ -21,7 +21,7 @@ def large_logits(lab):
         loss, grad = softmax_loss(rows, targets)
         close("the loss", [seen["loss"]], [loss], seen)
         close("the gradient of the logits", seen["grad"], flat(grad), seen, 1e-6)
-    rows = [[1000.0 * (j == top) for j in range(4)] for top in range(4)]  # wherever the largest stands
+    rows = [[1000.0 * (j == top) for j in range(4)] for top in range(4)]  # the largest at each place
     rows += [[-1000.0 * (j != top) for j in range(4)] for top in range(4)]
     for classes, given, targets in ((4, rows, [0, 1, 2, 3, 1, 2, 3, 0]), (40000, [[0.0] * 40000], [39999])):
         seen = lab.run("cross_entropy", rows=len(given), classes=classes, logits=floats(flat(given)), targets=targets)
@@ -44,7 +44,8 @@ def large_logits(lab):
 
 
 def torch_runs(lab, kind, names):
-    """Twenty steps as torch 1.13 took them (torch.json: the runtime's own reference, tests/reference/data/optim)."""
+    """Compares twenty steps with torch 1.13's (torch.json: the runtime's own reference,
+    tests/reference/data/optim)."""
     with open(pathlib.Path(__file__).with_name("torch.json"), encoding="ascii") as file:
         runs = json.load(file)["runs"]
     for name in names:
@@ -68,7 +69,7 @@ def torch_adamw(lab):
 
 @lab_test
 def decay(lab):
-    """Task 5: the decay is decoupled: it does not pass through m and v, and happens before the update."""
+    """Task 5: the decay is decoupled: it does not enter m and v, and precedes the update."""
     zeros = [[0.0] * 5] * 4
     follow(lab, "adamw", {"lr": 0.5, "weight_decay": 0.5}, some(lab.random, 5), (5,), zeros, [0.5] * 4)
     follow(lab, "adamw", {"lr": 0.5, "weight_decay": 0.5}, some(lab.random, 5), (2, 3),
@@ -79,7 +80,8 @@ def decay(lab):
 
 @lab_test
 def training(lab):
-    """Task 6: 20 steps over batches of 6, 6 and 4: every loss, and the last parameters, against double precision."""
+    """Task 6: 20 steps over batches of 6, 6 and 4: every loss and the final parameters, against
+    double precision."""
     for kind, options in (("sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}),
                           ("adamw", {"lr": 0.02, "eps": 1e-2, "weight_decay": 0.1})):
         train(lab, kind, options, 16, ([6, 6, 4] * 7)[:20])

@@ -1,10 +1,10 @@
-// Lab 04, part 1: layers. Each knows how to go forward and how to hand a gradient back.
+// Lab 04, part 1: layers. Each layer computes its output, and passes a gradient back.
 //
-//     x --> [Linear] --> [ReLU] --> [Linear] --> logits         forward() keeps what backward()
-//     needs dx <-- [Linear] <-- [ReLU] <-- [Linear] <-- dlogits       backward() adds into the
-//     parameters'
-//                                                               gradients, and returns dx
-// This is what chapter 03's tape does for you; here it is by hand, once, to see what it does.
+//      x --> [Linear] --> [ReLU] --> [Linear] --> logits     forward() keeps data for backward()
+//     dx <-- [Linear] <-- [ReLU] <-- [Linear] <-- dlogits    backward() adds into the gradients of
+//                                                            the parameters, and returns dx
+//
+// Chapter 03's tape does this for you; here it is written by hand, once, to see how it works.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace lab04 {
 
-// Rows of floats, one sample a row.
+// Rows of floats, one sample per row.
 struct Matrix {
   std::size_t rows = 0, cols = 0;
   std::vector<float> data;
@@ -29,19 +29,19 @@ struct Matrix {
   float operator()(std::size_t i, std::size_t j) const { return data[i * cols + j]; }
 };
 
-// What is learned, and the gradient that backward() adds into. Both flat, of one length.
+// A learned value, and the gradient that backward() adds into. Both are flat and equally long.
 //
-// A frozen parameter (requires_grad is false) stays as it is: backward() leaves its gradient alone,
-// runs none of its hooks, and an optimizer's step leaves its value alone. Its layer still hands the
-// gradient of x back.
+// A frozen parameter (requires_grad is false) does not change: backward() does not touch its
+// gradient and runs none of its hooks, and an optimizer's step does not touch its value. Its layer
+// still passes the gradient of x back.
 struct Parameter {
   std::string name;  // "linear0.weight"
   std::vector<float> value, grad;
   bool requires_grad = true;
   std::vector<std::function<void()>> hooks;
   explicit Parameter(std::size_t count) : value(count, 0.0F), grad(count, 0.0F) {}
-  // For backward() to call, once, when it has added all that it will add to the gradient. Chapter
-  // 09 sends gradients from here, while the layers below are still at work.
+  // backward() calls this once, after its last addition to the gradient. Chapter 09 sends gradients
+  // from here, while the layers below are still at work.
   void complete() const {
     for (const auto& hook : hooks) hook();
   }
@@ -74,8 +74,8 @@ class Linear {
 #endif
   }
 
-  // dy: the gradient of what forward() returned last. Adds into weight.grad and bias.grad, and says
-  // that they are complete; returns the gradient of x.
+  // dy: the gradient of the last result of forward(). Adds into weight.grad and bias.grad, and
+  // calls complete() on both parameters; returns the gradient of x.
   Matrix backward(const Matrix& dy) {
 #ifdef SOLUTION
     Matrix dx(dy.rows, in_);
@@ -103,14 +103,14 @@ class Linear {
   Matrix x_;  // of the last forward()
 };
 
-// Task 2. y = x where x > 0, else 0; and a NaN stays a NaN. The slope at 0 is 0.
+// Task 2. y = x where x > 0, else 0, but NaN stays NaN. The slope at 0 is 0.
 class ReLU {
  public:
   Matrix forward(const Matrix& x) {
 #ifdef SOLUTION
     y_ = x;
     for (float& v : y_.data)
-      if (v <= 0) v = 0;  // not v > 0 ? v : 0, which makes a NaN a 0
+      if (v <= 0) v = 0;  // not v > 0 ? v : 0, which turns NaN into 0
     return y_;
 #else
     (void)x;
@@ -134,7 +134,7 @@ class ReLU {
   Matrix y_;
 };
 
-// Task 2. Linear layers of these widths with a ReLU between each two: MLP({784, 100, 10}).
+// Task 2. Linear layers of these widths with a ReLU between neighbours: MLP({784, 100, 10}).
 class MLP {
  public:
   explicit MLP(const std::vector<std::size_t>& widths) {
@@ -161,7 +161,7 @@ class MLP {
 #endif
   }
 
-  // At the end, when all gradients are complete: the callbacks in ends_, once each.
+  // At the end, when all gradients are complete, runs each callback in ends_ once.
   void backward(const Matrix& dlogits) {
 #ifdef SOLUTION
     Matrix d = dlogits;

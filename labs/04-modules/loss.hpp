@@ -21,10 +21,9 @@ struct Loss {
   Matrix grad;  // d value / d logits
 };
 
-// Task 3. targets[r] is the class of row r; anything outside 0 .. cols - 1 is refused with
-// std::invalid_argument, and so are a batch without rows and other than one target a row. Finite
-// logits give a finite loss and gradient, were they 1000 or -1000; a NaN in a row makes the loss a
-// NaN.
+// Task 3. targets[r] is the class of row r. Throws std::invalid_argument for a class outside 0 ..
+// cols - 1, for a batch without rows, and if there is not exactly one target per row. Finite
+// logits, even 1000 or -1000, give a finite loss and gradient; a NaN in a row makes the loss NaN.
 inline Loss cross_entropy(const Matrix& logits, const std::vector<std::int64_t>& targets) {
 #ifdef SOLUTION
   if (logits.rows == 0 || targets.size() != logits.rows)
@@ -40,7 +39,7 @@ inline Loss cross_entropy(const Matrix& logits, const std::vector<std::int64_t>&
     const std::size_t target = std::size_t(targets[r]);
     float largest = logits(r, 0);
     for (std::size_t j = 1; j < logits.cols; ++j) largest = std::max(largest, logits(r, j));
-    // Shifted by the largest: no exponential overflows, and one of them is 1.
+    // Shifted by the largest, so that no exponential overflows and one of them is 1.
     double sum = 0;
     for (std::size_t j = 0; j < logits.cols; ++j) sum += std::exp(double(logits(r, j)) - largest);
     const double log_sum = std::log(sum);

@@ -1,23 +1,23 @@
-// Lab 04, part 3: optimizers. What to do with a gradient, and PyTorch's answers to the letter.
+// Lab 04, part 3: optimizers, which turn gradients into new values exactly as PyTorch's do.
 //
 //     SGD      d = g + weight_decay p
-//              buffer = momentum buffer + (1 - dampening) d       but at a parameter's first step:
-//              d p = p - lr buffer                                  without momentum: p - lr d
+//              buffer = momentum buffer + (1 - dampening) d       at the first step: buffer = d
+//              p = p - lr buffer                                  without momentum: p - lr d
 //
 //     AdamW    p = p - lr weight_decay p                          decoupled: not a part of g
 //              m = beta1 m + (1 - beta1) g
 //              v = beta2 v + (1 - beta2) g g                      at step t = 1, 2, 3, ...
 //              p = p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// The learning rate may change between steps, by set_lr(). Each parameter has a state of its own. A
-// step leaves frozen parameters (layers.hpp) alone, weight decay included; which ones are frozen
+// The learning rate may change between steps, by set_lr(). Each parameter has its own state. A step
+// leaves frozen parameters (layers.hpp) alone, weight decay included; the set of frozen parameters
 // does not change as long as an optimizer lives.
 //
-// state() is all that an optimizer remembers between steps, as numbers; load() takes it back, in an
-// optimizer of the same kind for parameters of the same lengths: it then goes on as the first one
-// would have, bit for bit. What the numbers mean is up to you. load() of other than so many numbers
-// is refused with std::invalid_argument, and has then changed nothing. Options and parameters are
-// not a part of it.
+// state() returns everything that an optimizer remembers between steps, as numbers; load() restores
+// it in an optimizer of the same kind for parameters of the same lengths, which then continues as
+// the first one would have, bit for bit. The meaning of the numbers is up to you. load() throws
+// std::invalid_argument if their count is wrong, and then changes nothing. Options and
+// parameters are not part of the state.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@
 
 namespace lab04 {
 
-struct SgdOptions {  // none of them is negative
+struct SgdOptions {  // none is negative
   double lr = 1e-3;
   double momentum = 0;
   double dampening = 0;

@@ -1,11 +1,12 @@
-"""Public tests of lab 04: what a student runs at every save."""
+"""Public tests of lab 04, which a student runs at every save."""
 import math
 
 from labs.course.testing import expect, floats, lab_test
 
 
 def close(name, got, want, seen, relative=4e-6):
-    """Within rounding of floats: the difference allowed is relative to the value, or to 1 if that is larger."""
+    """Equal within float rounding: the allowed difference is relative to the value, or to 1 if that
+    is larger."""
     got, want = list(got), list(want)
     expect.that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
     for i, (a, b) in enumerate(zip(got, want)):
@@ -13,7 +14,7 @@ def close(name, got, want, seen, relative=4e-6):
                     f"element {i} of {name} is {a!r}, must be {b!r}", seen)
 
 
-# ---- the same things once more, in double and as slowly as can be ----
+# ---- the same computations again, in double and as simply as possible ----
 def linear_forward(x, weight, bias):
     return [[sum(a * b for a, b in zip(row, w)) + c for w, c in zip(weight, bias)] for row in x]
 
@@ -31,7 +32,7 @@ def shaped(values, rows, cols):
 
 
 class Network:
-    """Linear layers with relu between: PyTorch's order of parameters, W of shape (out, in)."""
+    """Linear layers with ReLU between them: PyTorch's order of parameters, W of shape (out, in)."""
 
     def __init__(self, widths, values):
         self.widths, self.weights, self.biases, at = widths, [], [], 0
@@ -48,7 +49,7 @@ class Network:
         return [v for w, b in zip(self.weights, self.biases) for v in flat(w) + b]
 
     def forward(self, x):
-        self.inputs, self.closest = [], math.inf  # closest: how near a relu's input came to 0
+        self.inputs, self.closest = [], math.inf  # closest: smallest magnitude of a relu's input
         for k, (w, b) in enumerate(zip(self.weights, self.biases)):
             if k:
                 self.closest = min([self.closest] + [abs(v) for row in x for v in row])
@@ -116,7 +117,8 @@ def optimize(lab, kind, options, values, lengths, grads, lrs, frozen=(), **how):
 
 
 def follow(lab, kind, options, values, lengths, grads, lrs, wanted=None, frozen=()):
-    """The optimizer's values after every step, against the formulas (or against `wanted`, step by step)."""
+    """Compares the optimizer's values after every step with the formulas (or with `wanted`, step by
+    step)."""
     reference, now = REFERENCES[kind](**options), list(values)
     seen = optimize(lab, kind, options, values, lengths, grads, lrs, frozen)
     count = len(values)
@@ -130,7 +132,7 @@ def follow(lab, kind, options, values, lengths, grads, lrs, wanted=None, frozen=
 
 
 def some(random, count, scale=1.0):
-    """Floats that are exactly what is sent."""
+    """Numbers that are exact in float, so the driver receives the same values."""
     return list(floats(random.gauss(0, scale) for _ in range(count)))
 
 
@@ -139,7 +141,7 @@ def integers(random, count, low=-4, high=4):
 
 
 def reference_run(kind, options, widths, values, x, targets, batches):
-    """Losses, the parameters at the end, and how near a relu's input came to 0 on the way."""
+    """Returns the losses, the final parameters, and the smallest magnitude of a relu's input."""
     optimizer, now, first, losses, closest = REFERENCES[kind](**options), list(values), 0, [], math.inf
     for rows in batches:
         first = 0 if first + rows > len(targets) else first
@@ -153,9 +155,9 @@ def reference_run(kind, options, widths, values, x, targets, batches):
 
 
 def train(lab, kind, options, samples, batches):
-    """Every loss, and the last parameters, against double precision."""
+    """Compares every loss and the final parameters with double precision."""
     widths, closest = [5, 7, 3], 0.0
-    while closest < 2e-5:  # where rounding decides on which side of a relu a number falls, nobody can compare
+    while closest < 2e-5:  # near 0, rounding decides the side of a relu: no comparison possible
         values = some(lab.random, Network.count(widths), 0.5)
         targets = [lab.random.randrange(3) for _ in range(samples)]
         x = [list(floats(lab.random.gauss(j == t, 0.5) for j in range(5))) for t in targets]
@@ -170,7 +172,7 @@ def train(lab, kind, options, samples, batches):
 # ---- the tests ----
 @lab_test
 def linear(lab):
-    """Task 1: Linear forward and backward, on small integers, exactly; a second backward adds."""
+    """Task 1: Linear forward and backward, exact on small integers; a second backward adds."""
     for rows, ins, outs, repeats in ((1, 1, 1, 1), (1, 3, 2, 1), (4, 2, 3, 1), (5, 7, 4, 2), (0, 3, 2, 1)):
         weight, bias = integers(lab.random, ins * outs), integers(lab.random, outs)
         x, dy = integers(lab.random, rows * ins), integers(lab.random, rows * outs)
@@ -191,14 +193,14 @@ def linear(lab):
 
 @lab_test
 def relu(lab):
-    """Task 2: ReLU forward and backward: negative, zero, infinite; a NaN stays a NaN."""
+    """Task 2: ReLU forward and backward: negative, zero, infinite; NaN stays NaN."""
     x = [3.0, -2.0, 0.0, math.inf, -math.inf, 1e-30]
     seen = lab.run("relu", x=floats(x), dy=floats([1, 2, 4, 8, 16, 32]))
     expect.equal("y", list(seen["y"]), [3.0, 0.0, 0.0, math.inf, 0.0, list(floats([1e-30]))[0]], seen)
     expect.equal("the gradient of x", list(seen["dx"]), [1.0, 0.0, 0.0, 8.0, 0.0, 32.0], seen)
     seen = lab.run("relu", x=floats([math.nan, -1.0]), dy=floats([1, 1]))
     expect.that(math.isnan(seen["y"][0]),
-                f"relu(NaN) is {seen['y'][0]}, must be NaN: nobody would notice that training has failed", seen)
+                f"relu(NaN) is {seen['y'][0]}, must be NaN: a failed training run would go unnoticed", seen)
 
 
 @lab_test
@@ -218,10 +220,11 @@ def mlp(lab):
 
 @lab_test
 def hooks(lab):
-    """Tasks 1 and 2: hooks run when a gradient is complete, and before the layer below begins; frozen ones do not."""
+    """Tasks 1 and 2: hooks run when a gradient is complete, before the layer below begins; hooks of
+    frozen parameters do not run."""
     for frozen, repeats in (([], 1), ([], 2), ([0], 1), ([3], 1), ([0, 1, 4], 2), ([4, 5], 1)):
         widths, rows = [3, 4, 2, 3], 3
-        values = integers(lab.random, Network.count(widths), 1, 3)  # no relu is off: every gradient is something
+        values = integers(lab.random, Network.count(widths), 1, 3)  # no relu is off: every gradient is nonzero
         x, dy = integers(lab.random, rows * 3, 1, 4), integers(lab.random, rows * 3, 1, 4)
         seen = lab.run("mlp", widths=widths, rows=rows, values=floats(values), x=floats(x), dy=floats(dy),
                        frozen=frozen, hooked=1, repeats=repeats)
@@ -256,7 +259,8 @@ def hooks(lab):
 
 @lab_test
 def state(lab):
-    """Tasks 4 and 5: a new optimizer that loads a state goes on bit for bit; a frozen parameter stays."""
+    """Tasks 4 and 5: a new optimizer that loads a state continues bit for bit; a frozen parameter
+    does not change."""
     for kind, options in (("sgd", {"lr": 0.1}), ("sgd", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
                           ("adamw", {"lr": 0.1, "beta1": 0.5, "weight_decay": 0.25})):
         values, grads = some(lab.random, 7), [some(lab.random, 7) for _ in range(6)]
@@ -276,7 +280,7 @@ def state(lab):
             expect.same_bits(f"the trajectory with a new optimizer before step 3, parameter {frozen[0]} being frozen",
                              part[1]["trajectory"], part[0]["trajectory"], part[1])
         if kind == "sgd" and "momentum" not in options:
-            continue  # it may have no state at all
+            continue  # plain SGD may have no state
         seen = lab.run("strange_state", optimizer=kind, **{k: float(v) for k, v in options.items()})
         expect.that(seen["of_others"], "a state of other parameters: must be refused with std::invalid_argument, and was "
                     "accepted", seen)
@@ -298,14 +302,15 @@ def cross_entropy(lab):
 
 @lab_test
 def sgd(lab):
-    """Task 4: SGD: plain, with momentum, dampening, decay; the learning rate changes on the way."""
+    """Task 4: SGD: plain, with momentum, dampening, decay; the learning rate changes during the
+    run."""
     for options in ({"lr": 0.5}, {"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "weight_decay": 0.25},
                     {"lr": 0.1, "momentum": 0.8, "dampening": 0.5, "weight_decay": 0.1},
                     {"lr": 0.1, "dampening": 0.75}, {"lr": 0.1, "momentum": 0.5, "dampening": 1.0},
                     {"lr": 0.1, "momentum": 0.9, "dampening": 0.75}):
         values, grads = some(lab.random, 7), [some(lab.random, 7) for _ in range(6)]
         if options.get("momentum") == 0.9 and "dampening" in options:
-            grads[0] = [0.0] * 7  # a step like any other: the buffer is not new afterwards
+            grads[0] = [0.0] * 7  # counts as the first step, too: the next step must not initialize the buffer
         follow(lab, "sgd", options, values, (4, 0, 3), grads, [options["lr"]] * 3 + [options["lr"] / 10] * 3)
 
 

@@ -1,5 +1,5 @@
-// Lab 04, part 4: one step of training, in one process. Chapter 09 puts N of these side by side,
-// and changes one line.
+// Lab 04, part 4: one training step, in one process. Chapter 09 runs N of these in parallel, and
+// changes one line.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace lab04 {
 
 // Task 6. One batch: forward, loss, backward, update. Returns the loss before the update. Gradients
-// of earlier batches must have no part in it. Optimizer is Sgd or AdamW.
+// of earlier batches must not contribute. Optimizer is Sgd or AdamW.
 template <class Optimizer>
 float train_step(MLP& model, Optimizer& optimizer, const Matrix& x,
                  const std::vector<std::int64_t>& targets) {

@@ -1,11 +1,11 @@
-// Lab 05: what an all-reduce costs, before it is written.
+// Lab 05: the cost of an all-reduce, before one is written.
 //
-//   flat   all send to rank 0, which adds and sends back: 2 (N-1) messages one after the other
-//   tree   in every round half of the ranks hand over:    2 log2 N rounds
-//   ring   parts go round: 2 (N-1) steps of a part each
+//   flat   all send to rank 0, which adds and sends back: 2 (N-1) messages one after another
+//   tree   half of the remaining ranks send in a round:   2 log2 N rounds
+//   ring   parts travel around: 2 (N-1) steps of a part each
 //
 // A message of S bytes takes alpha + S beta; adding S bytes takes S gamma. A rank sends one message
-// at a time and receives one at a time, and may do both at once. Seconds and bytes everywhere.
+// at a time, receives one at a time, and may do both simultaneously. Units: seconds and bytes.
 #pragma once
 
 #include <algorithm>
@@ -19,19 +19,19 @@
 namespace lab05 {
 
 struct Machine {
-  double alpha = 0;  // seconds a message
-  double beta = 0;   // seconds a byte moved
-  double gamma = 0;  // seconds a byte added
+  double alpha = 0;  // seconds per message
+  double beta = 0;   // seconds per byte moved
+  double gamma = 0;  // seconds per byte added
 };
 
-// An all-reduce: world ranks, arrays of count elements of `element` bytes.
+// An all-reduce: `world` ranks, arrays of `count` elements of `element` bytes.
 struct Job {
   int world = 1;
   std::size_t count = 0;
   std::size_t element = 4;
 };
 
-// Task 1. One message.
+// Task 1. Time of one message.
 inline double message_time(const Machine& machine, double bytes) {
 #ifdef SOLUTION
   return machine.alpha + bytes * machine.beta;
@@ -41,8 +41,8 @@ inline double message_time(const Machine& machine, double bytes) {
 #endif
 }
 
-// Task 2. Ranks 1 to world-1 send their arrays to rank 0, which adds each when it has arrived, and
-// then sends the sum to each of them.
+// Task 2. Ranks 1 to world-1 send their arrays to rank 0, which adds each array when it has
+// arrived, and then sends the sum to each rank.
 inline double flat_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   const double bytes = double(job.count) * double(job.element), others = job.world - 1;
@@ -53,8 +53,8 @@ inline double flat_time(const Machine& machine, const Job& job) {
 #endif
 }
 
-// Task 3. In how many rounds do world ranks become one, when in each round half of those that are
-// left (rounded down) hand their sum to another? 0 for one rank.
+// Task 3. Number of rounds until one of `world` ranks is left, if in each round half of the
+// remaining ranks (rounded down) pass their sums to another rank. 0 for one rank.
 inline int tree_rounds(int world) {
 #ifdef SOLUTION
   int rounds = 0;
@@ -66,7 +66,7 @@ inline int tree_rounds(int world) {
 #endif
 }
 
-// Task 3. Up the tree, adding in every round, and down again without adding.
+// Task 3. Time up the tree, adding in every round, and down again without adding.
 inline double tree_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   const double bytes = double(job.count) * double(job.element), rounds = tree_rounds(job.world);
@@ -77,11 +77,12 @@ inline double tree_time(const Machine& machine, const Job& job) {
 #endif
 }
 
-// Task 4. The array is cut into world parts of whole elements, as equal as possible. world-1 steps
-// add what arrives, world-1 more replace; in each step every rank sends one part and receives one.
+// Task 4. The array is cut into world parts of whole elements, as equal as possible. In world-1
+// steps the received part is added, in world-1 more it replaces the old one; in each step every
+// rank sends one part and receives one.
 inline double ring_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
-  // The longest part is under way in every step, on some link: it decides.
+  // In every step, some link carries the longest part, which determines the time.
   const std::size_t world = std::size_t(job.world), longest = (job.count + world - 1) / world;
   const double bytes = double(longest) * double(job.element), half = job.world - 1;
   return 2 * half * message_time(machine, bytes) + half * bytes * machine.gamma;
@@ -93,7 +94,7 @@ inline double ring_time(const Machine& machine, const Job& job) {
 
 enum class Algorithm { flat, tree, ring };
 
-// Task 5. The cheapest of the three; any of those that cost the same.
+// Task 5. Returns the cheapest of the three; any of them if several cost the same.
 inline Algorithm cheapest(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   const double flat = flat_time(machine, job), tree = tree_time(machine, job),
@@ -106,15 +107,15 @@ inline Algorithm cheapest(const Machine& machine, const Job& job) {
 #endif
 }
 
-// Task 6. The length in bytes from which on the ring costs no more than the tree. Take parts of
-// exactly bytes / world here, whole elements or not. 0 when the ring never costs more; infinity
-// when it always does.
+// Task 6. Length in bytes from which on the ring costs no more than the tree. Assume parts of
+// exactly bytes / world, whole elements or not. 0 if the ring never costs more; infinity if it
+// always does.
 inline double crossover_bytes(const Machine& machine, int world) {
 #ifdef SOLUTION
   const double n = world, rounds = tree_rounds(world);
-  const double dearer = machine.alpha * (2 * (n - 1) - 2 * rounds);  // what the ring pays more
+  const double dearer = machine.alpha * (2 * (n - 1) - 2 * rounds);  // extra cost of the ring
   const double cheaper = machine.beta * (2 * rounds - 2 * (n - 1) / n) +
-                         machine.gamma * (rounds - (n - 1) / n);  // and what it saves on a byte
+                         machine.gamma * (rounds - (n - 1) / n);  // its saving per byte
   if (dearer <= 0) return 0;
   return cheaper > 0 ? dearer / cheaper : std::numeric_limits<double>::infinity();
 #else
@@ -123,9 +124,9 @@ inline double crossover_bytes(const Machine& machine, int world) {
 #endif
 }
 
-// Task 7. No all-reduce can take less than this, whatever the algorithm, if only beta counts: each
-// element makes world-1 journeys to be added and world-1 to come back, and at best all ranks share
-// them equally. (Not rounded to whole elements.)
+// Task 7. Lower bound for the time of any all-reduce if only beta counts: each element makes
+// world-1 journeys to be added and world-1 journeys back, and at best all ranks share them equally.
+// (Not rounded to whole elements.)
 inline double least_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   const double bytes = double(job.count) * double(job.element), n = job.world;
@@ -136,15 +137,15 @@ inline double least_time(const Machine& machine, const Job& job) {
 #endif
 }
 
-// A message that was measured.
+// A measured message.
 struct Sample {
   double bytes = 0;
   double seconds = 0;
 };
 
-// Task 8. alpha and beta from measurements (gamma stays 0): those for which the sum of the squares
-// of (alpha + bytes beta - seconds) / seconds is smallest. Relative errors, because 1 us is nothing
-// beside 10 ms and everything beside 5 us. At least two different lengths are given; no time is 0.
+// Task 8. Fits alpha and beta to measurements (gamma stays 0): minimizes the sum of the squares of
+// (alpha + bytes beta - seconds) / seconds. Relative errors, because 1 us is nothing compared with
+// 10 ms and everything compared with 5 us. At least two lengths differ; no time is 0.
 inline Machine fit(std::span<const Sample> samples) {
 #ifdef SOLUTION
   // With x = 1 / seconds and y = bytes / seconds, the two normal equations of alpha x + beta y = 1.

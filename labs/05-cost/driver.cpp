@@ -1,5 +1,5 @@
-// Asks the student's formulas, and plays messages on the kit's fabric, whose clock knows alpha and
-// beta. No verdicts here.
+// Evaluates the student's formulas, and plays messages on the kit's fabric, whose clock applies
+// alpha and beta. No verdicts here.
 #include LAB05_COST
 
 #include "labs/kit/driver.hpp"
@@ -16,7 +16,7 @@ lab05::Machine machine_of(const kit::Request& in) {
 
 }  // namespace
 
-// Everything that the formulas say about each (world, count) of a list.
+// Evaluates all formulas for each (world, count) of a list.
 KIT_SCENARIO(formulas) {
   const lab05::Machine machine = machine_of(in);
   const std::vector<std::int64_t> worlds = in.integers("worlds"), counts = in.integers("counts");
@@ -56,15 +56,15 @@ KIT_SCENARIO(fits) {
   const std::vector<double> bytes = in.numbers("bytes"), seconds = in.numbers("seconds");
   for (std::size_t i = 0; i < bytes.size(); ++i) samples.push_back({bytes[i], seconds[i]});
   const std::vector<lab05::Sample> others = {{1, 3}, {2, 7}};
-  (void)lab05::fit(others);  // the next fit knows nothing of this one
+  (void)lab05::fit(others);  // must not affect the next fit
   const lab05::Machine machine = lab05::fit(samples);
   out.put("alpha", machine.alpha);
   out.put("beta", machine.beta);
   out.put("gamma", machine.gamma);
 }
 
-// Plays a list of calls: rank, to, out, from, in. -1 is nobody; counts are elements of 4 bytes.
-// The time of the last rank is what the network really took.
+// Plays a list of calls: rank, to, out, from, in. -1 means no peer; counts are elements of 4 bytes.
+// The latest finish of all ranks is the time that the network took.
 KIT_SCENARIO(play) {
   const std::vector<std::int64_t> calls = in.integers("calls");
   kit::Fabric fabric(kit::fabric_options(in));

@@ -1,4 +1,5 @@
-"""Hidden tests of lab 05: every world, awkward counts, and the predictions against a network that plays the messages."""
+"""Hidden tests of lab 05: every world, awkward counts, and predictions against a network that plays
+the messages."""
 import math
 
 from labs.course.testing import WORLDS, counts_for, expect, lab_test
@@ -48,10 +49,11 @@ def calls_of(name, world, count):
 
 @lab_test
 def worlds(lab):
-    """The three times for every world and awkward counts, 0 and more than 2^40 among them; each price dominates once."""
+    """The three times for every world and awkward counts, from 0 to more than 2^40; each price
+    dominates once."""
     small = [(world, count) for world in (*WORLDS, 6, 64, 1000) for count in counts_for(world)]
     large = [(world, count) for world in (1, 2, 3, 7, 1000) for count in (2 ** 24 + 1, 2 ** 31 + 1, 2 ** 40 + 3)]
-    many = [(2 ** 16, 5), (2 ** 16 + 1, 2 ** 33 + 1)]  # whoever plays every step of a ring needs their square
+    many = [(2 ** 16, 5), (2 ** 16 + 1, 2 ** 33 + 1)]  # playing every step of a ring would take their square
     for name, at in (("flat", 0), ("tree", 1), ("ring", 2)):
         for element, change in ((2, {}), (4, {"alpha": 0.0}), (8, {"beta": 0.0}), (1, {"gamma": 3e-9, "alpha": 0.0})):
             m, cases = {**machine(lab), **change}, small + large + (many if name != "ring" else [])
@@ -67,7 +69,7 @@ def worlds(lab):
 
 @lab_test
 def predicts(lab):
-    """The prediction against a network that plays every message on a clock of its own."""
+    """Predictions against a network that plays every message on its own clock."""
     for world in (1, 2, 3, 4, 5, 7, 8):
         for count in (0, 1, world + 1, 24 * world, 24 * world + 5):
             alpha, beta = lab.random.uniform(1, 9), lab.random.uniform(0.01, 1)
@@ -81,7 +83,7 @@ def predicts(lab):
 
 @lab_test
 def cheapest(lab):
-    """Task 5: which one is cheapest, over eight powers of ten, and where whole elements decide."""
+    """Task 5: the cheapest algorithm, over eight powers of ten, and where whole elements decide."""
     near_by = [(world, count) for world in (2, 3, 4, 5, 7, 8, 9, 33) for count in range(60)]
     far = [(world, 10 ** k) for world in (2, 3, 4, 8, 64, 1000) for k in range(9)]
     for m, cases in [(machine(lab), far), ({**machine(lab), "beta": 0.0}, far),
@@ -96,13 +98,14 @@ def cheapest(lab):
         for (world, count), got in zip(cases, seen["cheapest"]):
             times = costs(world, count, 4, **m)
             expect.that(0 <= got <= 2 and times[got] <= min(times) * (1 + 1e-9),
-                        f"{world} ranks, {count} elements: {('flat', 'tree', 'ring')[got]} is said to be the cheapest: "
+                        f"{world} ranks, {count} elements: {('flat', 'tree', 'ring')[got]} is reported as the cheapest: "
                         f"flat {times[0]:.4g} s, tree {times[1]:.4g} s, ring {times[2]:.4g} s", seen)
 
 
 @lab_test
 def crossover(lab):
-    """Task 6: where tree and ring cost the same; 0 on up to three ranks, infinity where a byte costs nothing."""
+    """Task 6: where tree and ring cost the same; 0 for up to three ranks, infinity if a byte costs
+    nothing."""
     cases = [1, 2, 3, 4, 5, 6, 7, 8, 64, 1000]
     for change in ({}, {"gamma": 0.0}, {"beta": 0.0}, {"beta": 0.0, "gamma": 0.0}, {"alpha": 0.0},
                    {"alpha": 0.0, "beta": 0.0, "gamma": 0.0}, {"gamma": 7e-9}):
@@ -118,7 +121,7 @@ def crossover(lab):
 
 @lab_test
 def least(lab):
-    """Task 7: the bound; no prediction lies below it."""
+    """Task 7: the lower bound; no prediction is below it."""
     element = lab.random.choice((2, 8))
     m = machine(lab)
     cases = [(world, count) for world in (*WORLDS, 1000) for count in (0, 1, 1000, 2 ** 24 + 1, 10 ** 8, 2 ** 40 + 3)]
@@ -133,7 +136,8 @@ def least(lab):
 
 @lab_test
 def fits(lab):
-    """Task 8: alpha and beta from messages on the fabric, and from noisy ones, by relative errors, in any order."""
+    """Task 8: alpha and beta from messages on the fabric and from noisy messages, by relative
+    errors, in any order."""
     alpha, beta = lab.random.uniform(2, 9), lab.random.uniform(0.01, 0.5)
     sizes, times = [], []
     for count in (0, 1, 10, 100, 1000):
@@ -143,7 +147,7 @@ def fits(lab):
     seen = lab.run("fits", bytes=sizes, seconds=times)
     expect.near("alpha from five messages", seen["alpha"], alpha, seen, 1e-6)
     expect.near("beta from five messages", seen["beta"], beta, seen, 1e-6)
-    seen = lab.run("fits", bytes=[1.0, 2.0, 4.0], seconds=[1.0, 3.0, 7.0])  # the smallest sum of squares is what it is
+    seen = lab.run("fits", bytes=[1.0, 2.0, 4.0], seconds=[1.0, 3.0, 7.0])  # the best fit may have a negative alpha
     expect.near("alpha from messages whose line begins below 0", seen["alpha"], -1.0, seen, 1e-6)
     expect.near("beta from messages whose line begins below 0", seen["beta"], 2.0, seen, 1e-6)
     alpha, beta = 5e-6, 1e-10
@@ -157,4 +161,4 @@ def fits(lab):
         seen = lab.run("fits", bytes=sizes, seconds=times)
         expect.near("alpha from noisy messages", seen["alpha"], wanted[0], seen, 1e-5)
         expect.near("beta from noisy messages", seen["beta"], wanted[1], seen, 1e-5)
-        expect.equal("gamma, which no message tells", seen["gamma"], 0.0, seen)
+        expect.equal("gamma, which no message determines", seen["gamma"], 0.0, seen)

@@ -39,7 +39,8 @@ def adding(lab):
 
 @lab_test
 def decides(lab):
-    """Tasks 5 and 6: the ring for 6 bytes on three ranks, the tree for 8 on eight, which change over at 160/17."""
+    """Tasks 5 and 6: the ring for 6 bytes on three ranks, the tree for 8 bytes on eight ranks;
+    crossover at 160/17."""
     how = {"worlds": [3, 8], "counts": [6, 8], "alpha": 5.0, "beta": 1.0, "element": 1}
     seen = lab.run("formulas", only="cheapest", **how)
     expect.equal("the cheapest on 3 ranks, 6 bytes, and on 8 ranks, 8 bytes (flat 0, tree 1, ring 2)",
@@ -51,7 +52,8 @@ def decides(lab):
 
 @lab_test
 def bound_and_fit(lab):
-    """Tasks 7 and 8: 8 s is the bound for three ranks and six bytes; two messages tell alpha 5 and beta 1."""
+    """Tasks 7 and 8: the bound for three ranks and six bytes is 8 s; two messages determine alpha 5
+    and beta 1."""
     seen = lab.run("formulas", only="least", worlds=[3], counts=[6], alpha=5.0, beta=1.0, element=1)
     expect.near("the bound for 3 ranks and 6 bytes", seen["least"][0], 8.0, seen)
     seen = lab.run("fits", bytes=[0.0, 6.0], seconds=[5.0, 11.0])

@@ -1,4 +1,4 @@
-// Runs the student's ring on the kit's fabric and says what came out. No verdicts here.
+// Runs the student's ring on the kit's fabric and reports the results. No verdicts here.
 #include LAB06_RING
 
 #include "labs/kit/driver.hpp"
@@ -16,8 +16,8 @@ namespace {
 
 std::string name_of(const char* what, int rank) { return what + ("." + std::to_string(rank)); }
 
-// One collective on every rank. fill(rank, index) is the input; `report` puts a rank's output.
-// earlier: the lengths of calls before those that count.
+// Runs one collective on every rank. fill(rank, index) returns the input; `report` records a rank's
+// output. earlier: lengths of preceding calls, which are not reported.
 template <class T, class Fill, class Report>
 void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Report report) {
   const kit::FabricOptions options = kit::fabric_options(in);
@@ -89,7 +89,7 @@ KIT_SCENARIO(floats) {
 KIT_SCENARIO(chunks) {
   std::vector<std::int64_t> firsts, lengths;
   const int world = int(in.integer("world"));
-  (void)lab06::chunk_of(1009, world + 1, world);  // what one call leaves behind must not matter
+  (void)lab06::chunk_of(1009, world + 1, world);  // must not affect later calls
   for (int index = 0; index < world; ++index) {
     const lab06::Chunk chunk = lab06::chunk_of(std::size_t(in.integer("count")), world, index);
     firsts.push_back(std::int64_t(chunk.first));

@@ -26,7 +26,7 @@ def worlds(lab):
 
 @lab_test
 def counts(lab):
-    """Counts that do not divide: 0, 1, world - 1, world + 1, primes; misaligned, and between guard elements."""
+    """Counts that the world does not divide: 0, 1, world - 1, world + 1, primes; misaligned, guarded."""
     for world in (2, 3, 5, 8):
         for count in counts_for(world):
             whole(lab, world, count, offset=lab.random.choice((0, 1)))
@@ -42,14 +42,14 @@ def counts(lab):
 
 @lab_test
 def in_place_or_not(lab):
-    """In place; and out of place, where the input stays as it was."""
+    """In place, and out of place, where the input must not change."""
     for world in (1, 2, 3, 4):
         for count in (0, 1, 10):
             whole(lab, world, count, in_place=1)
             for mirrored in (0, 1):
                 seen = whole(lab, world, count, in_place=0, mirrored=mirrored)
                 for rank, kept in enumerate(seen["unchanged"]):
-                    expect.that(kept, f"rank {rank}'s input was changed, and is not the output", seen)
+                    expect.that(kept, f"rank {rank}'s input was changed, although it is not the output", seen)
 
 
 @lab_test
@@ -75,14 +75,14 @@ def budget(lab):
 
 @lab_test
 def bits_and_nans(lab):
-    """All ranks get the same bits; a NaN or an infinity comes out where it went in, and nowhere else."""
+    """All ranks get the same bits; a NaN or an infinity affects its own element only."""
     for world in (2, 3, 5):
         period = 13
         table = floats(lab.random.uniform(-1, 1) for _ in range(world * period))
         for count in (101, world - 1):
             seen = lab.run("floats", world=world, count=count, period=period, table=table)
             for rank in range(1, world):
-                expect.same_bits(f"rank {rank}'s output beside rank 0's", seen[f"out.{rank}"], seen["out.0"], seen)
+                expect.same_bits(f"rank {rank}'s output compared with rank 0's", seen[f"out.{rank}"], seen["out.0"], seen)
         exact = floats(lab.random.randrange(-1000, 1000) for _ in range(world * period))
         exact[period * (world - 1) + 3] = math.nan
         exact[5] = math.inf
@@ -94,23 +94,25 @@ def bits_and_nans(lab):
 
 @lab_test
 def delays(lab):
-    """Ten calls one after the other, of one length or several, messages late by seed, 0, 1 and 3 buffered."""
+    """Ten calls in succession, of one length or several; messages delayed by seed; 0, 1 and 3
+    buffered."""
     for _ in range(4):
         for capacity in (0, 1, 3):
             world = lab.random.choice((2, 3, 4, 5, 7))
             whole(lab, world, lab.random.randrange(60), capacity=capacity, jitter=5.0, calls=10,
                   seed=lab.random.randrange(1 << 30))
-    for world in (2, 3):  # what one call leaves behind must not matter to a longer one
+    for world in (2, 3):  # an earlier call must not affect a longer one
         whole(lab, world, 211, earlier=[5, 90, 0])
 
 
 @lab_test
 def process_worlds(lab):
-    """Between 1 to 5 processes, at counts that do not divide, in place and misaligned."""
+    """Between 1 to 5 processes, with counts that the world does not divide, in place and
+    misaligned."""
     for world in (1, 2, 3, 4, 5):
         for count in sorted({0, 1, world + 1, 131, 64 * 2 * world + 1}):
             between_processes(lab, world, count, in_place=lab.random.randrange(2), offset=1)
-    for world in (2, 4):  # elements of one byte, by send and recv alone
+    for world in (2, 4):  # elements of one byte, by send and recv only
         sizes = [1, 0, 257, 256, 1000, 513, 2]
         seen = lab.run("messages", world=world, sizes=sizes)
         want = bytes((29 * i + 7 * k) % 251 for i, size in enumerate(sizes) for k in range(size))
@@ -121,7 +123,8 @@ def process_worlds(lab):
 
 @lab_test
 def two_hundred_calls(lab):
-    """200 calls one after the other without a barrier, with processes that pause; and pieces number 2^32 and on."""
+    """200 calls in succession without a barrier, with processes that pause; and pieces with numbers
+    beyond 2^32."""
     for world in (2, 3, 4):
         between_processes(lab, world, 67, calls=200, pauses=world != 4)
     expect_pieces(lab, [n % 256 + 1 for n in range(40)], old=1)

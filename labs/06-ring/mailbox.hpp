@@ -1,16 +1,16 @@
 // Lab 06, part 2: the same ring between real processes, over shared memory.
 //
-// From every rank to every other there is a mailbox: a few slots, and two counts that only grow.
+// There is a mailbox from every rank to every other: a few slots, and two counts that only grow.
 //
 //     sender                                     receiver
 //       waits until  head > tail - slots           waits until  tail > head
 //       copies into slot  tail mod slots           copies out of slot  head mod slots
 //       publishes  tail + 1                        publishes  head + 1
 //
-//     tail: how many pieces were put in, ever        head: how many were taken out, ever
+//     tail: pieces ever put in                   head: pieces ever taken out
 //
-// A message longer than a slot travels in several pieces. Nothing is ever reset to zero: so it
-// does not matter whether the other side has noticed the last message when the next one begins.
+// A message longer than a slot is sent in several pieces. The counts are never reset, so it does
+// not matter whether the other side has noticed the last message when the next one begins.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace lab06 {
 
-// Lies in the shared memory, which is zero when the processes start.
+// Stored in the shared memory, which is zero when the processes start.
 struct Mailbox {
   static constexpr std::size_t slots = 2;
   static constexpr std::size_t slot_bytes = 256;
@@ -33,38 +33,38 @@ struct Mailbox {
   std::byte slot[slots][slot_bytes];
 };
 
-// Task 6. Puts one piece (at most slot_bytes) into the mailbox; waits for a free slot first.
-// peer: the rank that will take it, for reports: box.head.wait_at_least(..., "send", peer).
+// Task 6. Puts one piece (at most slot_bytes) into the mailbox; waits for a free slot first. peer:
+// the receiving rank, for reports: box.head.wait_at_least(..., "send", peer).
 inline void put_piece(Mailbox& box, std::span<const std::byte> piece, int peer) {
 #ifdef SOLUTION
   const std::uint64_t tail = box.tail.read();
   if (tail >= Mailbox::slots) box.head.wait_at_least(tail + 1 - Mailbox::slots, "send", peer);
   std::copy(piece.begin(), piece.end(), box.slot[tail % Mailbox::slots]);
-  box.tail.publish(tail + 1);  // last: who sees it may read the slot
+  box.tail.publish(tail + 1);  // last: the receiver may now read the slot
 #else
   (void)box, (void)piece, (void)peer;
   kit::todo("task 6, put_piece");
 #endif
 }
 
-// Task 6 as well: takes one piece of exactly piece.size() bytes out; waits for it first.
+// Task 6. Takes one piece of exactly piece.size() bytes out of the mailbox; waits for it first.
 inline void take_piece(Mailbox& box, std::span<std::byte> piece, int peer) {
 #ifdef SOLUTION
   const std::uint64_t head = box.head.read();
   box.tail.wait_at_least(head + 1, "recv", peer);
   std::copy_n(box.slot[head % Mailbox::slots], piece.size(), piece.begin());
-  box.head.publish(head + 1);  // last: who sees it may overwrite the slot
+  box.head.publish(head + 1);  // last: the sender may now overwrite the slot
 #else
   (void)box, (void)piece, (void)peer;
   kit::todo("task 6, take_piece");
 #endif
 }
 
-// A Link (labs/kit/link.hpp) over mailboxes: your all_reduce of part 1 runs on it as it is.
+// A Link (labs/kit/link.hpp) over mailboxes: your all_reduce of part 1 runs on it unchanged.
 class SharedLink {
  public:
   explicit SharedLink(kit::Member& member) : member_(member) {}
-  // How much shared memory a world needs.
+  // Size of the shared memory of a world, in bytes.
   static std::size_t bytes(int world) { return sizeof(Mailbox) * std::size_t(world * world); }
   [[nodiscard]] int rank() const { return member_.rank(); }
   [[nodiscard]] int world() const { return member_.world(); }
@@ -88,11 +88,11 @@ class SharedLink {
   }
 
   // Task 7. Sends out to rank `to` and receives in from rank `from`, in pieces of at most
-  // slot_bytes; either span may be empty. Messages may be far longer than all slots together: think
-  // about what happens when every rank first sends everything that it has.
+  // slot_bytes; either span may be empty. Messages may be far longer than all slots together:
+  // consider what happens if every rank first sends its whole message.
   void transfer(int to, std::span<const std::byte> out, int from, std::span<std::byte> in) {
 #ifdef SOLUTION
-    // A piece out, a piece in: so each rank empties its neighbour's slots as fast as it fills its
+    // One piece out, one piece in: each rank empties its neighbour's slots as fast as it fills its
     // own.
     while (!out.empty() || !in.empty()) {
       const std::size_t sent = std::min(out.size(), Mailbox::slot_bytes);

@@ -13,9 +13,10 @@
 
 namespace {
 
-// Pieces for a mailbox to pass on 2^32 of, nearly: two rounds of equal pieces are passed on, then
-// every word that has grown from one to the next grows on as often as it would have. Whatever the
-// mailbox is made of, counts are what grows; any number of slots up to 6 divides a round.
+// Makes a mailbox look as if nearly 2^32 pieces had passed: passes two rounds of equal pieces, then
+// lets every word that grew from the first to the second grow as it would in the skipped rounds.
+// Whatever the mailbox consists of, its counts are the words that grow; any number of slots up to 6
+// divides a round.
 constexpr std::uint64_t round_pieces = 240;
 constexpr std::uint64_t rounds_skipped = (std::uint64_t{1} << 32) / round_pieces - 2;
 
@@ -32,7 +33,7 @@ void grow_old(lab06::Mailbox& box, kit::Counter* meeting, int rank, Pass pass) {
     for (std::uint64_t i = 0; i < round_pieces; ++i) pass();
     meeting[rank].publish(2 * turn - 1);
     meeting[1 - rank].wait_at_least(2 * turn - 1, "meet", 1 - rank);
-    if (rank == 1) {  // nobody uses the mailbox now
+    if (rank == 1) {  // the mailbox is not in use now
       std::vector<std::uint64_t> words = words_of(box);
       if (turn == 1) before = words;
       for (std::size_t w = 0; w < words.size(); ++w)
@@ -56,8 +57,8 @@ kit::ProcessOptions options_of(const kit::Request& in) {
 }  // namespace
 
 // Pieces from rank 0 to rank 1 through one mailbox: piece i holds sizes[i] bytes of value i + 1.
-// The receiver says what it got: the first and the last byte of each. old: nearly 2^32 pieces have
-// been passed on before.
+// The receiver reports the first and the last byte of each. old: nearly 2^32 pieces have been
+// passed on before.
 KIT_SCENARIO(pieces) {
   const std::vector<std::int64_t> sizes = in.integers("sizes");
   const bool old = in.integer("old", 0) != 0;
@@ -94,8 +95,8 @@ KIT_SCENARIO(pieces) {
       out);
 }
 
-// calls all-reduces one after the other, with no barrier. Element i of rank r at call k is
-// table[r * period + (i + k) % period]; the outputs of all calls come back, one behind the other.
+// `calls` all-reduces in succession, without a barrier. Element i of rank r at call k is table[r *
+// period + (i + k) % period]. Reports the outputs of all calls, concatenated.
 KIT_SCENARIO(processes) {
   const std::vector<float> table = in.floats("table");
   const auto period = std::size_t(in.integer("period"));
@@ -125,8 +126,8 @@ KIT_SCENARIO(processes) {
       out);
 }
 
-// Messages of sizes[i] elements of one byte, from rank 0 to the last rank and back. Both say what
-// came.
+// Messages of sizes[i] elements of one byte, from rank 0 to the last rank and back. Both report the
+// received bytes.
 KIT_SCENARIO(messages) {
   const std::vector<std::int64_t> sizes = in.integers("sizes");
   kit::Processes processes(options_of(in));

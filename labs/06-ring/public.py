@@ -1,4 +1,4 @@
-"""Public tests of lab 06: what a student runs at every save."""
+"""Public tests of lab 06, which a student runs at every save."""
 from labs.course.testing import WORLDS, expect, floats, lab_test
 
 
@@ -16,7 +16,8 @@ def chunks(lab):
 
 
 def follow(seen, world, phase):
-    """Every chunk that is sent at a step is the one that its receiver expects at that step."""
+    """Checks that every chunk sent at a step is the chunk that its receiver expects at that
+    step."""
     rows = seen[phase]
     for step in range(world - 1):
         at = [rows[4 * (step * world + r):4 * (step * world + r) + 4] for r in range(world)]
@@ -28,17 +29,18 @@ def follow(seen, world, phase):
             expect.that(at[to][2] == rank, f"{label} sends to rank {to}, which expects rank {at[to][2]}", seen)
             expect.that(at[to][3] == sends,
                         f"{label} sends chunk {sends} to rank {to}, which expects chunk {at[to][3]}", seen)
-            expect.that((to - rank) % world in (1, world - 1), f"{label}: rank {to} is no neighbour", seen)
+            expect.that((to - rank) % world in (1, world - 1), f"{label}: rank {to} is not a neighbour", seen)
 
 
 @lab_test
 def schedule(lab):
-    """Task 2: at every step the sender and the receiver mean the same chunk, and chunk c ends complete on rank c."""
+    """Task 2: at every step, sender and receiver agree on the chunk, and chunk c ends complete on
+    rank c."""
     for world in WORLDS:
         seen = lab.run("schedule", world=world)
         for phase in ("reduce_scatter", "all_gather"):
             follow(seen, world, phase)
-        holds = [[{r} for _ in range(world)] for r in range(world)]  # whose values are in rank r's chunk c
+        holds = [[{r} for _ in range(world)] for r in range(world)]  # ranks whose values are in rank r's chunk c
         for step in range(world - 1):
             rows = [seen["reduce_scatter"][4 * (step * world + r):][:4] for r in range(world)]
             moved = [set(holds[source][receives]) for _, _, source, receives in rows]
@@ -79,7 +81,8 @@ def zero_buffers(lab):
 
 @lab_test
 def mailbox(lab):
-    """Task 6: pieces come out of a mailbox as they went in, also when there are more of them than slots."""
+    """Task 6: pieces leave a mailbox as they were put in, also if there are more pieces than
+    slots."""
     for sizes in ([1], [4, 256, 8], [256] * 20, [n % 256 + 1 for n in range(200)]):
         expect_pieces(lab, sizes, pauses=len(sizes) == 20)
 
@@ -99,7 +102,8 @@ def two_processes(lab):
 
 
 def between_processes(lab, world, count, calls=1, **how):
-    """all_reduce over mailboxes, compared with the serial sum, which is exact: small whole numbers."""
+    """all_reduce over mailboxes, compared with the serial sum, which is exact for small whole
+    numbers."""
     period = 61
     table = floats(lab.random.randrange(-500, 500) for _ in range(world * period))
     seen = lab.run("processes", world=world, count=count, calls=calls, period=period, table=table, **how)

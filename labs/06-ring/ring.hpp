@@ -6,8 +6,8 @@
 //
 //       rank 1 --x1--> rank 2 --x1+x2--> rank 0            rank 0 --sum--> rank 1 --sum--> rank 2
 //
-// Chunk c belongs to rank c: after reduce-scatter, rank c holds the complete sum of chunk c.
-// T is any type with +=; Link is anything that sends and receives spans (labs/kit/link.hpp).
+// Chunk c belongs to rank c: after reduce-scatter, rank c holds the complete sum of chunk c. T is
+// any type with +=; Link is any type that sends and receives spans (labs/kit/link.hpp).
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ struct Chunk {
   std::size_t length = 0;
 };
 
-// Task 1. Cut count elements into world chunks whose lengths differ by at most one, the longer ones
-// first. count may be smaller than world: then the last chunks are empty. 0 <= index < world.
+// Task 1. Cuts count elements into world chunks whose lengths differ by at most one, the longer
+// ones first. If count is smaller than world, the last chunks are empty. 0 <= index < world.
 inline Chunk chunk_of(std::size_t count, int world, int index) {
 #ifdef SOLUTION
   const std::size_t n = std::size_t(world), i = std::size_t(index);
@@ -39,7 +39,7 @@ inline Chunk chunk_of(std::size_t count, int world, int index) {
 #endif
 }
 
-// What one rank does at one step: it sends a chunk to `to` while it receives a chunk from `from`.
+// One rank's part of a step: it sends a chunk to `to` while it receives a chunk from `from`.
 struct Step {
   int to = 0;
   int send_chunk = 0;
@@ -59,7 +59,7 @@ inline Step reduce_scatter_step(int world, int rank, int step) {
 #endif
 }
 
-// Task 2 as well: all-gather, steps 0 to world - 2. It begins where reduce-scatter ended.
+// Task 2. The schedule of all-gather, steps 0 to world - 2. It begins where reduce-scatter ended.
 inline Step all_gather_step(int world, int rank, int step) {
 #ifdef SOLUTION
   const auto wrap = [world](int i) { return (i % world + world) % world; };
@@ -71,7 +71,7 @@ inline Step all_gather_step(int world, int rank, int step) {
 }
 
 // Task 3. work holds this rank's values. Afterwards chunk `rank` of it holds the sum over all
-// ranks; what its other chunks hold does not matter.
+// ranks; the contents of the other chunks do not matter.
 template <class T, class Link>
 void reduce_scatter(Link& link, std::span<T> work) {
 #ifdef SOLUTION
@@ -85,7 +85,7 @@ void reduce_scatter(Link& link, std::span<T> work) {
     const Step now = reduce_scatter_step(world, rank, step);
     const std::span<T> mine = part(now.recv_chunk);
     const std::span<T> in = std::span<T>(arrived).first(mine.size());
-    // Both at once: if all ranks sent first, each would wait for a neighbour that sends as well.
+    // Simultaneously: if all ranks sent first, each would wait for a neighbour that also sends.
     link.exchange(now.to, part(now.send_chunk), now.from, in);
     for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += in[i];
   }
@@ -114,7 +114,7 @@ void all_gather(Link& link, std::span<T> work) {
 #endif
 }
 
-// Task 5. output = the sum of all ranks' inputs, on every rank. The input is not changed, unless
+// Task 5. output = the sum of all ranks' inputs, on every rank. The input does not change, unless
 // output is the same memory (in place).
 template <class T, class Link>
 void all_reduce(Link& link, std::span<const T> input, std::span<T> output) {

@@ -1,10 +1,10 @@
-// Runs the student's ring on emulated devices, its ranks as threads or as processes, and says what
-// came out, what was waited for, and what was called. No verdicts here.
+// Runs the student's ring on emulated devices, its ranks as threads or as processes, and reports
+// the results, the waits and the calls. No verdicts here.
 #include "labs/07-ipc/hostile.hpp"
-// The student's file, between the two.
+// The student's file, between the definition of the macros and their removal.
 #include LAB07_RING
 #if !defined(atomic_ref) || !defined(cudaDeviceSynchronize) || !defined(cudaMemcpyAsync)
-#error "ring.cu takes away names that the grader counts by"
+#error "ring.cu removes macros that the grader needs for counting"
 #endif
 #undef cudaIpcOpenMemHandle
 #undef cudaIpcCloseMemHandle
@@ -36,12 +36,12 @@ using kit::Counted;
 
 namespace {
 
-// Where ranks meet: zeroed memory that all of them see, threads or processes.
+// Memory in which the ranks meet: zeroed, and shared by all of them, threads or processes.
 struct Meeting {
   std::atomic<int> arrived;
   std::atomic<int> enqueued;  // ranks that have enqueued all their calls
   lab07::Offer offers[hostile::kMostRanks];
-  // All ranks have come here `turn` times, from 1.
+  // Blocks until all ranks have called this `turn` times; turn counts from 1.
   void wait(int world, int turn) {
     ++arrived;
     while (arrived < world * turn) std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -52,9 +52,9 @@ struct Plan {
   int world = 1;
   std::int64_t count = 0, calls = 1, slots = 2, slot_elements = 8;
   bool in_place = false, in_turns = false;
-  std::int64_t rings = 1;            // used by turns, with slots of other sizes
+  std::int64_t rings = 1;            // used in turn, each with other slot sizes
   std::uint64_t lived = 0;           // messages that each ring has passed on before
-  std::vector<std::int64_t> counts;  // of the calls; without them all have `count`
+  std::vector<std::int64_t> counts;  // one per call; by default all are `count`
   explicit Plan(const kit::Request& in)
       : world(int(in.integer("world"))),
         count(in.integer("count")),
@@ -81,21 +81,21 @@ void start_device(int rank, int world, bool one_process) {
     if (r != rank) kit::check(cudaDeviceEnablePeerAccess(r, 0), "cudaDeviceEnablePeerAccess");
 }
 
-// Flags that have moved, and whose last value no neighbour of this process stored by an atomic_ref.
+// Flags that have changed, but not to a value that a neighbour in this process has posted.
 std::atomic<std::int64_t> unwatched = 0;
-std::atomic<std::int64_t> changed = 0;  // ranks whose input is not what it was, and not the output
+std::atomic<std::int64_t> changed = 0;  // ranks whose input changed although it is not the output
 
-const std::byte* stations[hostile::kMostRanks];  // of the ranks of this process, for the report
+const std::byte* stations[hostile::kMostRanks];  // by rank, in this process: for the report
 
-// One rank's part of one ring: its station, and its neighbours' by their offers.
+// One rank's part of one ring: its station, and its neighbours' stations, by their offers.
 struct Place {
   std::unique_ptr<kit::DeviceArray<std::byte>> station;
   lab07::Mapped previous{}, next{};
   lab07::Ring ring{};
 };
 
-// One rank: meets the others, runs all calls one behind the other, and waits once, at the end. The
-// elements of all calls are numbered through, so that what belongs to another call is seen.
+// One rank: meets the others, enqueues all calls in succession, and waits once, at the end.
+// Elements are numbered across all calls, so that data of another call are detected.
 std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, bool one_process,
                                   std::int64_t& messages) {
   start_device(rank, plan.world, one_process);
@@ -134,7 +134,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = Counted::of(rank, i);
   const kit::DeviceArray<Counted> input(stream, values), apart(stream, values.size());
   Counted* const output = plan.in_place ? input.data() : apart.data();
-  // Who waits for another rank inside all_reduce waits forever, if that one calls it later.
+  // A rank that waits for another rank inside all_reduce hangs if the other calls it later.
   while (plan.in_turns && meeting.enqueued < rank)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   std::int64_t at = 0;
@@ -149,7 +149,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   const std::vector<Counted> got = plan.in_place ? input.host() : apart.host();
   if (!plan.in_place) changed += runs_of(input.host()) != runs_of(values);
   hostile::ranks[rank].done = true;
-  // A kernel that nobody waited for answers for its result, not for memory freed under it.
+  // A kernel that is still running must fail by its result, not by memory freed under it.
   kit::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   meeting.wait(plan.world, ++turn);
   for (Place& place : places) {
@@ -191,13 +191,13 @@ void put_counts(kit::Observation& out) {
 
 int world_of_report = 0;
 
-// Which flag each rank looks at, and so for whom it waits.
+// Reports which flag each rank polls, and thus the rank for which it waits.
 std::string describe_ring() {
   std::vector<kit::Wait> waits;
   const int world = world_of_report;
   for (int r = 0; r < world; ++r) {
     hostile::Rank& rank = hostile::ranks[r];
-    kit::Wait wait{r, "in no wait of a kernel", {}, rank.done};
+    kit::Wait wait{r, "not waiting in a kernel", {}, rank.done};
     const auto* const flag = static_cast<const std::byte*>(rank.polls.load());
     const std::string sees = " (it is " + std::to_string(rank.sees(flag)) + ")";
     if (stations[r] != nullptr && flag == stations[r] + offsetof(lab07::Station, tail)) {
@@ -216,7 +216,7 @@ std::string describe_ring() {
 
 }  // namespace
 
-// The ranks are threads of this process: neighbours' memory is reached by its pointer.
+// The ranks are threads of this process: neighbours' memory is accessed by pointer.
 KIT_SCENARIO(threads) {
   struct Shared {
     Plan plan;
@@ -262,7 +262,7 @@ KIT_SCENARIO(threads) {
   put_counts(out);
 }
 
-// The ranks are processes: neighbours' memory is reached by handles.
+// The ranks are processes: neighbours' memory is accessed through handles.
 KIT_SCENARIO(processes) {
   const Plan plan(in);
   kit::ProcessOptions options;
@@ -286,7 +286,7 @@ __global__ void fill(int* x, std::int64_t n, int value) {
 }
 }  // namespace
 
-// Rank 0 offers pieces of its memory, rank 1 opens them and writes: piece i gets 100 + i. "same":
+// Rank 0 offers pieces of its memory; rank 1 opens them and writes 100 + i into piece i. "same":
 // rank 0 also opens its own offer.
 KIT_SCENARIO(offers) {
   const Plan plan(in);
@@ -331,7 +331,7 @@ KIT_SCENARIO(offers) {
           }
           stream.synchronize();
           for (int times = 0; times < 2; ++times) lab07::close_mapped(mapped[0]);
-          for (std::size_t i = 1; i < sizes.size(); ++i)  // these are open still
+          for (std::size_t i = 1; i < sizes.size(); ++i)  // these are still open
             kit::launch(fill, 1, 32, 0, stream.get(), static_cast<int*>(mapped[i].pointer),
                         sizes[i], int(100 + i));
           stream.synchronize();

@@ -1,13 +1,12 @@
-// What stands between the student's file of lab 07 and CUDA: calls are counted, flags are watched,
-// and whoever stores or sees one may be late. Included before that file; driver.cpp takes the names
-// away again behind it.
+// A layer between the student's file of lab 07 and CUDA: it counts calls, watches flags, and delays
+// ranks that store or see a flag. Included before that file; driver.cpp undefines the macros later.
 //
-//   a post of a flag     the whole block pauses behind it, by seed: data that follow it are late
-//   a look that sees     the block pauses before it goes on: a slot that is not protected by a
+//   a post of a flag     the whole block pauses after it, by seed: data that follow it are late
+//   a look that sees     the block pauses before it continues: a slot that is not protected by a
 //   something new        credit is overwritten in the meantime
 //
 // A post is a store or another operation that changes the flag (fetch_add(1), exchange); a look is
-// a load or one that does not (fetch_add(0), a compare_exchange that fails).
+// a load or an operation that does not change it (fetch_add(0), a compare_exchange that fails).
 #pragma once
 
 #include <atomic>
@@ -26,13 +25,13 @@ namespace hostile {
 constexpr int kMostRanks = 8;
 
 struct Rank {
-  std::atomic<const void*> polls = nullptr;  // the flag that it looks at again and again
-  std::atomic<std::uint64_t> seen[16] = {};  // what it saw last, flag by flag
+  std::atomic<const void*> polls = nullptr;  // the flag that it polls
+  std::atomic<std::uint64_t> seen[16] = {};  // the last value seen, per flag
   std::atomic<std::uint64_t>& sees(const void* flag) {
     return seen[reinterpret_cast<std::uintptr_t>(flag) / 128 % 16];
   }
-  // A post that is no release needs a releasing fence between itself and the data before it; a look
-  // that is no acquire and has seen something new, an acquiring one before the data that follow.
+  // A post without release needs a releasing fence between the data and the post; a look without
+  // acquire that has seen something new needs an acquiring fence before the data that follow.
   std::atomic<bool> released = false, unfenced_look = false;
   std::atomic<std::int64_t> bare_posts = 0, bare_looks = 0;
   void data_may_follow() {
@@ -43,7 +42,7 @@ struct Rank {
     if (acquires) unfenced_look = false;
     if (releases) released = true;
   }
-  // What it posted last, flag by flag: a flag that stands otherwise was changed behind our back.
+  // The last posted value, per flag: a flag with another value was changed by other means.
   struct Post {
     const void* flag;
     std::uint64_t value;
@@ -54,8 +53,8 @@ struct Rank {
 };
 inline Rank ranks[kMostRanks];
 inline std::atomic<std::int64_t> progress = 0;  // flags stored, new values seen
-inline std::atomic<std::int64_t> narrow = 0;    // flags of a scope that ends at the device
-inline std::atomic<std::int64_t> again = 0;     // posts of what the flag's last post was already
+inline std::atomic<std::int64_t> narrow = 0;    // accesses whose scope ends at the device
+inline std::atomic<std::int64_t> again = 0;     // posts that repeat the flag's last posted value
 inline std::atomic<std::int64_t> opened = 0, closed = 0, syncs = 0, staged = 0;
 inline std::atomic<std::uint64_t> seed = 1;
 inline std::atomic<int> slow = -1;  // the rank that pauses at every flag
@@ -100,7 +99,7 @@ inline void will_post(const void* flag, std::uint64_t value, cuda::memory_order 
   rank.posts.push_back({flag, value});
 }
 inline void posted() { ++progress, pause(); }
-// Whether `rank` left the flag with this value, or never touched it.
+// True if this value was the last one that `rank` posted to the flag.
 inline bool left(int rank, const void* flag, std::uint64_t value) {
   const std::lock_guard lock(ranks[rank].mutex);
   for (const Rank::Post& post : ranks[rank].posts)
@@ -159,7 +158,7 @@ inline void barrier(vgpu::Source where = vgpu::Source::current()) {
 
 namespace cuda {
 
-// A fence whose scope ends at the device's edge orders nothing for a neighbour.
+// A fence whose scope ends at the device does not order anything for a neighbour.
 inline void watched_fence(memory_order order, thread_scope scope = thread_scope_system) {
   if (scope == thread_scope_system)
     hostile::me().fence(hostile::acquires(order), hostile::releases(order));
@@ -201,7 +200,7 @@ class watched_ref : public atomic_ref<T, Scope> {
                              Source where = Source::current()) const {
     return compare_exchange_strong(expected, desired, order, where);
   }
-  // The others are compare_exchanges: what they store depends on what they find.
+  // The other operations use compare_exchange: the value that they store depends on the old one.
   T exchange(T value, memory_order order = memory_order_seq_cst,
              Source where = Source::current()) const {
     return change([&](T) { return value; }, order, where);

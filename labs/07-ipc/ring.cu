@@ -1,5 +1,5 @@
-// Lab 07: the ring of lab 06 on GPUs. One kernel per rank and call, which stores straight into the
-// memory of the next rank's device and waits for the previous one's stores, with no host between.
+// Lab 07: the ring of lab 06 on GPUs. One kernel per rank and call stores directly into the memory
+// of the next rank's device and waits for the previous rank's stores; the host is not involved.
 //
 //      previous rank                 this rank                      next rank
 //    stores slots, tail --->   waits for tail, loads slots
@@ -7,7 +7,7 @@
 //    waits for head     <---   stores head: slots are free
 //
 // A slot holds one message of up to slot_elements elements. tail and head count messages since the
-// ranks met: they grow, from one call to the next, and are never reset.
+// ranks met: they grow from one call to the next, and are never reset.
 #pragma once
 
 #include <algorithm>
@@ -22,26 +22,26 @@
 
 namespace lab07 {
 
-// ---- given: what travels between ranks, and what lies in the memory of each device ----
+// ---- given: the data that ranks exchange, and the layout of each device's memory ----
 
-// How other ranks find a piece of this rank's device memory. A handle names the whole block of
-// memory that the driver put the piece in.
+// Tells other ranks where to find a piece of this rank's device memory. A handle names the whole
+// block of memory that contains the piece.
 struct Offer {
   cudaIpcMemHandle_t handle;
   std::uint64_t offset;  // bytes from the base of that block
   void* pointer;         // for ranks of the same process
-  int process;           // who offers
+  int process;           // the process that offers
 };
 struct Mapped {
   void* pointer = nullptr;  // the piece, as this rank can use it
-  void* base = nullptr;     // what cudaIpcOpenMemHandle returned; null if nothing was opened
+  void* base = nullptr;     // from cudaIpcOpenMemHandle; null if nothing was opened
 };
 
-// One for each rank, all zero when the ranks meet; its slots lie behind it. Do not change it.
+// One per rank, all zero when the ranks meet; its slots follow it. Do not change it.
 struct Station {
   alignas(128) std::uint64_t tail;  // by the previous rank: messages put into this rank's slots
-  alignas(128) std::uint64_t head;  // by the next rank: messages of ours taken out of its slots
-  alignas(128) std::uint64_t sent;  // for this rank alone, to remember from call to call
+  alignas(128) std::uint64_t head;  // by the next rank: this rank's messages taken from its slots
+  alignas(128) std::uint64_t sent;  // private to this rank, kept from call to call
   std::uint64_t taken;
 };
 struct Ring {
@@ -59,8 +59,8 @@ using Flag = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 
 // ---- yours ----
 
-// Task 1. An offer of device memory of this process. cuMemGetAddressRange (cuda.h) tells the base
-// of the block that it lies in.
+// Task 1. Returns an offer of device memory of this process. cuMemGetAddressRange (cuda.h) returns
+// the base of the block that contains it.
 inline Offer make_offer(void* memory, int process) {
 #ifdef SOLUTION
   Offer offer{};
@@ -79,8 +79,8 @@ inline Offer make_offer(void* memory, int process) {
 #endif
 }
 
-// Task 2. The memory behind an offer, for the current device. A process cannot open its own
-// handles: inside one process, use the pointer. What is closed can be closed again: it is nothing.
+// Task 2. Maps the memory of an offer for the current device. A process cannot open its own
+// handles: within one process, use the pointer. Closing a closed Mapped is a no-op.
 inline Mapped open_offer(const Offer& offer, int my_process) {
 #ifdef SOLUTION
   if (offer.process == my_process) return {offer.pointer, nullptr};
@@ -104,8 +104,8 @@ inline void close_mapped(Mapped& mapped) {
 #endif
 }
 
-// Task 3. The four ends of the two hand-offs; one thread of the block calls them. The counts are
-// those of the whole life of the ring.
+// Task 3. The four ends of the two hand-offs; called by one thread of the block. The counts cover
+// the whole life of the ring.
 __device__ inline void wait_message(const Ring& ring, std::uint64_t taken) {
 #ifdef SOLUTION
   while (Flag(ring.mine->tail).load(cuda::memory_order_acquire) <= taken) {
@@ -142,8 +142,8 @@ __device__ inline void return_slot(const Ring& ring, std::uint64_t taken) {
 #endif
 }
 
-// Task 4. output = the sum of all ranks' inputs, on every rank; by one block. Chunks as in lab 06,
-// cut into pieces that fit a slot, so that a long chunk is on its way in several slots at once.
+// Task 4. output = the sum of all ranks' inputs, on every rank; computed by one block. Chunks as in
+// lab 06, cut into pieces that fit a slot, so that a long chunk uses several slots simultaneously.
 // output may be input. T has += and may be larger than 8 bytes.
 template <class T>
 __global__ void ring_kernel(Ring ring, const T* input, T* output, std::int64_t count) {
@@ -156,12 +156,12 @@ __global__ void ring_kernel(Ring ring, const T* input, T* output, std::int64_t c
       const int chunk = (ring.rank - 1 - step + 2 * world) % world;
       const std::int64_t first = chunk * base + min(std::int64_t{chunk}, longer) + at;
       const std::int64_t n = min(ring.slot_elements, base + (chunk < longer) - at);
-      if (n <= 0) continue;  // for the sender of this piece, too
+      if (n <= 0) continue;  // its sender skips it, too
       const bool own = step < world, kept = step >= world - 1;
       const bool receives = step > 0, sends = step < 2 * world - 2;
       if (t == 0 && receives) wait_message(ring, taken);
       if (t == 0 && sends) wait_room(ring, sent);
-      __syncthreads();  // what one thread has acquired is there for all
+      __syncthreads();  // makes the acquired data visible to all threads
       const T* const from = slot_of<T>(ring, ring.mine, taken);
       T* const to = slot_of<T>(ring, ring.next, sent);
       for (std::int64_t i = t; i < n; i += blockDim.x) {
@@ -170,13 +170,13 @@ __global__ void ring_kernel(Ring ring, const T* input, T* output, std::int64_t c
         if (kept) output[first + i] = value;
         if (sends) to[i] = value;
       }
-      __syncthreads();  // all have loaded and stored: one thread may say so
+      __syncthreads();  // all threads have loaded and stored: one may announce it
       taken += receives;
       sent += sends;
       if (t == 0 && receives) return_slot(ring, taken);
       if (t == 0 && sends) post_message(ring, sent);
     }
-  __syncthreads();  // all have read where the counters stood
+  __syncthreads();  // all threads have read the counters
   if (t == 0) {
     ring.mine->sent = sent;
     ring.mine->taken = taken;
@@ -188,7 +188,7 @@ __global__ void ring_kernel(Ring ring, const T* input, T* output, std::int64_t c
 }
 
 // Task 5. Enqueues one all-reduce on the stream and returns. It waits for nothing: neither for the
-// device nor for the other ranks. The next call may come at once.
+// device nor for the other ranks. The next call may follow immediately.
 template <class T>
 void all_reduce(const Ring& ring, cudaStream_t stream, const T* input, T* output,
                 std::int64_t count) {

@@ -1,13 +1,13 @@
 // Lab 08: DataParallel. One process, N devices. Device 0, the root, has the parameters; the others
-// get copies of them for one forward and its backward, and give back gradients.
+// get copies of them for one forward and its backward, and return gradients.
 //
 //              root                       device i
-//   forward    deal out the rows  ----->  its rows
+//   forward    distribute the rows -----> its rows
 //              copy the parameters ---->  a replica's parameters, in every forward
-//              forward of its part   ||   forward of its part, a thread each
+//              forward of its part   ||   forward of its part, one thread each
 //              gather the outputs <-----
-//   backward   deal out the gradient ->   gradient of its rows
-//              backward              ||   backward, a thread each
+//   backward   distribute the gradient -> gradient of its rows
+//              backward              ||   backward, one thread each
 //              add the gradients  <-----  gradients, in the order of the replicas
 //
 // Devices and their memory: labs/kit/devices.hpp.
@@ -32,9 +32,9 @@ struct Part {
   std::size_t count = 0;
 };
 
-// Task 1. Which rows go to which device: ceil(rows / devices) to each, in order, until there are no
-// more; the last part may be shorter. There are as many parts as devices that have work: 5 rows on
-// 4 devices make 2 + 2 + 1. No rows make one empty part. Compute, do not count: rows may be 2^40.
+// Task 1. Assigns rows to devices: ceil(rows / devices) to each, in order, until no rows are left;
+// the last part may be shorter. There are as many parts as devices that have work: 5 rows on 4
+// devices make 2 + 2 + 1. No rows make one empty part. Compute, do not count: rows may be 2^40.
 inline std::vector<Part> split_rows(std::size_t rows, int devices) {
 #ifdef SOLUTION
   const std::size_t n = std::size_t(devices), each = (rows + n - 1) / n;
@@ -49,7 +49,7 @@ inline std::vector<Part> split_rows(std::size_t rows, int devices) {
 #endif
 }
 
-// Task 2. Part i of batch, which lies on the root, in the memory of device i.
+// Task 2. Copies part i of batch, which is on the root, into the memory of device i.
 inline std::vector<kit::Buffer> scatter(kit::Devices& devices, const kit::Buffer& batch,
                                         const std::vector<Part>& parts) {
 #ifdef SOLUTION
@@ -63,9 +63,9 @@ inline std::vector<kit::Buffer> scatter(kit::Devices& devices, const kit::Buffer
 #endif
 }
 
-// Task 3. body(i) for each replica i of 0 .. replicas - 1, all at the same time, a thread each.
-// Returns when all have ended, also when some have thrown. Then it throws a std::runtime_error for
-// the lowest of those: "replica 2: " and what that replica's exception said.
+// Task 3. Runs body(i) for each replica i of 0 .. replicas - 1, all simultaneously, one thread
+// each. Returns when all have ended, even if some have thrown. Then it throws std::runtime_error
+// for the lowest replica that has thrown: "replica 2: " and the text of that replica's exception.
 template <class Body>
 void parallel_apply(int replicas, Body&& body) {
 #ifdef SOLUTION
@@ -91,7 +91,7 @@ void parallel_apply(int replicas, Body&& body) {
 #endif
 }
 
-// Task 4. The parts one below the other, on the root. Part i lies on device i.
+// Task 4. Concatenates the rows of all parts on the root. Part i is on device i.
 inline kit::Buffer gather(kit::Devices& devices, const std::vector<kit::Buffer>& parts) {
 #ifdef SOLUTION
   std::size_t rows = 0, at = 0;
@@ -110,14 +110,14 @@ inline kit::Buffer gather(kit::Devices& devices, const std::vector<kit::Buffer>&
 
 class DataParallel {
  public:
-  // parameters lie on the root; the optimizer writes to them between a backward and the next
+  // parameters are on the root; the optimizer writes to them between a backward and the next
   // forward. All three outlive this object.
   DataParallel(kit::Devices& devices, kit::DeviceModel& model,
                const std::vector<kit::Buffer>& parameters)
       : devices_(devices), model_(model), parameters_(parameters) {}
 
-  // Task 5. The model's output for the whole batch, on the root; batch lies there, too. Replica 0
-  // uses the root's own parameters. What backward needs is kept.
+  // Task 5. Returns the model's output for the whole batch, on the root; batch is on the root, too.
+  // Replica 0 uses the root's own parameters. Keeps the data that backward needs.
   kit::Buffer forward(const kit::Buffer& batch) {
 #ifdef SOLUTION
     forget();
@@ -139,10 +139,10 @@ class DataParallel {
 #endif
   }
 
-  // Task 6. The gradient of each parameter, on the root, for the loss's gradient of the last
-  // forward's output: that of one device with the whole batch, so the replicas' are added, the
-  // lowest replica first. The replicas' memory is given back. Never hold all their gradients on the
-  // root at once.
+  // Task 6. Returns the gradient of each parameter, on the root, for the loss's gradient with
+  // respect to the last forward's output. It must be the gradient of one device with the whole
+  // batch, so the replicas' gradients are added, the lowest replica first. Frees the replicas'
+  // memory. Never hold all replicas' gradients on the root simultaneously.
   std::vector<kit::Buffer> backward(const kit::Buffer& output_gradient) {
 #ifdef SOLUTION
     const std::vector<kit::Buffer> gradients = scatter(devices_, output_gradient, parts_);

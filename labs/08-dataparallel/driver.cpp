@@ -1,7 +1,7 @@
-// Runs the student's DataParallel on the kit's devices and says what came out. No verdicts here.
+// Runs the student's DataParallel on the kit's devices and reports the results. No verdicts here.
 //
-// The model is y = W x + b, row by row, with whole numbers, so that sums are exact. It refuses what
-// lies on another device, and notices whether the replicas are inside at the same time.
+// The model is y = W x + b, row by row, with whole numbers, so that sums are exact. It refuses data
+// on another device, and detects whether the replicas are inside simultaneously.
 #include LAB08_DATA_PARALLEL
 
 #include "labs/kit/driver.hpp"
@@ -61,20 +61,21 @@ class Linear : public kit::DeviceModel {
     return out;
   }
 
-  // From here on: so many replicas are to be inside at once, and those listed throw.
+  // From here on, this many replicas must be inside simultaneously; with `fail`, the listed ones
+  // throw.
   void expect(int replicas, bool fail) {
     expected_ = replicas;
     inside_ = 0;
     fail_ = fail;
   }
-  bool alone = false;  // a replica waited for others that never came
+  bool alone = false;  // a replica waited for others that never arrived
 
  private:
   static void require_here(int device, const std::vector<const Buffer*>& all) {
     for (const Buffer* b : all)
       if (b->device() != device)
         throw std::runtime_error("computes on device " + std::to_string(device) +
-                                 " with numbers that lie on device " + std::to_string(b->device()));
+                                 " with numbers of device " + std::to_string(b->device()));
   }
   void meet(int device) {
     std::unique_lock lock(mutex_);
@@ -104,7 +105,7 @@ Buffer filled(kit::Devices& devices, std::size_t rows, std::size_t width, std::i
   Buffer b = devices.make(0, rows, width);
   std::int64_t i = 0;
   for (float& number : b.numbers())
-    number = float((i++ * 7 + salt * 13) % 19 - 9);  // public.py too
+    number = float((i++ * 7 + salt * 13) % 19 - 9);  // the same formula as in public.py
   return b;
 }
 
@@ -115,7 +116,7 @@ void put_into(Buffer& buffer, const std::vector<float>& numbers) {
 }  // namespace
 
 KIT_SCENARIO(split) {
-  (void)lab08::split_rows(11, 3);  // what one call leaves behind must not matter
+  (void)lab08::split_rows(11, 3);  // must not affect later calls
   std::vector<std::int64_t> flat;
   for (const lab08::Part& p :
        lab08::split_rows(std::size_t(in.integer("rows")), int(in.integer("devices")))) {
@@ -125,7 +126,7 @@ KIT_SCENARIO(split) {
   out.put("parts", flat);
 }
 
-// Tasks 2 and 4 alone: parts of a batch, given as first, count, first, count, ..., put together.
+// Tasks 2 and 4 alone: scatters parts, given as first, count, first, count, ..., and gathers them.
 KIT_SCENARIO(pieces) {
   kit::Devices devices(int(in.integer("devices")));
   const auto numbers = in.integers("parts");
@@ -148,9 +149,9 @@ KIT_SCENARIO(pieces) {
   out.put("width", std::int64_t(whole.width()));
 }
 
-// Task 3 alone, after a call for one replica, which must not matter. All replicas are to be inside
-// at once; those listed throw, each kind of exception by turns, all with the same words; the others
-// take a little longer.
+// Task 3 alone, after a call for one replica, which must have no effect. All replicas must be
+// inside simultaneously; the listed ones throw, each kind of exception in turn, all with the same
+// text; the others take a little longer.
 KIT_SCENARIO(apply) {
   const int replicas = int(in.integer("replicas"));
   bool first = true;
@@ -190,7 +191,7 @@ KIT_SCENARIO(apply) {
   out.put("ran", times);
 }
 
-// Two objects in one process, with devices of their own, used by turns: object, forward 0 or
+// Two objects in one process, with separate devices, used alternately: object, forward 0 or
 // backward 1, rows, salt, replicas, ... No batch outlives its forward.
 KIT_SCENARIO(by_turns) {
   const auto ops = in.integers("ops"), counts = in.integers("devices");
@@ -231,8 +232,8 @@ KIT_SCENARIO(by_turns) {
   out.put("alone", first.model.alone || second.model.alone);
 }
 
-// Steps of forward, backward and an update; `fail`: in which step the failing replicas throw, in
-// forward (f) or backward (b).
+// Steps of forward, backward and an update. fail: in the first step the listed replicas throw, in
+// forward (f) or in backward (b).
 KIT_SCENARIO(train) {
   const auto rows = std::size_t(in.integer("rows")), inputs = std::size_t(in.integer("inputs")),
              outputs = std::size_t(in.integer("outputs"));

@@ -1,4 +1,5 @@
-"""Hidden tests of lab 08: several steps, failing replicas, what the root's links carry and what it holds."""
+"""Hidden tests of lab 08: several steps, failing replicas, the traffic of the root's links, the
+root's memory."""
 import pathlib
 
 from labs.course.lab import load_module
@@ -19,7 +20,8 @@ def steps(lab):
 
 @lab_test
 def failures(lab):
-    """A replica that throws is named, whatever it says; all are waited for; the next step works."""
+    """A replica that throws is named, whatever its message; all are waited for; the next step
+    works."""
     for replicas, failing, words in ((1, [0], "x"), (12, [11, 2, 10], "no memory"), (5, [4], ""),
                                      (3, [0, 2], ""), (2, [1], "replica 0: no memory\ntwo lines")):
         public.apply(lab, replicas, failing, words)
@@ -27,7 +29,7 @@ def failures(lab):
         for devices, failing in ((2, [1]), (4, [2]), (4, [3, 1]), (3, [0, 1, 2]), (8, [7])):
             seen = train(lab, devices, 2 * devices, steps=2, fail=when, failing=failing)
             first = min(failing)
-            expect.equal("what the caller is told", seen["said"], f"replica {first}: out of memory on device {first}", seen)
+            expect.equal("the error that the caller gets", seen["said"], f"replica {first}: out of memory on device {first}", seen)
             for device in range(1, devices):
                 expect.equal(f"bytes held on device {device} after the second step", seen["held"][device], 0, seen)
 
@@ -60,7 +62,8 @@ def traffic(lab):
 
 @lab_test
 def memory(lab):
-    """The root holds parameters, their gradient, one that arrives, and rows: not all replicas' gradients."""
+    """The root holds parameters, their gradient, one that arrives, and rows: not the gradients of
+    all replicas."""
     inputs, outputs = 64, 32
     size = 4 * outputs * (inputs + 1)
     for devices in (2, 4, 8):
@@ -71,7 +74,7 @@ def memory(lab):
         for device in range(1, devices):
             expect.at_most(f"device {device} holds at most", seen["most"][device], 2 * size + data, "bytes", seen)
             expect.equal(f"bytes held on device {device} after the step", seen["held"][device], 0, seen)
-    # Forwards without a backward: what the one before has kept is given back.
+    # Forwards without a backward: each frees the data that the one before has kept.
     seen = lab.run("by_turns", devices=[3, 1], ops=[0, 0, 3, 5, 3] * 4, inputs=inputs, outputs=outputs)
     for device in (1, 2):
         expect.at_most(f"device {device} holds at most, in four forwards", seen["most"][device],
@@ -80,7 +83,8 @@ def memory(lab):
 
 @lab_test
 def by_turns(lab):
-    """Two objects in one process, batches of other sizes: backward belongs to the last forward of its object."""
+    """Two objects in one process, batches of different sizes: backward belongs to the last forward
+    of its object."""
     counts = (lab.random.choice((3, 4)), lab.random.choice((2, 5)))
     plan = [(0, 0, 7), (1, 0, 3), (0, 1, 7), (0, 0, 2), (0, 0, 5), (1, 1, 3), (0, 1, 5), (1, 0, 11), (0, 0, 1),
             (1, 1, 11), (0, 1, 1), (0, 0, 9), (1, 0, 0), (0, 1, 9), (1, 1, 0)]
@@ -96,13 +100,14 @@ def by_turns(lab):
             continue
         for p, gradient in enumerate(models[one].backward(filled(rows, outputs, salt))):
             name = f"call {k}, object {one}: the gradient of parameter {p}"
-            expect.that(f"g.{k}.{p}" in seen, f"{name} is missing in what backward returned", seen)
+            expect.that(f"g.{k}.{p}" in seen, f"{name} is missing from the result of backward", seen)
             expect.same_bits(name, seen[f"g.{k}.{p}"], gradient, seen)
 
 
 @lab_test
 def order_of_sums(lab):
-    """Gradients are added from the lowest replica on: 1e9 - 1e9 + 1 is 1, and 1 - 1e9 + 1e9 is not."""
+    """Gradients are added from the lowest replica upwards: 1e9 - 1e9 + 1 is 1, and 1 - 1e9 + 1e9 is
+    not."""
     for dy in ([1e9, -1e9, 1.0], [1e9, -1e9, 1.0, 2.0], [2e9, -1e9, -1e9, 1.0, 2.0]):
         n = len(dy)
         seen = lab.run("train", devices=n, rows=n, inputs=1, outputs=1, steps=1, replicas=n, x=floats([1.0] * n),

@@ -1,9 +1,9 @@
-"""Public tests of lab 08: what a student runs at every save. hidden.py uses train() too."""
+"""Public tests of lab 08, which a student runs at every save. hidden.py uses train() too."""
 from labs.course.testing import expect, floats, lab_test
 
 
 def filled(rows, width, salt):
-    """driver.cpp has the same formula: whole numbers, so that sums are exact."""
+    """The same formula as in driver.cpp: whole numbers, so that sums are exact."""
     return [[(i * 7 + salt * 13) % 19 - 9 for i in range(r * width, (r + 1) * width)] for r in range(rows)]
 
 
@@ -28,7 +28,7 @@ class OneDevice:
         return flat([b + sum(p * q for p, q in zip(w, row)) for w, b in zip(self.w, self.b[0])] for row in x)
 
     def backward(self, dy):
-        """The gradients; the parameters are the next step's."""
+        """Returns the gradients, and updates the parameters for the next step."""
         over = range(len(self.x))
         dw = [[sum(dy[r][o] * self.x[r][i] for r in over) for i in range(len(w))] for o, w in enumerate(self.w)]
         db = [[sum(dy[r][o] for r in over) for o in range(len(self.w))]]
@@ -47,7 +47,7 @@ def expected(rows, inputs, outputs, steps):
 
 
 def train(lab, devices, rows, inputs=3, outputs=2, steps=1, **how):
-    """Runs steps on some devices and holds output and gradients against one device."""
+    """Runs steps on some devices and compares output and gradients with one device."""
     seen = lab.run("train", devices=devices, rows=rows, inputs=inputs, outputs=outputs, steps=steps,
                    replicas=len(parts_of(rows, devices)), **how)
     skipped = 1 if "fail" in how else 0  # a step that ends in an exception changes no parameter
@@ -63,7 +63,7 @@ def train(lab, devices, rows, inputs=3, outputs=2, steps=1, **how):
 
 @lab_test
 def split(lab):
-    """Task 1: ceil(rows / devices) rows for each, and no part for a device without work."""
+    """Task 1: ceil(rows / devices) rows per device, and no part for a device without work."""
     for rows, devices in [(8, 4), (10, 4), (5, 4), (3, 8), (1, 2), (7, 1), (0, 3), (9, 8), (16, 5), (97, 8), (0, 1),
                           (2 ** 24 + 1, 2), (2 ** 24, 4),
                           (2 ** 32 + 5, 3), (2 ** 40 + 3, 8)]:
@@ -74,7 +74,7 @@ def split(lab):
 
 @lab_test
 def pieces(lab):
-    """Tasks 2 and 4: part i lies on device i, and all come back to the root one below the other."""
+    """Tasks 2 and 4: part i is on device i, and gather concatenates all parts on the root."""
     for devices, rows, width, parts in [(3, 7, 2, [(0, 3), (3, 3), (6, 1)]), (2, 4, 3, [(0, 4)]), (1, 2, 1, [(0, 2)]),
                                         (4, 9, 2, [(5, 2), (0, 1), (8, 1), (1, 4)]),
                                         (3, 2, 2, [(0, 1), (1, 0), (1, 1)])]:
@@ -84,9 +84,9 @@ def pieces(lab):
         taken = [batch[first:first + count] for first, count in parts]
         for i, piece in enumerate(taken):
             expect.same_bits(f"part {i}", seen[f"piece.{i}"], flat(piece), seen)
-        expect.same_bits("what gather gives", seen["whole"], flat(row for piece in taken for row in piece), seen)
-        expect.equal("the device of what gather gives", seen["whole_device"], 0, seen)
-        expect.equal("the width of what gather gives", seen["width"], width, seen)
+        expect.same_bits("the result of gather", seen["whole"], flat(row for piece in taken for row in piece), seen)
+        expect.equal("the device of gather's result", seen["whole_device"], 0, seen)
+        expect.equal("the width of gather's result", seen["width"], width, seen)
 
 
 def apply(lab, replicas, failing, words="no memory"):
@@ -95,12 +95,12 @@ def apply(lab, replicas, failing, words="no memory"):
     expect.equal("how often each replica ran", list(seen["ran"]), [1] * replicas, seen)
     expect.equal("replicas that had ended when parallel_apply returned", seen["ended"], replicas, seen)
     want = f"replica {min(failing)}: {words}" if failing else "nothing"
-    expect.equal("what the caller is told", seen["said"], want, seen)
+    expect.equal("the error that the caller gets", seen["said"], want, seen)
 
 
 @lab_test
 def together(lab):
-    """Task 3: every replica once, all at the same time; the error of the lowest."""
+    """Task 3: every replica runs once, all simultaneously; the error of the lowest is reported."""
     apply(lab, 4, [])
     apply(lab, 4, [3, 2])
     apply(lab, 3, [0])
@@ -114,13 +114,13 @@ def one_device(lab):
 
 @lab_test
 def two_devices(lab):
-    """Forward and backward of eight rows on two devices, both at the same time."""
+    """Forward and backward of eight rows on two devices, both simultaneously."""
     train(lab, 2, 8)
 
 
 @lab_test
 def uneven(lab):
-    """Batches that do not divide, and batches of fewer rows than devices."""
+    """Batches that the devices do not divide, and batches with fewer rows than devices."""
     for devices in (2, 3, 4, 5, 8):
         for rows in sorted({0, 1, devices - 1, devices, devices + 1, 2 * devices + 1, 13}):
             train(lab, devices, rows)

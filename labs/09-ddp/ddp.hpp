@@ -1,7 +1,7 @@
 // Lab 09: DistributedDataParallel.
 //
 // Each rank has the model, and its own part of the batch. Backward computes the gradients from the
-// last layer to the first; you average them over the ranks while it is still at it:
+// last layer to the first; you average them over the ranks while backward is still running:
 //
 //   backward      g5 g4 g3 | g2 g1 | g0 |
 //   bucket 0      [======] --- all-reduce --->
@@ -9,7 +9,7 @@
 //   bucket 2                     [==]        --- all-reduce -->|
 //
 // The model and the all-reduce are given. Any model with hooks will do, and any group whose
-// all-reduce runs beside the computation: labs/kit/training.hpp says what you may ask of them.
+// all-reduce runs concurrently with the computation: labs/kit/training.hpp has their interfaces.
 #pragma once
 
 #include <algorithm>
@@ -22,11 +22,11 @@
 
 namespace lab09 {
 
-// Task 1. Which gradients travel together. bytes[i] is the size of gradient i, in the order in
-// which gradients are laid out. Append one after the other to the open bucket; close it as soon as
-// it holds `limit` bytes or more. The one that crosses the limit stays in: no gradient is ever
-// split. Returns the buckets, each the list of its i. (400 800 400 200, limit 400) -> [0] [1] [2]
-// [3]
+// Task 1. Groups gradients into buckets. bytes[i] is the size of gradient i, in the order in which
+// gradients are laid out. Append one after another to the open bucket; close it as soon as it holds
+// `limit` bytes or more. The gradient that crosses the limit stays in: no gradient is ever split.
+// Returns the buckets, each a list of indices i.
+// (400 800 400 200, limit 400) -> [0] [1] [2] [3]
 inline std::vector<std::vector<int>> plan_buckets(const std::vector<std::size_t>& bytes,
                                                   std::size_t limit) {
 #ifdef SOLUTION
@@ -46,18 +46,19 @@ inline std::vector<std::vector<int>> plan_buckets(const std::vector<std::size_t>
 #endif
 }
 
-// The compiler finds both types from the arguments: DistributedDataParallel ddp(model, group, 64).
+// The compiler deduces both types from the arguments: DistributedDataParallel ddp(model, group,
+// 64).
 template <kit::HookedModel Model, kit::AsyncGroup Group>
 class DistributedDataParallel {
   using Tensor = kit::ParameterOf<Model>;  // tensor->value, ->grad, ->requires_grad
   using Work = kit::WorkOf<Group>;
 
  public:
-  // Task 2. Every rank begins with rank 0's values, of all parameters. Then plan the buckets, of
-  // the parameters that will get a gradient: each once (a tied one where it stands first), in the
-  // reverse of that order, for that is about the order in which gradients come. Register hooks that
-  // call gradient_is_complete and backward_is_over. model and group outlive this object;
-  // bucket_bytes is the limit of task 1.
+  // Task 2. Every rank begins with rank 0's values of all parameters. Then plan the buckets for the
+  // parameters that will get a gradient: each parameter once (a tied one at its first place), in
+  // reverse order, because gradients arrive in about that order. Register hooks that call
+  // gradient_is_complete and backward_is_over. model and group outlive this object; bucket_bytes is
+  // the limit of task 1.
   DistributedDataParallel(Model& model, Group& group, std::size_t bucket_bytes) : group_(group) {
 #ifdef SOLUTION
     std::vector<Tensor> seen;
@@ -96,7 +97,7 @@ class DistributedDataParallel {
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
   // Task 5. Runs body(), in which gradients stay local: no backward inside communicates.
-  // Afterwards, however body ends, everything is as it was before the call. May be nested.
+  // Afterwards, however body ends, the state is as before the call. Calls may be nested.
   template <class Body>
   void no_sync(Body&& body) {
 #ifdef SOLUTION
@@ -125,13 +126,13 @@ class DistributedDataParallel {
   struct Bucket {
     std::vector<float> data;
     std::size_t members = 0;
-    std::size_t missing = 0;  // gradients still to come in this backward
+    std::size_t missing = 0;  // gradients not yet complete in this backward
     std::optional<Work> work;
   };
 
-  // Task 3. Called by the hook of a parameter: put its gradient into its bucket, and start the
-  // all-reduce of every bucket that may start. All ranks must start them in the same order, and
-  // their gradients come in different ones.
+  // Task 3. Called by the hook of a parameter: copies its gradient into its bucket, and starts the
+  // all-reduce of every bucket that may start. All ranks must start them in the same order,
+  // although their gradients arrive in different orders.
   void gradient_is_complete(std::size_t slot) {
 #ifdef SOLUTION
     if (!synchronising_) return;
@@ -143,10 +144,10 @@ class DistributedDataParallel {
 #endif
   }
 
-  // Task 4. Called when backward has no more gradients. A parameter without one in this backward
-  // counts with what is in its .grad, or with zeros if that is empty: no rank may wait for it. When
-  // this returns, .grad is the average over the ranks, the same bits on all. A parameter whose
-  // .grad was empty on every rank keeps it empty; to know that, one more all-reduce is allowed.
+  // Task 4. Called when backward has no more gradients. A parameter without a gradient in this
+  // backward contributes its old .grad, or zeros if that is empty: no rank may wait for it. When
+  // this returns, .grad is the average over the ranks, with the same bits on all. A parameter whose
+  // .grad was empty on every rank keeps it empty; one more all-reduce is allowed to find that out.
   void backward_is_over() {
 #ifdef SOLUTION
     if (!synchronising_) return;
@@ -176,7 +177,7 @@ class DistributedDataParallel {
   }
 #ifdef SOLUTION
 
-  // Divided before the sum, so that a sum of large gradients does not overflow.
+  // Divides before the sum, so that a sum of large gradients does not overflow.
   void fill(Slot& slot) {
     Bucket& bucket = buckets_[slot.bucket];
     const std::vector<float>& grad = slot.parameter->grad;
@@ -186,7 +187,7 @@ class DistributedDataParallel {
     --bucket.missing;
   }
 
-  // In the order of the buckets, whatever the order of the gradients on this rank.
+  // Starts buckets in order, whatever the order of the gradients on this rank.
   void start_full_buckets() {
     for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_)
       buckets_[next_].work = group_.all_reduce(buckets_[next_].data);

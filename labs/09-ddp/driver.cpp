@@ -1,11 +1,11 @@
-// Runs the student's DDP on the kit's cluster and says what came out. No verdicts here.
+// Runs the student's DDP on the kit's cluster and reports the results. No verdicts here.
 //
-// The judge describes the model (sizes, frozen, tied), when its gradients arrive on each rank, and
-// a script, one letter a deed:
+// The judge describes the model (sizes, frozen, tied), the arrival of its gradients on each rank,
+// and a script with one letter per action:
 //
 //   z  gradients to none          s  backward, synchronising        n  backward under no_sync
-//   m  no_sync, with another one inside, and a backward after it    t  as n, and the body throws
-//   u  as m, and the inner body throws
+//   m  no_sync, with a nested no_sync and then a backward inside    t  like n, but the body throws
+//   u  like m, but the inner body throws
 //   o  momentum step              c  count collectives and time from here on
 #include LAB09_DDP
 
@@ -24,7 +24,7 @@ using kit::Tensor;
 
 std::string of_rank(const char* what, int rank) { return what + ("." + std::to_string(rank)); }
 
-// A whole number, so that sums are exact; public.py has the same formula.
+// A whole number, so that sums are exact; the same formula as in public.py.
 float made_up(std::int64_t step, std::int64_t rank, std::size_t p, std::size_t i,
               std::int64_t base) {
   return float((std::int64_t(i) * 7 + std::int64_t(p) * 13 + rank * 29 + step * 31 + base) % 41 -
@@ -110,7 +110,7 @@ class Replica {
   std::int64_t step_ = 0;
 };
 
-// The same model and group, by other types: handles are plain pointers, as lab 04 has them.
+// The same model and group, as other types: handles are plain pointers, as in lab 04.
 class PointerModel {
  public:
   explicit PointerModel(kit::ToyModel& toy) : toy_(toy) {}
@@ -217,7 +217,7 @@ KIT_SCENARIO(train) {
 KIT_SCENARIO(plan) {
   std::vector<std::size_t> bytes;
   for (const std::int64_t b : in.integers("bytes")) bytes.push_back(std::size_t(b));
-  (void)lab09::plan_buckets({3, 4, 5}, 100);  // what one call leaves behind must not matter
+  (void)lab09::plan_buckets({3, 4, 5}, 100);  // must not affect later calls
   std::vector<std::int64_t> flat;
   for (const std::vector<int>& bucket :
        lab09::plan_buckets(bytes, std::size_t(in.integer("limit")))) {
@@ -227,8 +227,8 @@ KIT_SCENARIO(plan) {
   out.put("buckets", flat);
 }
 
-// The other end of the overlap meter's scale: everything is sent after the computation. None of it
-// is the student's.
+// The other end of the overlap meter's scale: all communication follows the computation. Uses no
+// code of the student.
 KIT_SCENARIO(serial) {
   kit::Cluster cluster(kit::cluster_options(in));
   cluster.run([&](kit::Group& group) {

@@ -14,7 +14,8 @@ Model, train, expect_buckets = public.Model, public.train, public.expect_buckets
 
 @lab_test
 def worlds(lab):
-    """Every world from 1 to 8, also if the parameters were wrapped before; and a NaN of one rank is a NaN on all."""
+    """Every world from 1 to 8, also if the parameters were wrapped before; a NaN of one rank is a
+    NaN on all."""
     for world in (*WORLDS, 6):
         model = Model([7, 2, 11, 3], world)
         for again in (0, 1):
@@ -31,17 +32,17 @@ def worlds(lab):
 
 @lab_test
 def bucket_sizes(lab):
-    """Limits of 0, 1 and more than there is; a parameter larger than a bucket; lengths of 0, 1 and primes."""
+    """Limits of 0, 1 and more than all bytes; a parameter larger than a bucket; lengths of 0, 1 and primes."""
     for sizes in ([1], [13, 1, 7], [2, 97, 2], [1, 0, 3], [5, 5, 5, 5, 5, 5, 5], [128, 1, 1, 129]):
         for limit in (0, 1, 20, 1 << 40):
             world = lab.random.choice((2, 4))
             model = Model(sizes, world)
-            expect_buckets(train(lab, model, "cszss", limit), model, limit, 3)  # the last one adds to an average
+            expect_buckets(train(lab, model, "cszss", limit), model, limit, 3)  # the last step adds to an average
 
 
 @lab_test
 def hook_orders(lab):
-    """Gradients arrive in another order on every rank, and in every step."""
+    """Gradients arrive in a different order on every rank, and in every step."""
     for world in (2, 3, 4, 8):
         for sizes in ([4] * 6, [3, 1, 4, 1, 5, 9]):
             orders = [lab.random.sample(range(6), 6) for _ in range(world)]
@@ -53,7 +54,8 @@ def hook_orders(lab):
 
 @lab_test
 def unused(lab):
-    """A parameter that some ranks, or all, do not use: nobody waits, and nobody's old numbers are averaged."""
+    """A parameter that some ranks, or all, do not use: no rank waits for it, and no old gradients
+    are averaged."""
     sizes, all_of = [4, 3, 2, 5], [3, 2, 1, 0]
     for limit in (1, 20, 1 << 20):
         for missing in ((1,), (0,), (3,), (0, 1, 2, 3)):
@@ -65,27 +67,30 @@ def unused(lab):
                 model.others = {(rank, 1): orders[rank] for rank in range(world)}
                 script = "cszs" if limit == 20 else "cszszs"
                 expect_buckets(train(lab, model, script, limit), model, limit, script.count("s"))
-    for missing in range(4):  # no rank has it, in two steps one after the other
+    for missing in range(4):  # no rank has it, in two consecutive steps
         model = Model(sizes, 2)
         model.others = {(rank, step): [p for p in all_of if p != missing] for rank in range(2) for step in (1, 2)}
         expect_buckets(train(lab, model, "cszszs", 20), model, 20, 3)
-    for world in (2, 4):  # one rank alone has it, or lacks it, from the first step on: the first, the last, another
+    for world in (2, 4):  # only one rank has it, or lacks it, from the first step on
         for holders in ({0}, {world - 1}, set(range(world)) - {0}, set(range(world)) - {lab.random.randrange(world)}):
             model, missing = Model(sizes, world), lab.random.randrange(4)
             model.others = {(rank, step): [p for p in all_of if p != missing]
                             for rank in range(world) if rank not in holders for step in (0, 2)}
             expect_buckets(train(lab, model, "cszszs", 20), model, 20, 3)
-    # Used in the pass under no_sync, and not in the one that synchronises: what it gathered still counts.
+    # Used in the pass under no_sync, but not in the synchronising one: its accumulated gradient
+    # still counts.
     model = Model(sizes, 2)
     model.others = {(0, 1): [3, 2], (1, 1): [3, 2, 1]}
     train(lab, model, "zns", 8)
-    # Two gradients, 6 and -6, whose average is 0: that is an average, and no rank keeps its own.
+    # Two gradients, 6 and -6, with the average 0: that is an average, and no rank keeps its own
+    # gradient.
     train(lab, Model([1, 3], 2), "s", 8, base=26)
 
 
 @lab_test
 def no_sync(lab):
-    """Nothing is sent under no_sync, nested or not; afterwards, also when the body threw, it is as before."""
+    """Nothing is sent under no_sync, nested or not; afterwards, also if the body threw, the
+    state is as before."""
     sizes, limit = [4, 3, 2], 12
     for world in (1, 2, 3, 4):
         model = Model(sizes, world)
@@ -112,7 +117,8 @@ def ready_times(model, limit, seconds):
 
 @lab_test
 def overlap(lab):
-    """A slow link: what can travel while backward goes on, does. A serialised run scores 0."""
+    """A slow link: communication overlaps with backward wherever possible. A serialised run scores
+    0."""
     world, count, sizes = 4, 8, [100] * 8
     for label, alpha, beta, limit in (("a bucket takes half as long as its gradients", 0.0, 0.5 / 600, 800),
                                       ("as long", 0.02, 0.94 / 600, 400),
@@ -125,7 +131,7 @@ def overlap(lab):
         expect_buckets(seen, model, limit)
         expect.equal("seconds of computation", seen["computed"][0], float(count), seen)
         buckets = model.buckets(limit)
-        flags = 2 * (world - 1) * (alpha + beta * 4 * count / world)  # the message of who had a gradient
+        flags = 2 * (world - 1) * (alpha + beta * 4 * count / world)  # the all-reduce of the flags
         end = meter.best(world, alpha, beta, ready_times(model, limit, seconds), buckets)
         sending = meter.communication(serial)
         possible = 1 - (end - count) / sending
@@ -133,12 +139,12 @@ def overlap(lab):
         if not got >= 1 - (end - count + flags) / sending - 1e-9:
             raise Wrong(f"{max(0.0, 100 * got):.0f} % of the communication is hidden behind computation, {100 * possible:.0f} % can be "
                         f"(of a bucket and its gradients, the all-reduce takes {label}){expect.where(seen)}")
-    # One rank computes at half the speed: the others wait for it, and nobody for anything else.
+    # One rank computes at half the speed: the others wait for it, and for nothing else.
     model = Model(sizes, world)
     seen = train(lab, model, "cs", 800, beta=0.5 / 600, seconds=[1.0] * count, speed=[1.0, 2.0, 1.0, 1.0])
     end = meter.best(world, 0.0, 0.5 / 600, [2 * t for t in ready_times(model, 800, [1.0] * count)], model.buckets(800))
     expect.at_most("with one slow rank the step takes", max(seen["finish"]), end + 0.2, "virtual seconds", seen)
-    # The first bucket's gradient comes behind three others: then four buckets may start at once.
+    # The first bucket's gradient arrives after three others: then four buckets may start together.
     model = Model(sizes, world, orders=[[6, 5, 4, 7, 3, 2, 1, 0]] * world)
     seen = train(lab, model, "cs", 400, beta=0.5 / 600, seconds=[1.0] * count)
     end = meter.best(world, 0.0, 0.5 / 600, [4.0] * 4 + [5.0, 6.0, 7.0, 8.0], model.buckets(400))

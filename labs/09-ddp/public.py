@@ -1,14 +1,15 @@
-"""Public tests of lab 09: what a student runs at every save. hidden.py uses Model and train() too."""
+"""Public tests of lab 09, which a student runs at every save. hidden.py uses Model and train() too."""
 from labs.course.testing import Wrong, expect, floats, lab_test
 
 
 def made_up(step, rank, p, i, base):
-    """driver.cpp has the same formula: whole numbers, so that sums are exact."""
+    """The same formula as in driver.cpp: whole numbers, so that sums are exact."""
     return (i * 7 + p * 13 + rank * 29 + step * 31 + base) % 41 - 20
 
 
 class Model:
-    """The toy model, and what a run with it must give. orders[rank] lists parameters as their gradients arrive."""
+    """The toy model, and the expected results of a run. orders[rank] lists parameters in the order
+    of their gradients."""
 
     def __init__(self, sizes, world, frozen=(), tied=(), orders=None, coupling=0.0):
         self.sizes, self.world, self.frozen, self.tied = list(sizes), world, frozen, tied
@@ -27,7 +28,7 @@ class Model:
         return values
 
     def buckets(self, limit):
-        """Elements of each bucket, as task 1 and 2 have them."""
+        """Number of elements of each bucket, by tasks 1 and 2."""
         out, filled = [], None
         for p in reversed([p for p in range(len(self.sizes)) if p not in self.frozen]):
             if filled is None:
@@ -38,7 +39,8 @@ class Model:
         return out
 
     def expected(self, script, base):
-        """Values and gradients after a script: in one process, with Python's numbers. None: no gradient."""
+        """Values and gradients after a script, computed in one process in Python. None: no
+        gradient."""
         values = [[float(made_up(77, 0, p, i, base)) for i in range(n)] for p, n in enumerate(self.sizes)]
         speed = [[0.0] * n for n in self.sizes]
         local = [[None] * len(self.sizes) for _ in range(self.world)]
@@ -77,7 +79,8 @@ class Model:
 
 
 def train(lab, model, script, limit=1 << 20, check=True, base=None, **how):
-    """Runs a script and holds values and gradients of every rank against one process with all the data."""
+    """Runs a script and compares values and gradients of every rank with one process that has all
+    the data."""
     base = lab.random.randrange(1000) if base is None else base
     seen = lab.run("train", script=script, bucket_bytes=limit, base=base, **model.request(**how))
     if not check:
@@ -100,12 +103,13 @@ def train(lab, model, script, limit=1 << 20, check=True, base=None, **how):
                 same(name, seen[f"grads.{rank}"][at:at + n], want, model, seen)
             at += has
     for rank in range(1, model.world):
-        expect.same_bits(f"rank {rank}'s parameters beside rank 0's", seen[f"values.{rank}"], seen["values.0"], seen)
+        expect.same_bits(f"rank {rank}'s parameters compared with rank 0's", seen[f"values.{rank}"], seen["values.0"], seen)
     return seen
 
 
 def same(name, got, want, model, seen):
-    """Exact where a division by the number of ranks is; else within some roundings of a float."""
+    """Exact if the division by the number of ranks is exact; else within a few roundings of a
+    float."""
     exact = model.world in (1, 2, 4, 8) and not model.coupling
     if exact:
         expect.same_bits(name, got, floats(want), seen)
@@ -118,20 +122,22 @@ def reduces(seen):
 
 
 def expect_buckets(seen, model, limit, steps=1):
-    """As many all-reduces as buckets, one more a step for who had a gradient, and no more numbers than there are."""
+    """Checks that there is one all-reduce per bucket, at most one more per step for flags, and no
+    excess numbers."""
     expect.equal("the number of broadcasts after the start", seen["kinds"].count(0), 0, seen)
     want, got = len(model.buckets(limit)), reduces(seen)
     trainable = len(model.sizes) - len(model.frozen)
     expect.that(steps * want <= len(got) <= steps * (want + 1),
                 f"{len(got)} all-reduces in {steps} step{'s' * (steps > 1)}, with {want} "
-                f"bucket{'s' * (want > 1)} of up to {limit} bytes: must be one a bucket, and one more is allowed", seen)
+                f"bucket{'s' * (want > 1)} of up to {limit} bytes: must be one per bucket, and one more is allowed", seen)
     expect.at_most("numbers sent in all-reduces", sum(got), steps * (sum(model.buckets(limit)) + trainable), "elements", seen)
     if steps == 1:
         expect_lengths(seen, model, limit, trainable)
 
 
 def expect_lengths(seen, model, limit, flags):
-    """The gradients of a bucket travel together: an all-reduce for each, and perhaps some flags in it or apart."""
+    """The gradients of a bucket travel together: one all-reduce each, perhaps with some flags in it
+    or in another."""
     want, got = sorted(model.buckets(limit)), sorted(reduces(seen))
     ways = [got] if len(got) == len(want) else [got[:i] + got[i + 1:] for i, n in enumerate(got) if n <= flags]
     expect.that(any(all(w <= g <= w + flags for w, g in zip(want, way)) for way in ways),
@@ -165,7 +171,7 @@ def broadcast(lab):
 
 @lab_test
 def average(lab):
-    """Tasks 3 and 4: gradients are the average over the ranks; the parameters are left alone."""
+    """Tasks 3 and 4: gradients are the average over the ranks; the parameters do not change."""
     for world in (1, 2, 4, 3):
         model = Model([6, 1, 7, 2], world)
         for limit in (1 << 20, 16):
@@ -175,7 +181,7 @@ def average(lab):
 
 @lab_test
 def frozen(lab):
-    """A frozen parameter gets no gradient and is not sent; what lies beside it is."""
+    """A frozen parameter gets no gradient and is not sent; its neighbours are."""
     for frozen_ones in ((0,), (2,), (1, 3), (4,), (0, 1, 2, 3, 4)):
         model = Model([3, 4, 2, 5, 1], 2, frozen=frozen_ones)
         for limit in (1 << 20, 12):
@@ -184,30 +190,32 @@ def frozen(lab):
 
 @lab_test
 def tied(lab):
-    """A parameter that two modules share is averaged once, when both have added their part."""
+    """A parameter that two modules share is averaged once, after both have added their parts."""
     for limit in (1 << 20, 8):
         model = Model([4, 3, 2], 2, tied=(0,))
         expect_buckets(train(lab, model, "cs", limit), model, limit)
         model = Model([4, 3, 2], 4, tied=(1, 0))
         expect_buckets(train(lab, model, "cszs", limit), model, limit, 2)
-    model = Model([4, 3, 2, 5], 2, tied=(0,))  # others are listed behind it
+    model = Model([4, 3, 2, 5], 2, tied=(0,))  # others are listed after it
     expect_buckets(train(lab, model, "cs", 8, tied_after=1), model, 8)
-    model = Model([40, 30, 20], 2, tied=(0,))  # its place is where it stands first: 20 and 30 travel together
+    model = Model([40, 30, 20], 2, tied=(0,))  # its first place counts: 20 and 30 travel together
     expect_buckets(train(lab, model, "cs", 180), model, 180)
 
 
 @lab_test
 def steps(lab):
-    """Five steps with momentum: every rank has the parameters of one process with the whole batch."""
+    """Five steps with momentum: every rank has the same parameters as one process with the whole
+    batch."""
     for world, limit in ((2, 16), (3, 1 << 20), (4, 24)):
-        for pointers in (0, 1):  # the same model and group, by other types
+        for pointers in (0, 1):  # the same model and group, as other types
             train(lab, Model([5, 4, 3, 2], world, coupling=0.125), "zso" * 5, limit, pointers=pointers)
 
 
 @lab_test
 def kept_local(lab):
-    """Task 5: nothing is sent under no_sync; the step after it averages what has gathered."""
+    """Task 5: nothing is sent under no_sync; the step after it averages the accumulated
+    gradients."""
     model, limit = Model([4, 3, 2], 2), 12
     expect.equal("the number of collectives under no_sync", len(train(lab, model, "cn", limit)["kinds"]), 0)
     expect_buckets(train(lab, model, "cns", limit), model, limit)
-    expect_buckets(train(lab, model, "ctzs", limit), model, limit)  # its body threw
+    expect_buckets(train(lab, model, "ctzs", limit), model, limit)  # the body threw

@@ -1,4 +1,4 @@
-// Runs the student's sampler and loader and says what they gave. No verdicts here.
+// Runs the student's sampler and loader and reports their results. No verdicts here.
 #include LAB10_SAMPLER
 #include LAB10_LOADER
 
@@ -20,8 +20,8 @@
 
 namespace {
 
-// Where a test asks for it, whoever notifies sleeps afterwards: threads that were woken look first.
-// A correct program is as correct, and one that notifies too early deadlocks each time.
+// If a test asks for it, a thread that notifies sleeps afterwards, so the woken threads look first.
+// A correct program is unaffected, and a program that notifies too early deadlocks each time.
 std::atomic<bool> slow_to_go_on = false;
 void pause_of_notifier() {
   if (slow_to_go_on) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -29,7 +29,7 @@ void pause_of_notifier() {
 
 }  // namespace
 
-// Instead of the standard library's own.
+// Replaces the standard library's functions.
 void std::condition_variable::notify_one() noexcept {
   pthread_cond_signal(native_handle());
   pause_of_notifier();
@@ -45,7 +45,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-struct Unreadable {  // no std::exception
+struct Unreadable {  // not a std::exception
   std::int64_t sample;
 };
 
@@ -54,11 +54,11 @@ struct CannotBeRead : std::runtime_error {
       : std::runtime_error("sample " + std::to_string(sample) + " cannot be read") {}
 };
 
-// A data set that a test can slow down: it knows which fetches have begun and ended, and lets a
-// batch wait for others.
+// A data set that a test can slow down: it counts the fetches that have begun and ended, and can
+// let a batch wait for others.
 class Shelf {
  public:
-  struct Batch {  // it can be moved, not copied
+  struct Batch {  // movable, but not copyable
     std::unique_ptr<std::vector<std::int64_t>> ids;
   };
   explicit Shelf(const kit::Request& in)
@@ -96,7 +96,7 @@ class Shelf {
   }
 
   template <class Condition>
-  void wait_for(Condition done) const {  // 4 s at the most: who fails is not to hang as well
+  void wait_for(Condition done) const {  // 4 s at most: a wrong loader must not hang, too
     for (const auto end = Clock::now() + milliseconds(4000); !done() && Clock::now() < end;)
       std::this_thread::sleep_for(microseconds(200));
   }
@@ -142,13 +142,13 @@ KIT_SCENARIO(permutations) {
     out.put("order." + std::to_string(i), lab10::randperm(sizes[i], std::uint64_t(seeds[i])));
 }
 
-// For each rank (or those of `ranks`), the indices of each epoch in turn, from one sampler object.
+// For each rank (or each of `ranks`), the indices of each epoch in turn, from one sampler object.
 KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
-  // Another data set's, with a sample only.
+  // The sampler of another data set, with one sample.
   lab10::DistributedSampler other(1, {.shuffle = false});
   (void)other.indices();
-  if (in.integer("samples") < 1 << 20) {  // and one of another seed
+  if (in.integer("samples") < 1 << 20) {  // and a sampler with another seed
     const std::uint64_t seed = std::uint64_t(in.integer("sampler_seed")) + 77;
     (void)lab10::DistributedSampler(in.integer("samples"), {.seed = seed}).indices();
   }
@@ -164,7 +164,7 @@ KIT_SCENARIO(shares) {
         sampler.set_epoch(epochs[i]);
       else if (epochs[i] >= 0)
         sampler.set_epoch(epochs[i], used[i]);
-      other.set_epoch(5, 1);  // which is its own business
+      other.set_epoch(5, 1);  // must not affect `sampler`
       const std::string name = "share." + std::to_string(i) + "." + std::to_string(rank);
       sizes.push_back(sampler.size());
       out.put(name, sampler.indices());
@@ -191,7 +191,7 @@ KIT_SCENARIO(load) {
   const std::int64_t takes = in.integer("takes", -1);  // then the loader is destroyed
   const std::int64_t ahead = options.ahead;
   const std::int64_t rest_after = in.integer("rest_after", -1), rest = in.integer("rest", 0);
-  const std::int64_t batches = in.integer("rest_always", 0);  // so many; a rest before each next()
+  const std::int64_t batches = in.integer("rest_always", 0);  // a rest before each of these
   std::vector<std::int64_t> ids, lengths, begun_at;
   std::string errors;
   {
@@ -199,8 +199,7 @@ KIT_SCENARIO(load) {
         in.integers("order"), options,
         [](std::span<const std::int64_t> wanted) { return shelf.fetch(wanted); });
     for (std::int64_t take = 0; takes < 0 || take < takes; ++take) {
-      if (take == rest_after) {  // the training step: time to fetch ahead, and then time to fetch
-                                 // too much
+      if (take == rest_after) {  // the training step: time to fetch ahead, and to fetch too much
         shelf.wait_for([&] { return shelf.begun >= rest; });
         std::this_thread::sleep_for(milliseconds(20));
         out.put("begun_at_rest", std::int64_t(shelf.begun));
@@ -233,7 +232,7 @@ KIT_SCENARIO(load) {
       const bool first = loader.next().has_value(), second = loader.next().has_value();
       out.put("again", first || second);
     }
-    if (in.has("idle_at")) {  // the workers sleep when it is destroyed
+    if (in.has("idle_at")) {  // the loader is destroyed while its workers sleep
       shelf.wait_for([&] { return shelf.ended >= in.integer("idle_at"); });
       std::this_thread::sleep_for(milliseconds(10));
       slow_to_go_on = true;
@@ -254,7 +253,7 @@ KIT_SCENARIO(load) {
   out.put("after_the_end", std::int64_t(shelf.after_the_end));
 }
 
-// Two loaders at the same time, each in a thread of its own, with batches of other lengths.
+// Two loaders simultaneously, each in its own thread, with batches of different lengths.
 KIT_SCENARIO(two_loaders) {
   const std::vector<std::int64_t> order = in.integers("order"), batch = in.integers("batch");
   std::vector<std::int64_t> ids[2];
@@ -275,8 +274,8 @@ KIT_SCENARIO(two_loaders) {
   out.put("second", ids[1]);
 }
 
-// A loader whose memory is watched while its threads run: fetches take their time, so that next()
-// looks before a batch is there; some throw.
+// A loader whose memory is watched while its threads run: fetches take some time, so that next()
+// looks before a batch is ready; some fetches throw.
 KIT_SCENARIO(races) {
   using Batch = std::vector<std::int64_t>;
   using Loader = lab10::Loader<Batch>;

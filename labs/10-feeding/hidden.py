@@ -1,4 +1,5 @@
-"""Hidden tests of lab 10: PyTorch's sampler index for index, edges, resume, the loader's promises."""
+"""Hidden tests of lab 10: PyTorch's sampler index by index, edge cases, resume, the loader's
+guarantees."""
 import json
 import random
 
@@ -11,7 +12,8 @@ distinct = load_sibling(__file__, "public").distinct
 
 
 def pytorch_randperm(n, seed):
-    """What torch.randperm draws. Python's generator is MT19937 too; only its seeding differs."""
+    """The result of torch.randperm. Python's generator is MT19937, too; only its seeding
+    differs."""
     words = [seed & 0xFFFFFFFF]
     for i in range(1, 624):
         words.append((1812433253 * (words[-1] ^ (words[-1] >> 30)) + i) & 0xFFFFFFFF)
@@ -25,7 +27,7 @@ def pytorch_randperm(n, seed):
 
 
 def pytorch_share(samples, world, rank, shuffle, seed, epoch, drop_last, used=0):
-    """torch.utils.data.DistributedSampler, and its rest when `used` places of the order are done."""
+    """torch.utils.data.DistributedSampler, or the rest of its order if `used` places are done."""
     order = pytorch_randperm(samples, seed + epoch) if shuffle else range(samples)
     left = max(samples - used, 0)
     size = left // world if drop_last else -(-left // world)
@@ -33,7 +35,8 @@ def pytorch_share(samples, world, rank, shuffle, seed, epoch, drop_last, used=0)
 
 
 def vectors_of_pytorch():
-    """Rows that PyTorch wrote (tests/reference), against which the two functions above are held."""
+    """Rows that PyTorch wrote (tests/reference). Raises AuthorError if the two functions above
+    differ from them."""
     folder = ROOT / "tests" / "reference" / "data"
     if not (folder / "sampler.json").exists():
         return []
@@ -67,7 +70,8 @@ def compare(lab, samples, world, shuffle, seed, drop_last, epochs, used=None, ra
 
 @lab_test
 def pytorch(lab):
-    """Index for index PyTorch's: real vectors, and random arguments; seeds beyond 32 bits, and beyond a double's 53."""
+    """Index by index PyTorch's: real vectors, and random arguments; seeds beyond 32 bits, and
+    beyond a double's 53."""
     rows = vectors_of_pytorch()
     for row in lab.random.sample(rows, min(12, len(rows))):
         compare(lab, row["n"], row["replicas"], int(row["shuffle"]), row["seed"], int(row["drop_last"]), [row["epoch"]])
@@ -86,12 +90,13 @@ def padding(lab):
             for drop_last in (0, 1):
                 compare(lab, samples, world, 0, 0, drop_last, [0])
         compare(lab, 3 * world + 1, world, 1, 11, 0, [0, 4])
-    compare(lab, (1 << 24) + 1, 1 << 22, 0, 0, 0, [-1], ranks=[5])  # 2^24 + 1 is no float
+    compare(lab, (1 << 24) + 1, 1 << 22, 0, 0, 0, [-1], ranks=[5])  # 2^24 + 1 is not a float
 
 
 @lab_test
 def small(lab):
-    """Fewer samples than ranks, one sample, none: every rank still has as many as the others."""
+    """Fewer samples than ranks, one sample, none: every rank still has the same number of
+    samples."""
     for world in (2, 3, 5, 7, 8):
         for samples in sorted({0, 1, 2, 3, world - 1}):
             for drop_last in (0, 1):
@@ -100,7 +105,8 @@ def small(lab):
 
 @lab_test
 def resume(lab):
-    """A job that stops in mid-epoch and goes on, with the same world or another, uses the places that were left."""
+    """A job that stops in mid-epoch and resumes, with the same world or another, uses the remaining
+    places."""
     for before, after, samples, drop_last in [(2, 2, 20, 0), (4, 4, 30, 0), (3, 3, 11, 1), (4, 2, 40, 0),
                                               (2, 3, 31, 0), (8, 5, 100, 1),
                                              (4, 1, 9, 0), (1, 8, 30, 0), (2, 4, 10, 1)]:
@@ -112,7 +118,8 @@ def resume(lab):
 
 @lab_test
 def ahead(lab):
-    """The loader fetches ahead while the step runs, with all workers at once, never further than allowed."""
+    """The loader fetches ahead during the step, with all workers simultaneously, never further than
+    allowed."""
     for workers, most, rest_after in [(1, 1, 0), (1, 4, 2), (2, 2, 3), (3, 5, 0), (4, 4, 1)]:
         ids = lab.random.sample(range(1000), 60)
         seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=most, throws=[], together=workers,
@@ -126,7 +133,8 @@ def ahead(lab):
 
 @lab_test
 def errors(lab):
-    """What fetch throws comes from the next() whose turn it is; the batches around it come as ever. No data race."""
+    """An exception from fetch is thrown by the next() for its batch; the other batches are unaffected.
+    No data race."""
     for workers, failing, plain in [(1, [0], 0), (2, [3, 8], 1), (3, [2, 3, 4, 9], 0), (2, [9], 0)]:
         ids = lab.random.sample(range(1000), 20)
         seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=workers + 1, throws=failing,
@@ -140,13 +148,13 @@ def errors(lab):
     for workers, takes in [(1, 30), (3, 30), (3, 4)]:
         seen = lab.run("races", order=lab.random.sample(range(1000), 60), workers=workers, ahead=workers + 1, takes=takes)
         expect.equal("batches given, or thrown for", seen["given"], takes, seen)
-        expect.that(not seen["race"], f"a data race, in the loader's memory: {seen['race']}, and nothing says which "
-                    "comes first", seen)
+        expect.that(not seen["race"], f"a data race, in the loader's memory: {seen['race']}, and nothing orders the accesses", seen)
 
 
 @lab_test
 def ends(lab):
-    """drop_last; a loader destroyed in mid-epoch stops its workers, and begins nothing more; ten slow epochs."""
+    """drop_last; a loader destroyed in mid-epoch stops its workers and begins nothing more; four
+    slow epochs."""
     for samples, batch in [(13, 4), (12, 4), (3, 4)]:
         ids = lab.random.sample(range(1000), samples)
         seen = lab.run("load", order=ids, batch=batch, workers=2, ahead=2, throws=[], drop_last=1)
@@ -161,10 +169,10 @@ def ends(lab):
         expect.equal("fetches that run when the loader is gone", seen["still_running"], 0, seen)
         expect.equal("fetches that began when the loader was gone", seen["after_the_end"], 0, seen)
         expect.at_most("batches begun", seen["begun"], takes + workers + 1, "batches", seen)
-    ids = lab.random.sample(range(1000), 40)  # destroyed at once, while the first fetch takes its tenth of a second
+    ids = lab.random.sample(range(1000), 40)  # destroyed while the first fetch takes about a tenth of a second
     seen = lab.run("load", deadline=4, order=ids, batch=2, workers=1, ahead=9, throws=[], takes=0, slow_us=200_000)
-    expect.at_most("of 9 that may be begun, begun when the loader is gone at once", seen["begun"], 7, "batches", seen)
-    for workers, takes in [(1, 0), (3, 2)]:  # when all that may be fetched is there, and the workers sleep
+    expect.at_most("begun by a loader that is destroyed immediately and may begin 9", seen["begun"], 7, "batches", seen)
+    for workers, takes in [(1, 0), (3, 2)]:  # all permitted batches are fetched, and the workers sleep
         ids = lab.random.sample(range(1000), 40)
         seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 2, throws=[],
                        takes=takes, idle_at=takes + workers + 2)
@@ -173,7 +181,7 @@ def ends(lab):
     seen = lab.run("two_loaders", order=ids, batch=[3, 2])
     for name, batch in (("first", 3), ("second", 2)):
         want = [n for at in range(0, len(ids), batch) for n in (-batch, *ids[at:at + batch])]
-        expect.that(list(seen[name]) == want, f"two loaders at a time: the {name} gives other batches than alone", seen)
+        expect.that(list(seen[name]) == want, f"two loaders at a time: the {name} gives different batches than alone", seen)
     for _ in range(4):
         ids = lab.random.sample(range(1000), 50)
         seen = lab.run("load", order=ids, batch=lab.random.choice((1, 3, 7)), workers=4,
@@ -183,8 +191,9 @@ def ends(lab):
 
 @lab_test
 def sample_seeds(lab):
-    """Task 4: no two of three seeds, five epochs, 400 samples share a seed; nor large ones; the same question, the same
-    answer. Nor two of 300,000: of so many numbers of 32 bits, ten pairs are equal."""
+    """Task 4: no two of three seeds, five epochs, 400 samples share a seed; nor do large ones;
+    equal arguments give equal seeds. Nor do two of 300,000: among 300,000 32-bit numbers, about ten
+    pairs are equal."""
     distinct(lab, [0, 1, lab.random.randrange(1 << 40)], epochs=list(range(5)), samples=list(range(400)))
     large = [0, 1, 1 << 16, 1 << 31, 1 << 32, (1 << 32) + 1, 1 << 40]
     distinct(lab, [*large, -(1 << 63)], large, large)

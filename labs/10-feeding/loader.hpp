@@ -3,8 +3,8 @@
 //   batches   0 1 2 3 | 4 5 6 7 | 8 9 ...     4 .. 7 are begun or ready: `ahead` = 4 of them
 //             given   |  ahead  | not begun   7 may be ready before 4; next() gives 4
 //
-// Several threads fetch; whichever is faster must change nothing about what is given, or in which
-// order: two runs of a training with the same seed would no longer be the same training.
+// Several threads fetch. Their speeds must not change which batches are given, nor their order: two
+// runs of a training with the same seed would no longer be the same training.
 #pragma once
 
 #include <algorithm>
@@ -24,19 +24,20 @@
 namespace lab10 {
 
 struct LoaderOptions {
-  std::int64_t batch = 1;  // samples in a batch
-  int workers = 1;         // threads that fetch; never more than so many fetches at once
-  int ahead = 2;           // batches that may be begun and not yet given; at least `workers`
+  std::int64_t batch = 1;  // samples per batch
+  int workers = 1;         // threads that fetch: at most this many fetches simultaneously
+  int ahead = 2;           // batches that may be begun but not yet given; at least `workers`
   bool drop_last = false;  // leave out a last batch that is not full
 };
 
-// One pass over a sampler's indices. Batch can be moved; it may be too large to copy. The
-// constructor starts the workers, which begin to fetch at once; next() is called from one thread.
+// One pass over a sampler's indices. Batch is movable; it may be too large to copy. The constructor
+// starts the workers, which begin to fetch immediately; next() is called from one thread.
 template <class Batch>
 class Loader {
  public:
-  // Called by several workers at the same time. What it throws for a batch is thrown by the next()
-  // that would have given this batch; the next() after it gives the batch that follows.
+  // Called by several workers simultaneously. An exception that it throws for a batch is thrown by
+  // the next() that would have returned this batch; the next() after it returns the batch that
+  // follows.
   using Fetch = std::function<Batch(std::span<const std::int64_t>)>;
 
   // Task 5.
@@ -57,8 +58,8 @@ class Loader {
   }
 #endif
 
-  // Task 6. A loader may be destroyed in mid-epoch. Afterwards nobody calls fetch any more; and
-  // nothing is fetched that had not been begun.
+  // Task 6. A loader may be destroyed in mid-epoch. Afterwards no thread calls fetch any more; and
+  // batches that had not been begun are not fetched.
   ~Loader() {
 #ifdef SOLUTION
     {
@@ -72,7 +73,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Task 5. The batches in the sampler's order, then nothing, however often it is called.
+  // Task 5. Returns the batches in the sampler's order, then nothing, however often it is called.
   [[nodiscard]] std::optional<Batch> next() {
 #ifdef SOLUTION
     if (given_ == batches_) return std::nullopt;
@@ -94,7 +95,7 @@ class Loader {
 
  private:
 #ifdef SOLUTION
-  struct Slot {  // batch b lies in slot b % ahead, from when it is ready until it is given
+  struct Slot {  // batch b is in slot b % ahead from the time it is ready until it is given
     std::optional<Batch> batch;
     std::exception_ptr error;
   };
@@ -127,7 +128,7 @@ class Loader {
   Fetch fetch_;
   std::size_t batches_ = 0;
 
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards all members below
   std::condition_variable room_, filled_;
   std::size_t begun_ = 0, given_ = 0;
   bool stop_ = false;

@@ -1,4 +1,4 @@
-"""Public tests of lab 10: what a student runs at every save."""
+"""Public tests of lab 10, which a student runs at every save."""
 from labs.course.testing import expect, lab_test
 
 # torch.randperm(n), CPU, after torch.manual_seed(seed); PyTorch 1.13. (Later versions draw the same for fewer than
@@ -12,7 +12,7 @@ PYTORCH = {
 
 @lab_test
 def permutations(lab):
-    """Task 1: randperm is PyTorch's, and a permutation for every length."""
+    """Task 1: randperm is PyTorch's, and returns a permutation for every length."""
     cases = sorted(PYTORCH) + [(n, lab.random.randrange(1 << 40)) for n in (0, 1, 2, 3, 100, 1009, 40_000)]
     seen = lab.run("permutations", n=[n for n, _ in cases], seeds=[seed for _, seed in cases])
     for i, (n, seed) in enumerate(cases):
@@ -24,7 +24,8 @@ def permutations(lab):
 
 @lab_test
 def shares(lab):
-    """Task 2: together the ranks get every sample exactly once, by sample id; those that pad twice."""
+    """Task 2: together the ranks get every sample exactly once, by sample id; those used as padding
+    twice."""
     for samples, world, shuffle in [(9, 3, 0), (10, 3, 0), (10, 3, 1), (64, 4, 1), (65, 4, 1), (7, 1, 1), (101, 8, 1)]:
         seen = lab.run("shares", samples=samples, world=world, shuffle=shuffle, sampler_seed=5, drop_last=0,
                        epochs=[-1], used=[0])
@@ -39,13 +40,14 @@ def shares(lab):
                 times[sample] += 1
         missing = [s for s, n in enumerate(times) if n == 0]
         expect.that(not missing, f"{len(missing)} samples are on no rank: {missing[:5]}", seen)
-        expect.equal("the number of samples that come twice, to pad", sum(n - 1 for n in times),
+        expect.equal("the number of samples that occur twice, as padding", sum(n - 1 for n in times),
                      size * world - samples, seen)
 
 
 @lab_test
 def epochs(lab):
-    """Task 3: set_epoch changes the order, on all ranks alike; the same epoch has the same order again."""
+    """Task 3: set_epoch changes the order in the same way on all ranks; the same epoch has the same
+    order again."""
     seen = lab.run("shares", samples=40, world=4, shuffle=1, sampler_seed=3, drop_last=0, epochs=[-1, 0, 1, 2, 1],
                    used=[0] * 5)
 
@@ -63,7 +65,7 @@ def epochs(lab):
 
 @lab_test
 def order(lab):
-    """Task 5: batches come in the sampler's order, although the first is ready last."""
+    """Task 5: batches are returned in the sampler's order, although the first is ready last."""
     for workers, ahead, samples, batch in [(1, 2, 12, 3), (2, 2, 13, 3), (3, 6, 31, 4), (2, 4, 2, 5), (2, 3, 0, 4),
                                            (1, 1, 3, 2 ** 40 + 2)]:
         ids = lab.random.sample(range(1000), samples)
@@ -72,15 +74,15 @@ def order(lab):
         want = [min(batch, samples - at) for at in range(0, samples, batch)]
         expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
         expect.equal("the lengths of the batches", list(seen["lengths"]), want, seen)
-        expect.equal("next() behind the end gives a batch", seen["again"], 0, seen)
+        expect.equal("next() after the end returns a batch", seen["again"], 0, seen)
 
 
 def distinct(lab, seeds, epochs, samples):
-    """No two of (seed, epoch, sample) share a seed, and each has the same one when it is asked again."""
+    """No two of (seed, epoch, sample) share a seed, and repeated calls return the same seed."""
     seen = lab.run("seeds", seeds=seeds + seeds, epochs=epochs, samples=samples)
     found = list(seen["seeds"])
     half = len(found) // 2
-    expect.that(found[:half] == found[half:], "the same seed, epoch and sample have another seed the second time", seen)
+    expect.that(found[:half] == found[half:], "the same seed, epoch and sample have a different seed the second time", seen)
     first = {}
     for at, value in enumerate(found[:half]):
         if value in first:
@@ -92,13 +94,14 @@ def distinct(lab, seeds, epochs, samples):
 
 @lab_test
 def seeds_first(lab):
-    """Task 4: two seeds, two epochs, ten samples: 40 seeds; the same question, the same answer."""
+    """Task 4: two seeds, two epochs, ten samples give 40 seeds; equal arguments give equal
+    seeds."""
     distinct(lab, [0, 1], epochs=[0, 1], samples=list(range(10)))
 
 
 @lab_test
 def stops(lab):
-    """Task 6: a loader that goes away in mid-epoch stops its workers, and begins nothing more."""
+    """Task 6: a loader destroyed in mid-epoch stops its workers, and begins nothing more."""
     for takes in (0, 3):
         ids = lab.random.sample(range(1000), 24)
         seen = lab.run("load", deadline=4, order=ids, batch=2, workers=2, ahead=3, throws=[], takes=takes, slow_us=5000,

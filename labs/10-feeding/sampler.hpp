@@ -1,11 +1,12 @@
-// Lab 10, part 1: which sample comes when, and on which rank.
+// Lab 10, part 1: the order of the samples, and their distribution over the ranks.
 //
-//   order of the epoch   4 1 7 5 3 9 0 8 6 2 | 4 1      10 samples, 3 ranks: padded with its own
-//   beginning rank 0               4     5     0     2            every third one, from its own
-//   number on rank 1                 1     3     8     4 rank 2                   7     9     6 1
+//   order of the epoch   4 1 7 5 3 9 0 8 6 2 | 4 1      10 samples, 3 ranks: padded with its start
+//   rank 0               4     5     0     2            every third sample, from place `rank` on
+//   rank 1                 1     3     8       4
+//   rank 2                   7     9     6       1
 //
 // Every rank computes the same order by itself and takes its own places: nothing is sent. The
-// indices are those of torch.utils.data.DistributedSampler for the same arguments.
+// indices are the same as in torch.utils.data.DistributedSampler with the same arguments.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@
 
 namespace lab10 {
 
-// Task 1. A permutation of 0 .. n-1, index for index the one that torch.randperm(n) draws on a CPU
+// Task 1. A permutation of 0 .. n-1, index by index the one that torch.randperm(n) draws on a CPU
 // after manual_seed(seed):
 //   - the engine is MT19937 (std::mt19937), seeded with the low 32 bits of seed;
 //   - begin with 0 1 2 ... n-1; for i = 0 .. n-2 draw one 32-bit word and swap element i with
@@ -43,7 +44,7 @@ struct SamplerOptions {
   int rank = 0;
   bool shuffle = true;     // else the order of every epoch is 0 1 2 ...
   std::uint64_t seed = 0;  // equal on all ranks; an epoch's order is drawn from seed + epoch
-  bool drop_last = false;  // cut what does not divide by world, instead of repeating samples
+  bool drop_last = false;  // cut the remainder of a division by world, instead of repeating samples
 };
 
 class DistributedSampler {
@@ -51,10 +52,10 @@ class DistributedSampler {
   DistributedSampler(std::int64_t samples, SamplerOptions options)
       : samples_(samples), options_(options) {}
 
-  // Task 3. From now on indices() and size() are those of this epoch. used: how many places of its
-  // order have been used up already, by all ranks together: a job that goes on in mid-epoch begins
-  // there, perhaps with another world than before. What is left is dealt out as a whole order is:
-  // padded with the beginning of the epoch's order, too, not of the rest.
+  // Task 3. From now on indices() and size() refer to this epoch. used: number of places of its
+  // order that all ranks together have already used: a job that resumes in mid-epoch begins there,
+  // perhaps with another world than before. The rest is distributed in the same way as a whole
+  // order, and is also padded with the beginning of the epoch's order, not of the rest.
   // Before the first call: epoch 0, nothing used.
   void set_epoch(std::int64_t epoch, std::int64_t used = 0) {
 #ifdef SOLUTION
@@ -66,7 +67,7 @@ class DistributedSampler {
 #endif
   }
 
-  // Task 2. How many samples each rank gets: the same number on all of them.
+  // Task 2. Number of samples of each rank; the same on all ranks.
   [[nodiscard]] std::int64_t size() const {
 #ifdef SOLUTION
     const std::int64_t left = std::max<std::int64_t>(samples_ - used_, 0);
@@ -105,9 +106,9 @@ class DistributedSampler {
 #endif
 };
 
-// Task 4. The seed of whatever is random about one sample: crops, flips, noise. It must not depend
-// on who loads the sample (rank, world, worker), and must differ between any two of: seeds, epochs,
-// samples. (A sum does not: 1 + 0 is 0 + 1.)
+// Task 4. Seed of everything random about one sample: crops, flips, noise. It must not depend on
+// the place where the sample is loaded (rank, world, worker), and must differ between any two
+// seeds, epochs or samples. (A sum does not: 1 + 0 is 0 + 1.)
 inline std::uint64_t sample_seed(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
 #ifdef SOLUTION
   // SplitMix64's finisher is a bijection that scatters: mix, add the next part, mix again.

@@ -1,4 +1,5 @@
-// Runs two of the student's endpoints on the kit's device and says what they saw. No verdicts here.
+// Runs two of the student's endpoints on the kit's device and reports the results. No verdicts
+// here.
 #include LAB11_ENDPOINT
 
 #include "labs/kit/driver.hpp"
@@ -21,7 +22,7 @@ std::byte pattern(int rank, std::size_t message, std::size_t i) {
   return std::byte(1 + (std::size_t(rank) * 101 + message * 31 + i * 7) % 255);
 }
 
-// Two ranks, their memory, and the other road by which they tell each other their addresses.
+// Two ranks, their memory, and the separate channel by which they exchange their addresses.
 struct Pair {
   explicit Pair(const kit::Request& in)
       : puts(std::size_t(in.integer("puts", 1))),
@@ -36,16 +37,16 @@ struct Pair {
         for (std::size_t i = 0; i < bytes; ++i) outbox[rank][m * bytes + i] = pattern(rank, m, i);
     }
   }
-  // The part of the memory that an endpoint gets: what lies after it belongs to others. Rank 1 has
+  // The part of the memory that an endpoint gets; the memory after it belongs to others. Rank 1 has
   // a longer inbox.
   std::span<std::byte> part(std::vector<std::byte>& all, int extra = 0) const {
     return std::span(all).first(puts * bytes + std::size_t(extra));
   }
-  // Messages are not all of one length, and lie in the inbox in the other order.
+  // Messages have different lengths, and are stored in the inbox in reverse order.
   [[nodiscard]] std::size_t size_of(std::size_t m) const { return bytes - std::min(m % 3, bytes); }
   [[nodiscard]] std::size_t from(std::size_t m) const { return m * bytes; }
   [[nodiscard]] std::size_t to(std::size_t m) const { return (puts - 1 - m) * bytes; }
-  // Waits for the other, which may have gone.
+  // Waits for the other rank, which may have left.
   void meet(int rank, const std::function<bool()>& there) const {
     while (!there() && !gone[1 - rank]) kit::verbs::stand_still(1);
   }
@@ -85,7 +86,7 @@ struct Pair {
   bool connected[2] = {}, finished[2] = {}, gone[2] = {}, stays_to_the_end = true;
 };
 
-// Everything that rank 1 - rank puts, in order, each looked at when its value comes.
+// Receives all messages of rank 1 - rank, in order, and checks each one when its value arrives.
 void take_all(Pair& pair, int rank, Endpoint& end, std::vector<std::int64_t>& values,
               std::int64_t& wrong) {
   while (values.size() < pair.puts) {
@@ -100,7 +101,7 @@ void take_all(Pair& pair, int rank, Endpoint& end, std::vector<std::int64_t>& va
 
 }  // namespace
 
-// Puts from rank 0 to rank 1, or both ways; rank 1 is busy elsewhere for `pause` turns first.
+// Puts from rank 0 to rank 1, or both ways; rank 1 is first busy for `pause` turns.
 KIT_SCENARIO(talk) {
   Pair pair(in);
   const bool both = in.integer("both", 0) != 0;
@@ -108,7 +109,7 @@ KIT_SCENARIO(talk) {
   std::vector<std::int64_t> values[2];
   std::int64_t wrong[2] = {}, missing_after_flush = 0, beyond = 0, early = 0;
   pair.run([&](int rank, Endpoint& end) {
-    if (rank == 0 && !both && end.poll().has_value()) ++early;  // nobody puts anything there
+    if (rank == 0 && !both && end.poll().has_value()) ++early;  // no rank puts anything there
     if (rank == 1 && in.integer("pause", 0) > 0) kit::verbs::stand_still(int(in.integer("pause")));
     if (rank == 0 || both) {
       for (std::size_t m = 0; m < pair.puts; ++m)
@@ -135,8 +136,8 @@ KIT_SCENARIO(talk) {
   kit::verbs::observe(out);
 }
 
-// A key, an address or a peer that is not right. Rank 0 puts until it is told; rank 1 polls, and
-// should be told too if the device gives its requests up. once: rank 0 stops when it has been told.
+// A wrong key, address or peer. Rank 0 puts until it gets an error; rank 1 polls, and should get
+// one, too, if the device flushes its requests. once: rank 0 stops at its first error.
 KIT_SCENARIO(faulty) {
   Pair pair(in);
   const std::string fault = in.text("fault");
@@ -166,7 +167,7 @@ KIT_SCENARIO(faulty) {
             *error = told.what();
             if (once) return;
           }
-        if (fault != "outside") try {  // put alone tells of what has failed earlier, too
+        if (fault != "outside") try {  // put alone reports earlier failures, too
             end.put(0, 0, 1, 7);
           } catch (const std::runtime_error& told) {
             third = told.what();
@@ -189,7 +190,7 @@ KIT_SCENARIO(faulty) {
   kit::verbs::observe(out);
 }
 
-// An object that the device has no memory for, a GID that is not there, a second connect.
+// An object for which the device has no memory, a GID that does not exist, a second connect.
 KIT_SCENARIO(refused) {
   const std::string what = in.text("what");
   std::string error = "nothing";
@@ -210,7 +211,7 @@ KIT_SCENARIO(refused) {
   kit::verbs::observe(out);
 }
 
-// Endpoints that are made and given back, and one for a device that is not there.
+// Endpoints that are created and destroyed, and one for a device that does not exist.
 KIT_SCENARIO(objects) {
   std::string error;
   kit::verbs::run(1, std::uint64_t(in.integer("seed")), [&](int) {

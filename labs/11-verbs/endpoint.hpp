@@ -1,11 +1,11 @@
 // Lab 11: one end of an RDMA connection, from the device to a write that announces itself.
 //
 //     ours                                         theirs
-//     outbox --RDMA WRITE WITH IMMEDIATE---------> inbox      no code of theirs takes part in this
+//     outbox --RDMA WRITE WITH IMMEDIATE---------> inbox      no code at their end is involved
 //                                        value --> a completion in their queue: poll() returns it
 //
 // The calls are libibverbs' own (man ibv_post_send and so on). The same file compiles against the
-// simulated device of the kit and against a real one.
+// simulated device of the kit and against a real device.
 #pragma once
 
 #include <arpa/inet.h>
@@ -23,20 +23,20 @@
 
 namespace lab11 {
 
-// What one end must tell the other before they can talk; how it gets there is not our concern.
+// The data that the peer needs before the two ends can communicate; the caller transfers it.
 struct Address {
   std::uint32_t queue_pair = 0;
   std::uint32_t first_packet = 0;  // the number of the first packet that this end will send
   ibv_gid gid{};
   std::uint16_t lid = 0;
-  std::uint64_t inbox = 0;  // where, how long, and by which key the other may write
+  std::uint64_t inbox = 0;  // address, length and key of the memory that the peer may write
   std::uint64_t inbox_bytes = 0;
   std::uint32_t inbox_key = 0;
 };
 
 struct Limits {
   int sends = 16;     // requests in the send queue, at least 2
-  int receives = 16;  // and in the receive queue
+  int receives = 16;  // requests in the receive queue
   int gid_index = 1;
 };
 
@@ -46,10 +46,11 @@ struct Limits {
 
 class Endpoint {
  public:
-  // Task 1. Opens the device of this name (std::runtime_error that names it if there is none) and
-  // makes: a protection domain; a memory region for the inbox, which the peer may write, and one
-  // for the outbox, which it may not; a completion queue that can hold all that may ever complete;
-  // a queue pair (RC) of these limits. The memory is the caller's and stays where it is.
+  // Task 1. Opens the device of this name (throws std::runtime_error with the name if there is
+  // none) and creates: a protection domain; a memory region for the inbox, which the peer may
+  // write, and one for the outbox, which it may not; a completion queue for all requests that may
+  // ever complete; a queue pair (RC) with these limits. The memory is the caller's and is not
+  // moved.
   Endpoint(const std::string& device, std::span<std::byte> inbox, std::span<std::byte> outbox,
            Limits limits = {})
       : inbox_(inbox), outbox_(outbox), limits_(limits) {
@@ -82,7 +83,7 @@ class Endpoint {
 #endif
   }
 
-  // Task 6. Everything is given back, also when a constructor fails half-way.
+  // Task 6. Releases everything; the constructor must do the same if it fails half-way.
   ~Endpoint() {
 #ifdef SOLUTION
     give_back();
@@ -91,7 +92,7 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // Task 1. What the peer needs. The first packet's number has 24 bits and is yours to choose.
+  // Task 1. The data for the peer. The first packet's number has 24 bits and is yours to choose.
   [[nodiscard]] Address address() const {
 #ifdef SOLUTION
     Address mine;
@@ -114,7 +115,7 @@ class Endpoint {
 
   // Task 2. RESET, INIT, RTR (ready to receive), RTS (ready to send), with all receive requests
   // posted before the peer may send. Port 1, MTU 1024, a global route (RoCE), hop limit 64;
-  // min_rnr_timer 12, timeout 18, retry_cnt 7; a peer that is not ready is waited for, without end.
+  // min_rnr_timer 12, timeout 18, retry_cnt 7; no limit on retries while the peer is not ready.
   void connect(const Address& theirs) {
 #ifdef SOLUTION
     theirs_ = theirs;
@@ -159,11 +160,11 @@ class Endpoint {
   }
 
   // Task 3. Writes bytes of the outbox (from offset `from`) into the peer's inbox (at offset `to`)
-  // and announces them by `value`, in network byte order on the wire. Waits while the send queue is
-  // full. The outbox must stay as it is until flush(). At most every (sends / 2)-th request may ask
-  // for a completion. Bytes outside of the outbox or of the peer's inbox are an error, too, here or
-  // in flush(). std::runtime_error with the status's text when a request has failed, now or
-  // earlier; before it is thrown, everything that was posted has been taken from the queue.
+  // and announces them by `value`, in network byte order on the wire. Blocks while the send queue
+  // is full. The outbox must not change until flush(). At most every (sends / 2)-th request may ask
+  // for a completion. Bytes outside the outbox or the peer's inbox are an error, too, here or in
+  // flush(). Throws std::runtime_error with the status's text if a request has failed, now or
+  // earlier; by then, the completions of all posted requests have been taken from the queue.
   void put(std::size_t from, std::size_t to, std::size_t bytes, std::uint32_t value) {
 #ifdef SOLUTION
     if (from > outbox_.size() || bytes > outbox_.size() - from || to > theirs_.inbox_bytes ||
@@ -187,8 +188,8 @@ class Endpoint {
 #endif
   }
 
-  // Task 4. The next value that has arrived, if one has; its bytes are in the inbox. The receive
-  // request that it used up is replaced. Does not wait.
+  // Task 4. Returns the next value that has arrived, if any; its bytes are in the inbox. Replaces
+  // the receive request that it used up. Does not wait.
   [[nodiscard]] std::optional<std::uint32_t> poll() {
 #ifdef SOLUTION
     if (arrived_.empty()) take();
@@ -202,8 +203,8 @@ class Endpoint {
 #endif
   }
 
-  // Task 5. Returns when all that was put has arrived; throws like put. Unsignalled requests report
-  // nothing by themselves: an empty write (no pieces, no immediate value) behind them can.
+  // Task 5. Blocks until all puts have arrived; throws like put. Unsignalled requests do not report
+  // their completion: an empty write (no pieces, no immediate value) after them can.
   void flush() {
 #ifdef SOLUTION
     if (posted_ == done_) return throw_if_failed();
@@ -243,20 +244,20 @@ class Endpoint {
   }
   void post(ibv_send_wr& work, bool signalled) {
     ibv_send_wr* refused = nullptr;
-    work.wr_id = posted_ + 1;  // a completion says: all up to this one are done
+    work.wr_id = posted_ + 1;  // its completion means that all up to it are done
     if (signalled) work.send_flags |= IBV_SEND_SIGNALED;
     if (const int error = ibv_post_send(pair_, &work, &refused); error != 0)
       fail("ibv_post_send", error);
     ++posted_;
   }
-  // Takes what has completed, of either kind: a full send queue must not keep us from receiving, or
-  // two ends that both wait for room deadlock.
+  // Takes completions of both kinds: a full send queue must not prevent receiving, or two ends that
+  // both wait for room deadlock.
   void take() {
     ibv_wc found[8];
     const int count = ibv_poll_cq(completions_, 8, found);
     if (count < 0) throw std::runtime_error("ibv_poll_cq failed: the completion queue ran over");
     for (int i = 0; i < count; ++i) {
-      const ibv_wc& wc = found[i];  // of a failed one, only wr_id and status are to be looked at
+      const ibv_wc& wc = found[i];  // if it failed, only wr_id and status are valid
       if (wc.status != IBV_WC_SUCCESS && failed_.empty())
         failed_ = std::string("rdma: ") + ibv_wc_status_str(wc.status);
       if (wc.wr_id != receive) done_ = wc.wr_id;
@@ -265,13 +266,13 @@ class Endpoint {
       post_receive();
     }
   }
-  // An error brings completions of everything that was posted; they are all taken.
+  // After an error every posted request completes; all completions are taken.
   void throw_if_failed() {
     if (failed_.empty()) return;
     while (posted_ != done_) take();
     throw std::runtime_error(failed_);
   }
-  void give_back() {  // what was made last goes first
+  void give_back() {  // in reverse order of creation
     if (pair_) ibv_destroy_qp(pair_);
     if (completions_) ibv_destroy_cq(completions_);
     if (outbox_region_) ibv_dereg_mr(outbox_region_);

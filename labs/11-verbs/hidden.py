@@ -1,4 +1,5 @@
-"""Hidden tests of lab 11: full queues, receivers that are late, both ways at once, faults, leaks."""
+"""Hidden tests of lab 11: full queues, late receivers, both directions simultaneously, faults,
+leaks."""
 import socket
 
 from labs.course.testing import expect, lab_test
@@ -8,7 +9,7 @@ HIDDEN_SEED = 90142863
 
 def clean(seen):
     expect.that(not seen["trouble"], f"the device: {seen['trouble'].splitlines()[0] if seen['trouble'] else ''}", seen)
-    expect.that(not seen["live"], f"not given back: {seen['live']}", seen)
+    expect.that(not seen["live"], f"not released: {seen['live']}", seen)
 
 
 def talk(lab, puts, both=0, **how):
@@ -18,23 +19,23 @@ def talk(lab, puts, both=0, **how):
     for rank in ((0, 1) if both else (1,)):
         got = list(seen[f"values.{rank}"])
         wrong = next((m for m in range(puts) if got[m] != want[m]), None)
-        expect.that(wrong is None, f"value {wrong} that rank {rank} polled is not the {wrong}th that was put", seen)
+        expect.that(wrong is None, f"value {wrong} that rank {rank} polled is not value {wrong} that was put", seen)
         expect.equal(f"bytes on rank {rank} that were not there when their value was", seen[f"wrong.{rank}"], 0, seen)
     expect.equal("bytes that were not there after flush()", seen["missing_after_flush"], 0, seen)
-    expect.equal("bytes behind the inbox that were written, or values that nobody had put", seen["beyond"], 0, seen)
+    expect.equal("bytes written past the inbox, or values that were never put", seen["beyond"], 0, seen)
     clean(seen)
     return seen
 
 
 @lab_test
 def full_queue(lab):
-    """Many more puts than the send queue has places; few completions are asked for."""
+    """Many more puts than the send queue has entries; few completions are requested."""
     for sends, receives, puts in [(2, 4, 7), (4, 16, 100), (16, 4, 100), (16, 16, 257), (5, 3, 61)]:
         seen = talk(lab, puts, sends=sends, receives=receives, bytes=16)
         allowed = puts // (sends // 2) + 2
         expect.at_most("completions of sends", seen["send_completions"], allowed, "completions", seen)
         expect.at_most("requests at a time", seen["most_outstanding"], sends, "requests", seen)
-        expect.that(seen["most_outstanding"] >= min(2, puts), "never more than one request under way: every put waits",
+        expect.that(seen["most_outstanding"] >= min(2, puts), "never more than one request in flight: every put waits",
                     seen)
 
 
@@ -47,14 +48,15 @@ def not_ready(lab):
 
 @lab_test
 def duplex(lab):
-    """Both ends put at the same time, more than their queues hold, and look for arrivals only afterwards."""
+    """Both ends put simultaneously, more than their queues hold, and look for arrivals only
+    afterwards."""
     for sends, receives, puts in [(4, 4, 40), (16, 2, 100), (2, 1, 30), (8, 16, 200)]:
         talk(lab, puts, both=1, sends=sends, receives=receives, bytes=8)
 
 
 @lab_test
 def order(lab):
-    """The value is in network byte order on the wire; a put of no bytes announces itself too."""
+    """The value is in network byte order on the wire; a put of no bytes is announced, too."""
     seen = talk(lab, 3, bytes=8)
     first = seen["values.1"][0]
     want = [socket.htonl((first + m) % (1 << 32)) for m in range(3)]
@@ -67,7 +69,8 @@ def order(lab):
 
 @lab_test
 def faults(lab):
-    """A wrong key or address, a peer that has gone or never answers: an error that says which, every time."""
+    """A wrong key or address, a peer that has left or never answers: an error that says which,
+    every time."""
     for fault, words in [("key", "remote access error"), ("address", "remote access error"),
                          ("gone", "retry counter exceeded"), ("route", "retry counter exceeded"),
                          ("packet", "retry counter exceeded")]:
@@ -79,7 +82,7 @@ def faults(lab):
             expect.that(seen["third"], "a put after requests have failed: no exception", seen)
             expect.that(words in seen["first"],
                         f"the exception says {seen['first']!r}; the first failure is {words!r}", seen)
-            if words == "remote access error":  # then the device gives up what is posted at both ends
+            if words == "remote access error":  # then the device flushes the requests at both ends
                 expect.that(seen["polled"], "poll() of the peer, whose receive requests have failed: no exception", seen)
             expect.equal("completions of failed requests that were left in the queue", seen["unread"], 0, seen)
             clean(seen)
@@ -90,7 +93,7 @@ def faults(lab):
 
 @lab_test
 def leaks(lab):
-    """Whatever happens, all is given back, in an order that the device accepts."""
+    """In every case, all objects are released, in an order that the device accepts."""
     clean(lab.run("objects", times=5))
     for fault in ("key", "gone"):
         clean(lab.run("faulty", fault=fault, puts=20, sends=4, receives=4, bytes=8))
@@ -98,7 +101,7 @@ def leaks(lab):
 
 @lab_test
 def outside(lab):
-    """Bytes outside of the outbox or of the peer's inbox: put or flush throws, and nothing is written."""
+    """Bytes outside the outbox or the peer's inbox: put or flush throws, and nothing is written."""
     size, far = 4 * 64, (1 << 64) - 8
     for at, to, length in [(size, 0, 1), (0, size + 8, 1), (size - 7, 0, 8), (0, size + 1, 8), (0, 0, size + 1),
                            (0, 0, (1 << 32) + 8), (1 << 40, 0, 8), (0, 1 << 40, 8), (far, 0, 16), (0, far, 16)]:
@@ -108,7 +111,7 @@ def outside(lab):
         expect.that(seen["first"], f"put of {length} bytes from {at} to {to}, with {size} bytes in the outbox and "
                     f"{size + 8} in the inbox: no exception", seen)
         expect.equal("bytes that were written", seen["written"], 0, seen)
-    # The peer's inbox is 8 bytes longer than one's own: its last 8 bytes are inside.
+    # The peer's inbox is 8 bytes longer than rank 0's: its last 8 bytes are inside.
     seen = lab.run("faulty", fault="outside", puts=4, bytes=64, **{"from": 0, "to": size, "length": 8})
     expect.equal("the exception of a put into the last 8 bytes of the peer's inbox", seen["first"], "", seen)
     expect.equal("bytes that were written at the end of the peer's inbox", seen["written"], 8, seen)
@@ -116,7 +119,8 @@ def outside(lab):
 
 @lab_test
 def half_way(lab):
-    """An object that cannot be had, a GID that is not there, a second connect: an exception, and all is given back."""
+    """An object that cannot be created, a missing GID, a second connect: an exception, and all
+    objects are released."""
     cases = [("object", kind, after) for kind, after in
              [("context", 0), ("protection domain", 0), ("memory region", 0), ("memory region", 1),
               ("completion queue", 0), ("queue pair", 0), ("state", 0), ("state", 1), ("state", 2),
@@ -124,7 +128,7 @@ def half_way(lab):
     for what, kind, after in cases + [("gid", "GID 5", 0), ("twice", "second connect", 0)]:
         seen = lab.run("refused", what=what, kind=kind, after=after)
         expect.that(seen["error"] != "nothing", f"the device refused a {kind}: no std::runtime_error", seen)
-        expect.that(not seen["live"], f"the device refused a {kind}; not given back: {seen['live']}", seen)
+        expect.that(not seen["live"], f"the device refused a {kind}; not released: {seen['live']}", seen)
     for missing in ("sim", "sim00", "", "SIM0"):
         seen = lab.run("objects", times=1, missing=missing, device="other0")
         expect.that(seen["error"], f"there is no device {missing!r}: no std::runtime_error", seen)

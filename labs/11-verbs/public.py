@@ -1,13 +1,14 @@
-"""Public tests of lab 11: what a student runs at every save."""
+"""Public tests of lab 11, which a student runs at every save."""
 from labs.course.testing import expect, lab_test
 
 
 @lab_test
 def objects(lab):
-    """Tasks 1 and 6: an endpoint is made and given back, three times; a device that is not there is named."""
+    """Tasks 1 and 6: an endpoint is created and destroyed, three times; a device that does not
+    exist is named."""
     seen = lab.run("objects", times=3)
     expect.that(not seen["trouble"], f"the device: {(seen['trouble'] or ' ').splitlines()[0]}", seen)
-    expect.that(not seen["live"], f"not given back: {seen['live']}", seen)
+    expect.that(not seen["live"], f"not released: {seen['live']}", seen)
     expect.equal("address().inbox_bytes", seen["inbox_bytes"], 4096, seen)
     expect.that(seen["inbox_right"], "address().inbox is not where the inbox is", seen)
     expect.that(0 <= seen["first_packet"] < 1 << 24,
@@ -25,7 +26,8 @@ def objects(lab):
 
 @lab_test
 def connects(lab):
-    """Task 2: RESET, INIT, RTR, RTS, with what each step needs; nothing is refused."""
+    """Task 2: RESET, INIT, RTR, RTS, with the attributes that each step needs; the device refuses
+    nothing."""
     for index, receives in ((1, 16), (0, 3)):
         seen = lab.run("talk", puts=0, bytes=8, gid_index=index, receives=receives)
         expect.that(not seen["trouble"], f"the device: {(seen['trouble'] or ' ').splitlines()[0]}", seen)
@@ -34,7 +36,7 @@ def connects(lab):
                      "timeout": 18, "retry_cnt": 7, "rnr_retry (7: without end)": 7,
                      "qp_access_flags (2: the peer may write)": 2,
                      "number of receive requests that were posted": receives}
-            expect.that(f"attributes.{rank}" in seen, f"rank {rank}'s queue pair never came to RTS", seen)
+            expect.that(f"attributes.{rank}" in seen, f"rank {rank}'s queue pair never reached RTS", seen)
             for (name, want), got in zip(names.items(), seen[f"attributes.{rank}"]):
                 if name.startswith("qp_access"):
                     got &= 6  # the right to write locally is not the peer's
@@ -43,7 +45,7 @@ def connects(lab):
 
 @lab_test
 def one(lab):
-    """Tasks 3 to 5: one put; its bytes are there when its value is, and after flush."""
+    """Tasks 3 to 5: one put; its bytes are present when its value arrives, and after flush."""
     for index, size in ((1, 1), (0, 8), (1, 64), (1, 5000), (1, 70_000)):
         seen = lab.run("talk", puts=1, bytes=size, gid_index=index)
         expect.equal("the values that poll() gave", list(seen["values.1"]), [0x01020304], seen)

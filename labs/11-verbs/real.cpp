@@ -3,7 +3,7 @@
 //     g++ -std=c++20 -I. -DENDPOINT='"work/11-verbs/endpoint.hpp"' labs/11-verbs/real.cpp
 //         labs/kit/todo.cpp -libverbs -o real && ./real rxe0 [GID INDEX]
 //
-// The judge does not run this: it has no device. Addresses travel over a socket pair.
+// The judge does not run this, because it has no device. Addresses are sent over a socket pair.
 #include ENDPOINT
 
 #include <cstdint>
@@ -25,7 +25,7 @@ T swap_over(int socket, const T& mine) {
   T theirs{};
   if (write(socket, &mine, sizeof mine) != ssize_t(sizeof mine) ||
       recv(socket, &theirs, sizeof theirs, MSG_WAITALL) != ssize_t(sizeof theirs))
-    throw std::runtime_error("the other process has gone");
+    throw std::runtime_error("the other process has exited");
   return theirs;
 }
 
@@ -47,7 +47,7 @@ int one_end(const char* device, int gid_index, int socket, bool first) {
   }
   end.flush();
   swap_over(socket, 2);
-  std::printf("%zu values of %zu bytes came, %zu wrong\n", came, kBytes, wrong);
+  std::printf("%zu values of %zu bytes arrived, %zu wrong\n", came, kBytes, wrong);
   return wrong == 0 ? 0 : 1;
 }
 

@@ -1,5 +1,5 @@
-// Runs the student's channels between two ends whose messages have arrived at once, and the ring
-// between neighbours that fall silent: lab 12 without a device. No verdicts here.
+// Runs lab 12 without a device: the student's channels between two ends whose messages arrive
+// immediately, and the ring between neighbours that fall silent. No verdicts here.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,8 +13,9 @@
 
 namespace {
 
-// What is put into the one is there for the other when put() returns. Its bytes leave the outbox
-// then, or (late) not before the other one polls its value: a device may do either.
+// Endpoint whose put() makes the message available at the peer before it returns. The bytes are
+// copied out of the outbox then or, if late, only when the peer polls the value: a device may do
+// either.
 struct End {
   struct Put {
     std::size_t from, to, bytes;
@@ -47,9 +48,10 @@ struct End {
 
 using Channel = lab12::Channel<End>;
 
-// Two channels that nearly 2^32 messages have passed: after a first round of messages, what grows
-// by their number in each of two more is a count of them, and grows on as far as the others would
-// make it. The number is odd, and no pointer grows by it; three slots divide it, and all others.
+// Ages two channels by nearly 2^32 messages. After a first round of messages, a word that grows by
+// round_messages in each of the next two rounds is taken for a message counter, and is advanced by
+// `skipped`. 243 is odd, so no pointer grows by it. 243 and `skipped` are multiples of the three
+// slots, so the positions in the slots still agree.
 constexpr std::uint64_t round_messages = 243;
 constexpr std::uint64_t skipped = (std::uint64_t{1} << 32) - 1 - 3 * round_messages - 30;
 
@@ -86,13 +88,13 @@ void grow_old(std::span<Channel> channels, Pass pass) {
   }
 }
 
-// Takes or gives so many pieces of zeros, and nothing more: a neighbour that has died.
+// Neighbour that dies: accepts or delivers `pieces` pieces of zeros, and nothing after that.
 struct Silent {
   std::int64_t pieces;
   std::int64_t* tries;  // since idle() was called
   [[nodiscard]] std::size_t slot_bytes() const { return 4 * sizeof(float); }
   bool moves() {
-    if (++*tries > 1000) throw std::runtime_error("1000 tries, and no idle()");
+    if (++*tries > 1000) throw std::runtime_error("1000 tries without idle()");
     return pieces-- > 0;
   }
   bool try_send(std::span<const std::byte>) { return moves(); }
@@ -106,9 +108,9 @@ struct Silent {
 }  // namespace
 
 // deeds: 0 and 1: end 0 or 1 tries to send its next message, of lengths[0], lengths[1], ... bytes;
-// 2 and 3: end 0 or 1 tries to receive. results: of each deed, whether it was sent, or the length,
-// or -1 for nothing. late: bytes leave late. old: nearly 2^32 messages went from end 0 to
-// end 1 before.
+// 2 and 3: end 0 or 1 tries to receive. results: for each deed, whether the message was sent, or
+// the length received, or -1 for none. late: bytes leave the outbox late. old: nearly 2^32 messages
+// went from end 0 to end 1 before.
 KIT_SCENARIO(at_once) {
   const std::vector<std::int64_t> lengths = in.integers("lengths"), deeds = in.integers("deeds");
   const lab12::Slots slots{std::size_t(in.integer("slot_bytes")), int(in.integer("slots"))};
@@ -153,7 +155,7 @@ KIT_SCENARIO(at_once) {
   out.put("wrong", wrong);
 }
 
-// all_reduce of rank 1 of 3, whose neighbours take and give so many pieces; the third
+// all_reduce of rank 1 of 3, whose neighbours accept `takes` and deliver `gives` pieces. The third
 // idle() throws.
 KIT_SCENARIO(silence) {
   std::int64_t tries = 0;

@@ -22,7 +22,7 @@ using kit::Counted;
 
 std::string name_of(const char* what, int rank) { return what + ("." + std::to_string(rank)); }
 
-// Lab 11's endpoint, with a look at how many messages lie in the peer's slots.
+// Lab 11's endpoint, which also counts the messages that occupy the peer's slots.
 struct Watched {
   lab11::Endpoint& end;
   std::int64_t messages = 0, taken = 0, most = 0, bytes = 0;
@@ -31,7 +31,7 @@ struct Watched {
   void put(std::size_t from, std::size_t to, std::size_t size, std::uint32_t value) {
     end.put(from, to, size, value);
     bytes += std::int64_t(size);
-    if (size == 0) return;  // a credit, or whatever else has no bytes
+    if (size == 0) return;  // a credit or another put without bytes
     ++messages;
     most = std::max(most, messages - taken);
   }
@@ -40,7 +40,7 @@ struct Watched {
 
 using Channel = lab12::Channel<Watched>;
 
-// A connection between two ranks, one half a rank: memory, endpoint, channel.
+// One rank's half of a connection between two ranks: memory, endpoint, channel.
 struct Half {
   std::vector<std::byte> inbox, outbox;
   std::unique_ptr<lab11::Endpoint> end;
@@ -63,7 +63,7 @@ struct Half {
   }
 };
 
-// A ring of connections: right[r] and left[r + 1] are the two halves of one.
+// A ring of connections: right[r] and left[r + 1] are the two halves of one connection.
 struct Net {
   explicit Net(const kit::Request& in) : Net(in, in.integer("slot_bytes")) {}
   Net(const kit::Request& in, std::int64_t slot_bytes)
@@ -109,14 +109,15 @@ struct Net {
 
 }  // namespace
 
-// Messages of given lengths from rank 0 to rank 1, whose receiver is busy elsewhere at times.
+// Messages of given lengths from rank 0 to rank 1. The receiver pauses before each one.
 KIT_SCENARIO(messages) {
   Net net(in);
   const std::vector<std::int64_t> lengths = in.integers("lengths");
   const auto pause = int(in.integer("pause", 0));
   std::vector<std::int64_t> got;
   std::int64_t wrong = 0, most = 0, refused = 0, wrong_echo = 0;
-  const bool echo = in.integer("echo", 0) != 0;  // each message comes back on the same channel
+  // The receiver returns each message on the same channel.
+  const bool echo = in.integer("echo", 0) != 0;
   kit::verbs::run(2, std::uint64_t(in.integer("seed")), [&](int rank) {
     net.connect(rank);
     Channel& channel = rank == 0 ? *net.right_of(0).channel : *net.left_of(1).channel;
@@ -127,7 +128,7 @@ KIT_SCENARIO(messages) {
       if (rank == 0) {
         for (std::size_t i = 0; i < length; ++i) buffer[i] = std::byte(m * 37 + i);
         while (!channel.try_send(std::span<const std::byte>(buffer).first(length))) ++refused;
-        std::fill(buffer.begin(), buffer.end(), std::byte{0xAA});  // ours again, at once
+        std::fill(buffer.begin(), buffer.end(), std::byte{0xAA});  // try_send() copied the message
         if (!echo) continue;
         std::optional<std::size_t> back;
         while (!back) back = channel.try_receive(std::span(buffer));
@@ -156,7 +157,7 @@ KIT_SCENARIO(messages) {
   kit::verbs::observe(out);
 }
 
-// Both ranks send all messages on the same channel, and take what comes in between.
+// Both ranks send all messages on the same channel, and receive whatever arrives meanwhile.
 KIT_SCENARIO(both_ways) {
   Net net(in);
   const std::vector<std::int64_t> lengths = in.integers("lengths");
@@ -189,8 +190,8 @@ KIT_SCENARIO(both_ways) {
   kit::verbs::observe(out);
 }
 
-// The ring, `calls` times; rank `dies` leaves in the middle of the last call, if there is one. With
-// other_slot_bytes, every second call goes over other channels, with other slots.
+// Runs the ring `calls` times. Rank `dies`, if given, leaves in its third idle(). With
+// other_slot_bytes, every second call uses a second set of channels with other slots.
 KIT_SCENARIO(ring) {
   Net net(in);
   std::optional<Net> other;
@@ -224,7 +225,8 @@ KIT_SCENARIO(ring) {
       if (dies < 0) throw;
       errors[std::size_t(rank)] = error.what();
     }
-    // Nobody takes his memory away: a rank that has stopped looks so to the others' devices.
+    // No rank frees its memory before all ranks have left. Until then, a rank that has stopped is
+    // merely silent to the others' devices.
     net.left_all[std::size_t(rank)] = 1;
     while (std::count(net.left_all.begin(), net.left_all.end(), 1) < net.world)
       kit::verbs::stand_still(1);
@@ -239,7 +241,7 @@ KIT_SCENARIO(ring) {
 
 namespace {
 
-// Some of the fabric's ranks as a world of their own, which counts what it sends.
+// A subset of the fabric's ranks as a separate world. Counts the elements that it sends.
 struct Group {
   kit::Link& link;
   std::vector<int> members;
@@ -281,8 +283,8 @@ struct Ring {
 
 }  // namespace
 
-// nodes machines with local ranks each; rank = node * local + place. A call for `before` elements
-// comes before the one that is observed.
+// `nodes` machines with `local` ranks each; rank = node * local + place. A call with `before`
+// elements precedes the observed one.
 KIT_SCENARIO(hierarchy) {
   const int nodes = int(in.integer("nodes")), local = int(in.integer("local"));
   kit::FabricOptions options = kit::fabric_options(in);

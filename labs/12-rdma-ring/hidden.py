@@ -14,7 +14,7 @@ def whole(lab, world, count, **how):
 
 
 def at_once(lab, slots, deeds, late=0, old=0):
-    """Two channels whose messages and credits arrive at once. deeds: 0, 1: an end tries to send; 2, 3: to receive."""
+    """Two channels whose messages and credits arrive immediately. deeds: 0, 1: end 0, 1 sends; 2, 3: it receives."""
     lengths = [lab.random.randrange(9) for _ in deeds]
     seen = lab.run("at_once", slots=slots, slot_bytes=8, deeds=deeds, lengths=lengths, late=late, old=old)
     waiting, sent = ([], []), [0, 0]
@@ -30,34 +30,34 @@ def at_once(lab, slots, deeds, late=0, old=0):
         else:
             what = f"try_receive on end {side}, with {len(there)} messages there,"
             want = there.pop(0) if there else -1
-        expect.that(got == want, f"call {number}: {what} says {got}, must say {want} (1: sent, 0: not; else a length, -1: "
+        expect.that(got == want, f"call {number}: {what} returns {got}, must return {want} (1: sent, 0: not; else a length, -1: "
                                  "nothing)", seen)
-    expect.equal("bytes that are not what was sent", seen["wrong"], 0, seen)
+    expect.equal("bytes that differ from those sent", seen["wrong"], 0, seen)
 
 
 @lab_test
 def credits(lab):
-    """A receiver that is slow: no slot is written before it is free, and all slots are used."""
+    """A slow receiver: no slot is written before it is free, and all slots are used."""
     for slots, size in [(1, 16), (2, 64), (4, 64), (3, 5)]:
         lengths = [lab.random.randrange(1, size + 1) for _ in range(30)]
         seen = lab.run("messages", world=2, slot_bytes=size, slots=slots, lengths=lengths, pause=50)
-        expect.equal("bytes that are not what was sent", seen["wrong"], 0, seen)
-        expect.equal("the lengths of the messages that came", list(seen["lengths"]), lengths, seen)
-        # One more than there are slots: the receiver counts a message when try_receive has returned.
+        expect.equal("bytes that differ from those sent", seen["wrong"], 0, seen)
+        expect.equal("the lengths of the messages that arrived", list(seen["lengths"]), lengths, seen)
+        # slots + 1, because the receiver counts a message only after try_receive has returned.
         expect.at_most("messages sent and not yet taken", seen["most"], slots + 1, "messages", seen)
         expect.that(seen["most"] >= slots, f"never more than {seen['most']} of {slots} slots in use", seen)
-        expect.that(seen["refused"] > 0, "try_send never said that no slot is free: it waits, or it overwrites", seen)
-    lengths = [70_000, 65_536, 1, 65_537, 0, 69_999]  # of more than 16 bits
+        expect.that(seen["refused"] > 0, "try_send never reported that no slot is free: it waits, or it overwrites", seen)
+    lengths = [70_000, 65_536, 1, 65_537, 0, 69_999]  # lengths that need more than 16 bits
     seen = lab.run("messages", world=2, slot_bytes=70_000, slots=2, lengths=lengths)
-    expect.equal("the lengths of the messages that came", list(seen["lengths"]), lengths, seen)
-    expect.equal("bytes that are not what was sent", seen["wrong"], 0, seen)
+    expect.equal("the lengths of the messages that arrived", list(seen["lengths"]), lengths, seen)
+    expect.equal("bytes that differ from those sent", seen["wrong"], 0, seen)
     for slots, size, count in [(1, 8, 20), (3, 40, 60), (7, 3, 270)]:
         lengths = [lab.random.choice((0, size, lab.random.randrange(size + 1))) for _ in range(count)]
         seen = lab.run("both_ways", world=2, slot_bytes=size, slots=slots, lengths=lengths)
-        expect.equal("bytes or lengths of messages in both directions that are not what was sent", seen["wrong"], 0,
+        expect.equal("bytes or lengths of messages in both directions that differ from those sent", seen["wrong"], 0,
                      seen)
         expect.that(not seen["trouble"], f"the device: {(seen['trouble'] or ' ').splitlines()[0]}", seen)
-    for slots in (1, 2):  # a credit behind a message, a message behind a credit: either is seen when it is there
+    for slots in (1, 2):  # a credit behind a message, a message behind a credit: either must be noticed
         at_once(lab, slots, [0, 1, 3, 0, 2, 1, 2, 3])
         for late in (0, 1):
             at_once(lab, slots, [lab.random.randrange(4) for _ in range(200)], late)
@@ -93,22 +93,22 @@ def calls(lab):
             whole(lab, world, 23, slot_bytes=one * ELEMENT, slots=3, calls=3, other_slot_bytes=other * ELEMENT)
             whole(lab, world, 23, slot_bytes=one * ELEMENT, slots=3, calls=2, other_slot_bytes=other * ELEMENT)
     seen = lab.run("both_ways", world=2, slot_bytes=3, slots=3, lengths=[m % 4 for m in range(66_000)])
-    expect.equal("bytes or lengths of 66,000 messages in both directions that are not what was sent", seen["wrong"], 0,
+    expect.equal("bytes or lengths of 66,000 messages in both directions that differ from those sent", seen["wrong"], 0,
                  seen)
-    at_once(lab, 3, [0, 0, 3, 3] * 25, old=1)  # the two on both sides of 2^32 are under way together
+    at_once(lab, 3, [0, 0, 3, 3] * 25, old=1)  # the messages before and after number 2^32 are in flight together
 
 
 @lab_test
 def dies(lab):
-    """A rank leaves in mid-step: all others end with an exception, instead of waiting forever."""
+    """A rank leaves mid-step: all others end with an exception instead of waiting forever."""
     for world in (2, 3, 4):
         for dead in sorted({0, world // 2, world - 1}):
             seen = lab.run("ring", world=world, count=400, slot_bytes=2 * ELEMENT, slots=2, calls=2, dies=dead)
             for rank in range(world):
                 told = seen[f"error.{rank}"]
                 expect.that(rank == dead or "gone" in told or "retry" in told or "Flushed" in told,
-                            f"rank {rank} says {told!r}, and rank {dead} is gone", seen)
-    for takes in range(3):  # neighbours that fall silent, where no device tells
+                            f"rank {rank} says {told!r}, but rank {dead} is gone", seen)
+    for takes in range(3):  # neighbours that fall silent, with no device to report it
         for gives in range(3):
             seen = lab.run("silence", takes=takes, gives=gives)
             expect.equal("what all_reduce throws when the third idle() throws 'rank 2 is gone'", seen["told"],
@@ -117,7 +117,7 @@ def dies(lab):
 
 @lab_test
 def hierarchy(lab):
-    """Task 4: machines and ranks of all numbers; only the array's own part crosses between machines."""
+    """Task 4: various numbers of machines and ranks; a rank sends only its own part between machines."""
     for nodes, local in [(1, 4), (4, 1), (2, 3), (3, 2), (2, 4), (1, 1)]:
         world = nodes * local
         for count in (0, 1, local - 1, world, 24 * world, 24 * world + 5):

@@ -1,4 +1,4 @@
-"""Public tests of lab 12: what a student runs at every save."""
+"""Public tests of lab 12, which a student runs after every save."""
 from labs.course.testing import expect, lab_test
 
 ELEMENT = 12  # bytes of the elements that count contributions
@@ -10,9 +10,9 @@ def messages(lab):
     lengths = [64, 1, 0, 7, 63, 64, 0, 20, 3] * 3
     for echo in (0, 1):
         seen = lab.run("messages", world=2, slot_bytes=64, slots=4, lengths=lengths, echo=echo)
-        expect.equal("the lengths of the messages that came", list(seen["lengths"]), lengths, seen)
-        expect.equal("bytes that are not what was sent", seen["wrong"], 0, seen)
-    expect.equal("bytes of the answers on the same channel that are not what was sent", seen["wrong_echo"], 0, seen)
+        expect.equal("the lengths of the messages that arrived", list(seen["lengths"]), lengths, seen)
+        expect.equal("bytes that differ from those sent", seen["wrong"], 0, seen)
+    expect.equal("bytes of the answers on the same channel that differ from those sent", seen["wrong_echo"], 0, seen)
 
 
 @lab_test

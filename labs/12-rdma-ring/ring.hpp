@@ -3,8 +3,8 @@
 //     rank r-1 --slots--> rank r --slots--> rank r+1        a connection to each neighbour (lab 11)
 //              <-credits-        <-credits-
 //
-// A message lies in a slot of the receiver's inbox until it has taken it out, and says so: a
-// credit. A sender without credit must not write. Messages longer than a slot go in pieces.
+// A message stays in a slot of the receiver's inbox until the receiver has copied it out and
+// returned a credit. A sender without credit must not write. Longer messages are sent in pieces.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@
 namespace lab12 {
 
 struct Slots {
-  std::size_t bytes = 64;  // of one
+  std::size_t bytes = 64;  // of each slot
   int count = 4;
 };
 
 // One end of a connection, for messages in both directions. Endpoint is lab 11's:
 //   put(from, to, bytes, value)   outbox[from..] to the peer's inbox[to..], announced by value
-//   poll()                        the next value that has come, if one has
-// inbox and outbox are those of the endpoint, slots.bytes * slots.count long.
+//   poll()                        the next value that has arrived, if any
+// inbox and outbox are the endpoint's, slots.bytes * slots.count bytes each.
 template <class Endpoint>
 class Channel {
  public:
@@ -38,14 +38,16 @@ class Channel {
 
   [[nodiscard]] std::size_t slot_bytes() const { return slots_.bytes; }
 
-  // Task 1. Puts a message of up to slot_bytes() into the peer's next slot, if that is free; false
-  // if it is not. Does not wait. The message is copied: the caller's memory may change at once.
+  // Task 1. Writes a message of up to slot_bytes() bytes into the peer's next slot. Returns false
+  // if that slot is not free. Does not wait. Copies the message: the caller may reuse its memory
+  // immediately.
   [[nodiscard]] bool try_send(std::span<const std::byte> message) {
 #ifdef SOLUTION
     listen();
     if (sent_ - taken_by_peer_ == std::uint64_t(slots_.count)) return false;
     const std::size_t at = slots_.bytes * std::size_t(sent_ % std::uint64_t(slots_.count));
-    // The peer has taken what was in this slot, so our bytes of it are no longer needed either.
+    // The peer has copied the previous message out of this slot, so the device has read our bytes
+    // of it.
     if (!message.empty()) std::memcpy(outbox_.data() + at, message.data(), message.size());
     end_.put(at, at, message.size(), std::uint32_t(message.size()));
     ++sent_;
@@ -56,8 +58,9 @@ class Channel {
 #endif
   }
 
-  // Task 2. Takes the oldest message that has come into `message` and gives its length; nothing if
-  // none has come. Messages keep their order. The slot is free for the peer afterwards.
+  // Task 2. Copies the oldest message that has arrived into `message` and returns its length, or
+  // nullopt if none has arrived. Messages keep their order. Afterwards the slot is free for the
+  // peer.
   [[nodiscard]] std::optional<std::size_t> try_receive(std::span<std::byte> message) {
 #ifdef SOLUTION
     listen();
@@ -77,9 +80,9 @@ class Channel {
 
  private:
 #ifdef SOLUTION
-  static constexpr std::uint32_t credit = 0x80000000;  // no message is so long
+  static constexpr std::uint32_t credit = 0x80000000;  // exceeds every length
 
-  // Values of both kinds come in one row, whichever the caller is waiting for.
+  // Lengths and credits arrive in one sequence, whichever of them the caller is waiting for.
   void listen() {
     while (const std::optional<std::uint32_t> value = end_.poll()) {
       if (*value == credit)
@@ -94,17 +97,17 @@ class Channel {
   std::span<std::byte> inbox_, outbox_;
   Slots slots_;
 #ifdef SOLUTION
-  std::uint64_t sent_ = 0, taken_by_peer_ = 0, taken_ = 0;  // messages; these only grow
-  std::deque<std::size_t> lengths_;                         // of those that have come
+  std::uint64_t sent_ = 0, taken_by_peer_ = 0, taken_ = 0;  // messages; never decrease
+  std::deque<std::size_t> lengths_;                         // of messages not yet received
 #endif
 };
 
-// Task 3. work = the sum of all ranks' work, on every rank: the ring of lab 06 over two channels,
-// to the right neighbour and from the left one, with the same slots on all ranks. T is trivially
-// copyable and has +=. A slot holds at least one element; chunks may be longer than a slot, and a
-// slot need not be a multiple of T.
-// Whenever a round has moved nothing, call idle(): it throws when a rank has died, and then so do
-// you.
+// Task 3. Sets work to the sum of all ranks' work, on every rank: the ring of lab 06 over two
+// channels, to the right neighbour and from the left one, with the same slots on all ranks. T is
+// trivially copyable and has +=. A slot holds at least one element; chunks may be longer than a
+// slot, and a slot need not be a multiple of T.
+// If a round has neither sent nor received, call idle(). It throws when a rank has died; do not
+// catch the exception.
 template <class T, class Channel>
 void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T> work,
                 const std::function<void()>& idle) {
@@ -126,7 +129,8 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
         out = out.subspan(next.size());
         moved = true;
       }
-      // Also while nothing can be sent: the right neighbour may wait for us in a circle.
+      // Receive even while nothing can be sent: the right neighbour may be waiting for us in a
+      // cycle.
       const std::span<T> expected = std::span<T>(landing).first(std::min(piece, in.size()));
       if (!expected.empty() && left.try_receive(std::as_writable_bytes(expected))) {
         for (std::size_t i = 0; i < expected.size(); ++i)
@@ -143,16 +147,17 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
 #endif
 }
 
-// Task 4. Several ranks on each machine: `inside` links those of one machine, `across` those with
-// the same place on all machines. Both are links as in lab 06, whose three collectives are given as
-// Ring::reduce_scatter, Ring::all_gather, Ring::all_reduce (link, span). Only what must cross
-// between machines is to cross: each rank sends 1 / inside.world() of the array's ring traffic.
+// Task 4. Several ranks on each machine: `inside` links the ranks of one machine, `across` the
+// ranks with the same place on all machines. Both are links as in lab 06, whose three collectives
+// are given as Ring::reduce_scatter, Ring::all_gather, Ring::all_reduce (link, span). Send between
+// machines only the data that must cross: each rank sends 1 / inside.world() of the array's ring
+// traffic.
 template <class Ring, class T, class Inside, class Across>
 void hierarchical_all_reduce(Inside& inside, Across& across, std::span<T> work) {
 #ifdef SOLUTION
   Ring::reduce_scatter(inside, work);
   const std::size_t n = std::size_t(inside.world()), c = std::size_t(inside.rank());
-  const std::size_t base = work.size() / n, longer = work.size() % n;  // as lab 06 cuts
+  const std::size_t base = work.size() / n, longer = work.size() % n;  // chunks as in lab 06
   Ring::all_reduce(across,
                    work.subspan(c * base + std::min(c, longer), base + (c < longer ? 1 : 0)));
   Ring::all_gather(inside, work);

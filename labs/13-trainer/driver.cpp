@@ -1,12 +1,13 @@
-// Runs the parts of the student's trainer in one process, and says what came out. No verdicts here.
+// Runs the parts of the student's trainer in one process and reports the results. No verdicts here.
 #include LAB13_TRAINER
 
 #include <stdexcept>
 
 #include "labs/13-trainer/requests.hpp"
 
-// Task 1: a matrix product of views. How: which of the two are transposed (1, 2), columns of a
-// larger tensor (4: a is), or rows of it taken every second (8: b is).
+// Task 1: a matrix product of views. `how` is a set of bits: a is transposed (1), b is transposed
+// (2), a is a range of columns of a larger tensor (4), b is every second row of a larger tensor
+// (8).
 KIT_SCENARIO(product) {
   const std::int64_t rows = in.integer("rows"), inner = in.integer("inner"),
                      cols = in.integer("cols"), how = in.integer("how");
@@ -15,14 +16,14 @@ KIT_SCENARIO(product) {
                        bool columns, bool strided) {
     numbers.resize(std::size_t(m * n));
     lab01::Tensor t = lab13::tensor_of(numbers, {m, n});
-    if (transposed) {  // laid out the other way round, and seen as it was
+    if (transposed) {  // stored transposed, viewed as before
       lab01::Tensor other = lab01::Tensor::empty({n, m});
       other.copy_(t.transpose(0, 1));
       t = other.transpose(0, 1);
     }
     if (columns || strided) {
       lab01::Tensor wide = lab01::Tensor::empty({strided ? 2 * m : m, n + 2});
-      wide.fill_(1e30);  // whoever reads beside the view sees it
+      wide.fill_(1e30);  // a read outside the view shows in the result
       lab01::Tensor part = wide.slice(1, 1, n + 1).slice(0, 0, 2 * m, strided ? 2 : 1);
       part.copy_(t);
       t = part;
@@ -51,7 +52,7 @@ KIT_SCENARIO(operation) {
   const lab03::Var y = leaves.size() == 1 ? lab13::log_softmax(leaves[0], rows)
                                           : lab13::linear(leaves[0], leaves[1], leaves[2], rows);
   out.put("y", lab03::value(y));
-  if (in.has("then_rows"))  // the same numbers in rows of another length
+  if (in.has("then_rows"))  // the same numbers in rows of a different length
     out.put("then_y", lab03::value(lab13::log_softmax(lab03::leaf(in.numbers("x")),
                                                       in.integer("then_rows"))));
   lab03::backward(lab03::sum(lab03::mul(y, lab03::leaf(in.numbers("dy"), false))));
@@ -61,8 +62,9 @@ KIT_SCENARIO(operation) {
   }
 }
 
-// Task 3: one batch through a model, twice; what each hook saw, and the two of the end (-1, -2). At
-// last its first `then_rows` rows alone.
+// Task 3: one batch through a model, `repeats` times. Logs which hook ran (p, or -1 and -2 for the
+// two end-of-backward callbacks) and the gradients at that moment. Then the batch's first
+// `then_rows` rows alone.
 KIT_SCENARIO(learn) {
   lab13::Model model(widths_of(in));
   prepare(in, model, 0);
@@ -94,7 +96,7 @@ KIT_SCENARIO(learn) {
   out.put("then_grads", values_of(model.parameters(), true));
 }
 
-// Stage 1: lab 04's own train_step on the batches that the judge names, in this process.
+// Stage 1: lab 04's own train_step, in this process, on the batches that the judge names.
 KIT_SCENARIO(lab04_alone) {
   lab04::MLP model(widths_of(in));
   prepare(in, model, 0);
@@ -120,7 +122,7 @@ KIT_SCENARIO(lab04_alone) {
 
 namespace {
 
-struct LeftRing {  // right, the other way round
+struct LeftRing {  // a correct ring in the opposite direction
   static int mod(int i, int world) { return (i % world + world) % world; }
   static lab06::Step reduce_scatter_step(int world, int rank, int step) {
     return {mod(rank - 1, world), mod(rank + 1 + step, world), mod(rank + 1, world),
@@ -134,7 +136,7 @@ struct LeftRing {  // right, the other way round
 
 }  // namespace
 
-// Task 5 alone: rank, to, send_chunk, from, recv_chunk, adds of every step, rank by rank.
+// Task 5 alone: rank, to, send_chunk, from, recv_chunk, adds of each step, rank by rank.
 KIT_SCENARIO(schedule) {
   for (const bool own : {true, false}) {
     const int world = int(in.integer("world"));
@@ -153,7 +155,7 @@ KIT_SCENARIO(schedule) {
   }
 }
 
-// Your ring, for programs of the runtime.
+// The student's ring as text, for programs of the runtime.
 KIT_SCENARIO(schedule_text) {
   out.put("text", kit::text_of(lab13::schedule_of<lab13::OwnRing>(int(in.integer("world")))));
 }

@@ -1,4 +1,4 @@
-"""Hidden tests of lab 13: worlds, epochs, the prediction and what became of it, kill -9 at any moment."""
+"""Hidden tests of lab 13: worlds, epochs, the prediction and its measurement, kill -9 at any moment."""
 from labs.course.lab import PATIENCE, load_sibling
 from labs.course.testing import Wrong, expect, floats, lab_test
 
@@ -28,11 +28,11 @@ def worlds(lab):
 
 @lab_test
 def epochs(lab):
-    """Many epochs: each in its own order; batches of one sample a rank; a batch that is the whole data."""
+    """Many epochs, each in its own order; batches of one sample per rank; a batch that is the whole data."""
     for world, samples, batch, steps in ((2, 5, 2, 11), (1, 4, 4, 5), (3, 3, 3, 4), (2, 9, 4, 10), (1, 3, 1, 4)):
         train(lab, Job(lab.random, samples=samples, batch=batch, steps=steps), world)
     train(lab, Job(lab.random, widths=(2, 3, 2), samples=40_000, batch=4, steps=2), 2)
-    # The second training of these processes, with other settings than the first.
+    # The second training in these processes, with settings different from the first.
     train(lab, Job(lab.random, samples=9, batch=4, steps=5), 2, first_batch=2)
 
 
@@ -53,7 +53,7 @@ def prediction(lab):
 
 
 def waits(lab, job, world, seconds, alpha, beta, bucket_bytes):
-    """None, or what is wrong with the waiting after the last gradient. Times are slept, so load makes them longer only."""
+    """(fault or None, observation) of the wait after the last gradient. Sleeps make it: load only lengthens it."""
     seen = lab.run("overlap", **job.request(world, bucket_bytes=bucket_bytes), seconds=seconds, alpha=alpha, beta=beta)
     nominal = 2 * seconds + 2 * (world - 1) * (alpha + beta * 4 * -(-8 // world))
     for rank in range(world):
@@ -77,11 +77,11 @@ def waits(lab, job, world, seconds, alpha, beta, bucket_bytes):
 
 @lab_test
 def overlap(lab):
-    """Stage 4, a slow link: what is left to wait for after the last gradient, within a factor of 2 of your prediction."""
+    """Stage 4, a slow link: the wait after the last gradient is within a factor of 2 of your prediction."""
     widths, seconds, alpha = [12] * 5, 0.02 * PATIENCE, 0.001
     for world in (2, 3):
         layer = 12 * 12 + 12
-        beta = (2 * seconds / (2 * (world - 1)) - alpha) / (4 * -(-layer // world))  # a bucket takes as long as its gradients
+        beta = (2 * seconds / (2 * (world - 1)) - alpha) / (4 * -(-layer // world))  # all-reduce time = gradient time
         job = Job(lab.random, widths=widths, samples=30, batch=6, steps=3, kind="sgd")
         for attempt in range(3):
             trouble, seen = waits(lab, job, world, seconds, alpha, beta, 4 * layer)
@@ -93,7 +93,7 @@ def overlap(lab):
 
 @lab_test
 def killed(lab):
-    """Stage 5: kill -9 for one rank at any moment, and the same command again: the bits of a run without it."""
+    """Stage 5: kill -9 of one rank at any moment, then the same command again: bitwise equal to an undisturbed run."""
     kills = 0
     for kind, world in (("adamw", 2), ("sgd", 3)):
         job = Job(lab.random, kind=kind, samples=31, batch=6, steps=40)
@@ -102,9 +102,9 @@ def killed(lab):
             seen = resumed(lab, job, world, whole, save_every=lab.random.choice((1, 2, 4)),
                            kill_rank=lab.random.randrange(world), kill_after=lab.random.randrange(50, 2500))
             kills += seen["killed"]
-        # Other ranks than before may go on with it: the same batches, and sums in another order.
+        # A different number of ranks may resume: the same batches, but sums in a different order.
         other = 3 if world == 2 else 2
         seen = lab.run("train", **job.request(world, save_every=4, before=6, world_before=other))
         _public.check_replicas(seen, job, world, 4)
-        lab04.close("the parameters after going on with other ranks", seen["values.0"], whole["values.0"], seen, 3e-4)
+        lab04.close("the parameters after continuing with other ranks", seen["values.0"], whole["values.0"], seen, 3e-4)
     expect.that(kills > 0, "no rank was killed while it trained")

@@ -1,4 +1,4 @@
-// Runs the student's trainer on real processes, and says what came out. No verdicts here.
+// Runs the student's trainer on real processes and reports the results. No verdicts here.
 #include LAB13_TRAINER
 #include LAB06_MAILBOX
 
@@ -45,8 +45,8 @@ kit::ProcessOptions processes_of(const kit::Request& in) {
   return options;
 }
 
-// The student's ring, and others: wrong ones, and right ones that are not his. All sums are the
-// student's own, so that a training by a wrong one would go well.
+// The student's ring (kind -1) and rings of the judge, some wrong and some correct. All kinds sum
+// with the student's own all_reduce, so training with a wrong one would still succeed.
 int ring_kind = -1;
 int mod(int i, int world) { return (i % world + world) % world; }
 struct AnyRing {
@@ -54,11 +54,11 @@ struct AnyRing {
     if (ring_kind < 0) return lab13::OwnRing::reduce_scatter_step(world, rank, step);
     const int to = mod(rank + 1, world), from = mod(rank - 1, world);
     switch (ring_kind) {
-      case 1:  // everyone passes on its own chunk at every step
+      case 1:  // each rank sends its own chunk in every step
         return {to, rank, from, mod(rank - 1, world)};
-      case 2:  // sender and receiver mean different chunks
+      case 2:  // sender and receiver disagree about the chunk
         return {to, mod(rank - 1 - step, world), from, mod(rank - 3 - step, world)};
-      case 3: {  // a mask instead of a remainder: right for two ranks and for four
+      case 3: {  // a mask instead of a remainder: correct for 2 and 4 ranks only
         const int mask = world - 1;
         return {(rank + 1) & mask, (rank - 1 - step) & mask, (rank - 1) & mask,
                 (rank - 2 - step) & mask};
@@ -67,7 +67,7 @@ struct AnyRing {
         return {to, mod(rank - 1 - step, world), to, mod(rank - 2 - step, world)};
       case 5:  // a rank that does not exist
         return {rank + 1, mod(rank - 1 - step, world), from, mod(rank - 2 - step, world)};
-      case 6:  // right: the other way round
+      case 6:  // correct: the opposite direction
         return {from, mod(rank + 1 + step, world), to, mod(rank + 2 + step, world)};
       default:
         return {to, mod(rank - 1 - step, world), from, mod(rank - 2 - step, world)};
@@ -77,9 +77,9 @@ struct AnyRing {
     if (ring_kind < 0) return lab13::OwnRing::all_gather_step(world, rank, step);
     const int to = mod(rank + 1, world), from = mod(rank - 1, world);
     if (ring_kind == 6) return {from, mod(rank + step, world), to, mod(rank + 1 + step, world)};
-    if (ring_kind == 7)  // begins with the chunk that is not complete yet
+    if (ring_kind == 7)  // starts with a chunk that is not complete yet
       return {to, mod(rank - 1 - step, world), from, mod(rank - 2 - step, world)};
-    if (ring_kind == 8)  // the same chunk again and again
+    if (ring_kind == 8)  // sends the same chunk in every step
       return {to, rank, from, from};
     return {to, mod(rank - step, world), from, mod(rank - 1 - step, world)};
   }
@@ -89,11 +89,11 @@ struct AnyRing {
   }
 };
 
-// One link, one model, one optimizer and one log for all trainings: each combination of types would
-// be compiled anew, and a student waits for that.
+// One type of link, model, optimizer and log for all trainings: each combination of types would be
+// a new instance of train() to compile, and a student waits for the compiler.
 using Link = kit::SlowLink<lab06::SharedLink>;
 using Log = std::function<void(std::int64_t, double)>;
-class AnyOptimizer {  // lab 04's, whichever was asked for; notes when its step begins
+class AnyOptimizer {  // lab 04's, of the requested kind; records when step() begins
  public:
   AnyOptimizer(const kit::Request& in, const std::vector<Parameter*>& parameters)
       : parameters_(parameters) {
@@ -121,7 +121,7 @@ class AnyOptimizer {  // lab 04's, whichever was asked for; notes when its step 
   std::function<void(const std::vector<double>&)> load_;
 };
 
-class AnyModel {  // lab 13's, or lab 04's by hand; counts the samples that a rank computes on
+class AnyModel {  // lab 13's or lab 04's; counts the samples that the rank computes
  public:
   explicit AnyModel(const kit::Request& in) {
     in.text("model", "own") == "lab 04's" ? hold<lab13::ByHand>(in) : hold<lab13::Model>(in);
@@ -150,8 +150,8 @@ class AnyModel {  // lab 13's, or lab 04's by hand; counts the samples that a ra
   std::function<double(const Matrix&, const lab13::Targets&)> learn_;
 };
 
-// A short job in the same processes, before the one that counts: a sample less, another batch and
-// another seed.
+// A short job in the same processes before the observed one, with one sample fewer, another batch
+// and another seed.
 void train_before(const kit::Request& in, Link& link) {
   AnyModel model(in);
   prepare(in, model, link.rank());
@@ -166,11 +166,12 @@ void train_before(const kit::Request& in, Link& link) {
   settings.steps = 3;
   ++settings.seed;
   kit::Vault vault(std::size_t{1} << 10);
-  const Log log = [](auto, auto) {};  // of the type that train_one passes: one instance of train()
+  const Log log = [](auto, auto) {};  // the same type as in train_one: one instance of train()
   lab13::train<AnyRing>(link, model, optimizer, data, settings, vault, log);
 }
 
-// One rank of a training: what the log was told, and the parameters after each step.
+// One rank of a training: reports the arguments of the log and a hash of the parameters after each
+// step.
 void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Observation& seen) {
   if (in.has("first_batch")) train_before(in, link);
   AnyModel model(in);
@@ -214,7 +215,7 @@ void train_all(const kit::Request& in, const kit::ProcessOptions& options, kit::
       out);
 }
 
-// Another job, of `before` steps, which leaves its checkpoint in the vault.
+// An earlier job of `before` steps, which leaves its checkpoint in the vault.
 void train_first(const kit::Request& in, kit::Vault& vault) {
   kit::Request first = in;
   first.put("steps", in.integer("before"));
@@ -224,7 +225,7 @@ void train_first(const kit::Request& in, kit::Vault& vault) {
   train_all(first, processes_of(first), vault, ignored);
 }
 
-// The same link with other numbers: rank 0 is the one behind. So a process has two ranks.
+// The same link with ranks shifted by `by`, so that a process has a different rank in each group.
 class Turned {
  public:
   Turned(Link& link, int by) : link_(link), by_(by) {}
@@ -251,8 +252,8 @@ class Turned {
 
 }  // namespace
 
-// Task 4 alone: a sum, and behind it what each rank has in turn; then once more, in a second group
-// whose ranks have other numbers.
+// Task 4 alone: a sum, then a broadcast from each rank in turn. Then the same again in a second
+// group whose ranks are numbered differently.
 KIT_SCENARIO(group) {
   kit::Processes processes(processes_of(in));
   processes.run(
@@ -284,9 +285,9 @@ KIT_SCENARIO(group) {
       out);
 }
 
-// A training on real processes. first_batch: of a short job in these processes, before it. before:
-// how many steps another job has trained with the same vault; kill_rank, kill_after: that job ends
-// by kill -9 instead. then_save_every: for the last job.
+// A training on real processes. first_batch: batch of a short job that runs first in these
+// processes. before: number of steps that an earlier job trained with the same vault. kill_rank,
+// kill_after: the earlier job ends by kill -9 instead. then_save_every: save_every of the last job.
 KIT_SCENARIO(train) {
   kit::Vault vault(std::size_t{1} << 18);
   kit::ProcessOptions options = processes_of(in);
@@ -310,7 +311,7 @@ KIT_SCENARIO(train) {
   train_all(last, options, vault, out);
 }
 
-// Whether train refuses a ring, or settings; and what it has done until then.
+// Whether train() refuses a ring or settings, and its messages and changes until then.
 KIT_SCENARIO(refused) {
   kit::Vault vault(std::size_t{1} << 18);
   if (in.has("before")) train_first(in, vault);
@@ -338,8 +339,8 @@ KIT_SCENARIO(refused) {
 
 namespace {
 
-// alpha and beta of a link: messages to the right of several lengths, the shortest of several
-// times, and lab 05's fit.
+// alpha and beta of a link: messages of several lengths to the right neighbour, the fastest of
+// several times for each, and lab 05's fit.
 lab05::Machine measured(Link& link) {
   const int world = link.world(), right = (link.rank() + 1) % world,
             left = (link.rank() + world - 1) % world;
@@ -350,7 +351,7 @@ lab05::Machine measured(Link& link) {
     for (int turn = 0; turn < 6; ++turn) {
       const Clock::time_point begin = Clock::now();
       link.exchange(right, std::span<float>(out), left, std::span<float>(in));
-      if (turn > 0) least = std::min(least, seconds_since(begin));  // then they begin together
+      if (turn > 0) least = std::min(least, seconds_since(begin));  // the first one synchronizes
     }
     samples.push_back({double(count * sizeof(float)), least});
   }
@@ -359,8 +360,9 @@ lab05::Machine measured(Link& link) {
 
 }  // namespace
 
-// A slow link, and a backward in which each parameter's gradient takes `seconds` more: how long
-// after the last gradient, and the first, is everything averaged, and what did the student predict?
+// A slow link, and a backward in which each parameter's gradient takes `seconds` longer. Measures
+// the time from the last gradient, and from the first, until all averages are complete, and reports
+// the student's prediction.
 KIT_SCENARIO(overlap) {
   const double seconds = in.number("seconds");
   kit::Vault vault(std::size_t{1} << 18);
@@ -374,7 +376,7 @@ KIT_SCENARIO(overlap) {
         AnyModel model(in);
         prepare(in, model, link.rank());
         const lab13::Data data = data_of(in);
-        // What the slow gradients are, in the order in which they come: the last parameter first.
+        // The buckets of the slow gradients, in the order of backward: the last parameter first.
         std::vector<std::size_t> bytes;
         const std::vector<Parameter*> parameters = model.parameters();
         for (auto p = parameters.rbegin(); p != parameters.rend(); ++p)
@@ -387,17 +389,19 @@ KIT_SCENARIO(overlap) {
           elements.push_back(0);
           for (const int i : bucket) elements.back() += bytes[std::size_t(i)] / sizeof(float);
         }
-        ready.push_back(seconds * double(parameters.size()));  // lab 09: who had a gradient
+        // Lab 09 also exchanges which parameters had a gradient.
+        ready.push_back(seconds * double(parameters.size()));
         elements.push_back(parameters.size());
         seen.put("predicted",
                  lab13::predicted_end(machine, link.world(), ready, elements) - ready.back());
         seen.put("machine", std::vector<double>{machine.alpha, machine.beta});
 
-        // From the last gradient to the optimizer's step; from the first, without the gradients.
+        // exposed: from the last gradient to the optimizer's step. beside: from the first gradient
+        // to the optimizer's step, minus the time slept.
         std::vector<double> exposed, beside;
         Clock::time_point last;
         std::optional<Clock::time_point> first;
-        double slept = 0;                // measured: a sleep under load is longer
+        double slept = 0;                // measured, because sleeps are longer under load
         for (Parameter* p : parameters)  // before lab 09's hooks, which train() registers
           model.on_gradient(p, [&] {
             const Clock::time_point begin = Clock::now();

@@ -1,4 +1,4 @@
-"""Public tests of lab 13: what a student runs at every save. hidden.py uses most of it too."""
+"""Public tests of lab 13, which a student runs after every save. hidden.py uses most of it too."""
 import array
 import functools
 import math
@@ -7,7 +7,7 @@ import random
 from labs.course.lab import LABS, load_module
 from labs.course.testing import Wrong, expect, floats, lab_test
 
-# Lab 04's judge: layers, loss and optimizers once more, in double precision and as slowly as can be.
+# Lab 04's judge: naive layers, loss and optimizers in double precision.
 lab04 = load_module(LABS / "04-modules" / "public.py")
 shaped, flat, close = lab04.shaped, lab04.flat, lab04.close
 
@@ -32,7 +32,7 @@ def order_of(samples, seed):
 
 
 class Job:
-    """A training: what the driver is asked for, and what one process with the whole batches gives."""
+    """A training: the request to the driver, and the expected result, computed in one process on whole batches."""
 
     def __init__(self, rng, widths=(4, 6, 3), samples=30, batch=6, steps=12, kind="sgd", options=None, frozen=()):
         self.widths, self.samples, self.batch, self.steps, self.kind = list(widths), samples, batch, steps, kind
@@ -40,14 +40,14 @@ class Job:
                                    "adamw": {"lr": 0.05, "eps": 0.01, "weight_decay": 0.1}}[kind]
         self.frozen, self.seed = list(frozen), rng.randrange(1 << 33)
         closest = 0.0
-        while closest < 2e-5:  # where rounding decides on which side of a relu a number falls, nobody can compare
+        while closest < 2e-5:  # otherwise rounding decides the side of a relu, and results cannot be compared
             self.values = lab04.some(rng, lab04.Network.count(self.widths), 0.5)
             self.targets = [rng.randrange(widths[-1]) for _ in range(samples)]
             self.x = [list(floats(rng.gauss(j == t, 0.6) for j in range(widths[0]))) for t in self.targets]
             self.losses, self.end, closest = self._alone()
 
     def batches(self):
-        """The samples of each step: epoch after epoch, what makes no whole batch dropped."""
+        """Yields the samples of each step, epoch after epoch; an incomplete last batch is dropped."""
         in_epoch = self.samples // self.batch
         for step in range(self.steps):
             order = order_of(self.samples, self.seed + step // in_epoch)
@@ -76,22 +76,22 @@ class Job:
 
 
 def check_replicas(seen, job, world, first):
-    """Every rank had its part of each batch and was told of each step once; then all have the same parameters."""
+    """Each rank had its part of each batch and logged each step once, and all ranks have the same parameters."""
     for rank in range(world):
         expect.equal(f"the number of samples that rank {rank} learned from in steps {first} to {job.steps - 1}",
                      seen[f"samples.{rank}"], (job.steps - first) * job.batch // world, seen)
-        expect.equal(f"the steps that rank {rank}'s log was told", list(seen[f"steps.{rank}"]),
+        expect.equal(f"the steps reported to rank {rank}'s log", list(seen[f"steps.{rank}"]),
                      list(range(first, job.steps)), seen)
         expect.that(not seen[f"hashes.{rank}"] or seen[f"hashes.{rank}"][-1] == seen[f"end_hash.{rank}"],
-                    f"rank {rank}'s log is told of the last step before that has changed the parameters", seen)
+                    f"rank {rank}'s log gets the last step before this step has changed the parameters", seen)
         for step, (mine, others) in enumerate(zip(seen["hashes.0"], seen[f"hashes.{rank}"]), first):
             expect.that(mine == others, f"after step {step} the parameters of rank {rank} are not those of rank 0: "
                         "the replicas drift", seen)
-        expect.same_bits(f"rank {rank}'s losses beside rank 0's", seen[f"losses.{rank}"], seen["losses.0"], seen)
+        expect.same_bits(f"rank {rank}'s losses compared with rank 0's", seen[f"losses.{rank}"], seen["losses.0"], seen)
 
 
 def train(lab, job, world, **how):
-    """A whole training, compared with one process."""
+    """Runs a whole training and compares it with the single process."""
     seen = lab.run("train", **job.request(world, **how))
     check_replicas(seen, job, world, 0)
     for step, loss in enumerate(job.losses):
@@ -101,7 +101,7 @@ def train(lab, job, world, **how):
 
 
 def resumed(lab, job, world, whole, **how):
-    """A training that goes on from a vault: from there on, the bits of `whole`, which was never interrupted."""
+    """A training that resumes from a vault: from there on bitwise equal to `whole`, which was never interrupted."""
     seen = lab.run("train", **job.request(world, **how))
     first = seen["saves"] * how["save_every"]
     check_replicas(seen, job, world, first)
@@ -147,7 +147,7 @@ def operations(lab):
             expect.equal(f"the gradient of {name}", list(seen[f"grad.{i}"]), want, seen)
     for rows, classes, scale in ((1, 2, 1), (3, 4, 2), (2, 1, 1), (4, 5, 900)):
         z = [lab.random.gauss(0, scale) for _ in range(rows * classes)]
-        if scale == 900:  # no row's largest is of use to another row
+        if scale == 900:  # a row's maximum is useless for another row
             z = [v + (0, 3000, -3000, 0)[i // classes] for i, v in enumerate(z)]
         dy = [lab.random.gauss(0, 1) for _ in range(rows * classes)]
         seen = lab.run("operation", rows=rows, x=z, dy=dy)
@@ -159,17 +159,17 @@ def operations(lab):
             grad += [g - math.exp(v - log_sum) * sum(d) for v, g in zip(row, d)]
         close("log_softmax", seen["y"], want, seen, 1e-9)
         close("the gradient of log_softmax", seen["grad.0"], grad, seen, 1e-9)
-    seen = lab.run("operation", rows=2, x=[1e17, 1e17, -1e300, -1e300], dy=[1.0] * 4)  # log 2 is nothing beside them
+    seen = lab.run("operation", rows=2, x=[1e17, 1e17, -1e300, -1e300], dy=[1.0] * 4)  # log 2 is rounded away here
     close("log_softmax of two equal numbers", seen["y"], [-math.log(2)] * 4, seen, 1e-9)
     z = [lab.random.gauss(0, 2) for _ in range(12)]
-    seen = lab.run("operation", rows=3, x=z, dy=z, then_rows=2)  # the second time, rows of another length
+    seen = lab.run("operation", rows=3, x=z, dy=z, then_rows=2)  # the second call has rows of a different length
     want = [v - math.log(math.fsum(map(math.exp, row))) for row in shaped(z, 2, 6) for v in row]
     close("log_softmax in two rows, after three", seen["then_y"], want, seen, 1e-9)
 
 
 @lab_test
 def gradients(lab):
-    """Task 3: loss, gradients, and each hook as soon as its gradient is complete."""
+    """Task 3: loss, gradients, and each hook runs as soon as its gradient is complete."""
     for frozen, repeats in (([], 2), ([0], 1), ([3], 1), ([0, 1, 4], 2)):
         widths, rows = [3, 4, 2, 3], 5
         closest = 0.0
@@ -216,20 +216,20 @@ def gradients(lab):
 
 @lab_test
 def schedule(lab):
-    """Task 5: the schedule of your ring, and of one that turns the other way: proved."""
+    """Task 5: the schedules of your ring and of a ring in the opposite direction are proved."""
     for world in (1, 2, 3, 5, 8):
         seen = lab.run("schedule", world=world)
         for which, what in (("own", "your ring"), ("other", "a ring that turns to the left")):
             expect.equal(f"world, chunks and ranks of the schedule of {what}", list(seen[f"{which}_shape"]),
                          [world] * 3, seen)
-            expect.equal(f"what the checker says of {what}", seen[f"{which}_fault"], "", seen)
+            expect.equal(f"the checker's verdict on {what}", seen[f"{which}_fault"], "", seen)
             rows = [list(seen[which][i:i + 6]) for i in range(0, len(seen[which]), 6)]
             expect.equal(f"the number of steps of all ranks together, for {what}", len(rows),
                          2 * (world - 1) * world, seen)
             for rank in range(world):
                 adds = [row[5] for row in rows if row[0] == rank]
                 expect.equal(f"in which steps rank {rank} adds", adds, [1] * (world - 1) + [0] * (world - 1), seen)
-        for at, (rank, to, out, source, into, _) in enumerate(rows):  # the last of the two is ours
+        for at, (rank, to, out, source, into, _) in enumerate(rows):  # of the second, the judge's ring
             s = at % (2 * (world - 1))
             shift = 1 + s if s < world - 1 else s - (world - 1)
             want = [(rank - 1) % world, (rank + shift) % world, (rank + 1) % world, (rank + shift + 1) % world]
@@ -239,7 +239,7 @@ def schedule(lab):
 
 @lab_test
 def one_rank(lab):
-    """Task 6, stages 1 and 2: one rank repeats lab 04's losses: bit for bit by its model, and closely by yours."""
+    """Task 6, stages 1 and 2: one rank repeats lab 04's losses: bit for bit with its model, closely with yours."""
     job = Job(lab.random)
     order = [s for batch in job.batches() for s in batch]
     alone = lab.run("lab04_alone", order=order, **job.request(1))
@@ -252,7 +252,7 @@ def one_rank(lab):
 
 
 def group(lab, world, count):
-    """Task 4 alone: a sum over the ranks, and then each rank's data on all of them, in every bit."""
+    """Task 4 alone: a sum over the ranks, then each rank's data broadcast to all ranks, bit for bit."""
     special = [0x80000000, 0x00000001, 0x7FC00123, 0xFF800000, 0x3F800001]  # -0, the smallest float, NaN, -infinity
     data = [array.array("f", array.array("I", [bits ^ rank for bits in special]).tobytes()) for rank in range(world)]
     seen = lab.run("group", world=world, count=count, **{f"data.{rank}": one for rank, one in enumerate(data)})
@@ -267,14 +267,14 @@ def group(lab, world, count):
 
 @lab_test
 def three_ranks(lab):
-    """Tasks 4 and 6, stage 3: one, two and three ranks, the same batches: equal parameters, and one process's losses."""
+    """Tasks 4 and 6, stage 3: one, two and three ranks: equal parameters, and the losses of a single process."""
     for world in (1, 2, 3):
         group(lab, world, 11)
     job = Job(lab.random, samples=25)
     one = train(lab, job, 1)
     for world in (2, 3):
         seen = train(lab, job, world)
-        close(f"the losses on {world} ranks beside those on one", seen["losses.0"], one["losses.0"], seen, 1e-5)
+        close(f"the losses on {world} ranks compared with those on one", seen["losses.0"], one["losses.0"], seen, 1e-5)
 
 
 @lab_test
@@ -312,13 +312,13 @@ def refused(lab):
 
 @lab_test
 def resume(lab):
-    """Task 6, stage 5: a job that goes on from a checkpoint, in mid-epoch: the bits of one that never stopped."""
+    """Task 6, stage 5: a job resumed from a checkpoint, mid-epoch, is bitwise equal to an uninterrupted one."""
     for kind, world in (("sgd", 2), ("adamw", 1)):
         job = Job(lab.random, kind=kind, samples=25)
         whole = lab.run("train", **job.request(world))
-        for before in (1, 4, 6, 12):  # the last of them has nothing left to do
+        for before in (1, 4, 6, 12):  # the last one leaves nothing to do
             resumed(lab, job, world, whole, save_every=3 if before > 1 else 1, before=before)
-    resumed(lab, job, world, whole, save_every=3, before=6, then_save_every=0)  # it begins there, and saves nothing
+    resumed(lab, job, world, whole, save_every=3, before=6, then_save_every=0)  # resumes, and saves nothing
 
 
 __all__ = ["Job", "train", "resumed", "check_replicas", "order_of", "Wrong"]
@@ -326,7 +326,7 @@ __all__ = ["Job", "train", "resumed", "check_replicas", "order_of", "Wrong"]
 
 @lab_test
 def network(lab):
-    """Task 7: buckets of four floats, each 6 s on the ring of two ranks; alone, there is nothing to wait for."""
+    """Task 7: buckets of four floats, each 6 s on a ring of two ranks; one rank alone has nothing to wait for."""
     machine = {"alpha": 1.0, "beta": 0.125, "gamma": 0.25}  # two messages of 2 s, and 2 s to add
     for world, ready, end in ((2, [1.0], 7.0), (2, [1.0, 3.0], 13.0), (2, [1.0, 3.0, 20.0], 26.0), (1, [1.0, 3.0], 3.0)):
         seen = lab.run("prediction", world=world, ready=ready, elements=[4] * len(ready), **machine)

@@ -1,4 +1,4 @@
-// What both drivers of lab 13 take out of a request. They include LAB13_TRAINER first.
+// Helpers that both drivers of lab 13 use to read a request. Include LAB13_TRAINER first.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::vector<float> values_of(const std::vector<Parameter*>& parameters, bool gra
   return all;
 }
 
-// Every rank begins with other values: rank 0's are those that count.
+// Each rank starts with different values; training must start from rank 0's.
 template <class AnyModel>
 void prepare(const kit::Request& in, AnyModel& model, int rank) {
   const std::vector<float> values = in.floats("values");

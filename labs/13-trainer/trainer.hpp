@@ -1,15 +1,15 @@
-// Lab 13: your own trainer. Nothing new is computed here: what you wrote is put together.
+// Lab 13: your own trainer. It computes nothing new; it combines your earlier labs.
 //
 //     lab 10  sampler, loader ----> batch                    every rank: its part of the batch
 //     lab 01  tensors ---+
 //     lab 03  tape ------+--------> loss ----> gradients     layer by layer, the last one first
 //     lab 04  layers ----+                       | hooks
 //     lab 09  buckets ---------------------------+
-//     lab 06  ring ---------------> averages                 in a thread, beside backward
+//     lab 06  ring ---------------> averages                 in a thread, concurrent with backward
 //     lab 04  optimizer ----------> the same step            on every rank
 //
 // All of it is yours: work/01-tensors, work/03-autograd and so on. (LAB03=ref takes the course's
-// lab 03 instead, and gives up the points of the tests that are about it.)
+// lab 03 instead, and forfeits the points of the tests of that lab.)
 #pragma once
 
 #include LAB01_TENSOR
@@ -53,7 +53,8 @@ using Targets = std::vector<std::int64_t>;
 
 // ---- part 1: a model on your tensors and your tape ----
 
-// Given. Numbers into a new tensor, row by row; and out of any tensor, in its order.
+// Given. tensor_of() copies numbers into a new tensor, row by row; numbers_of() copies any tensor's
+// elements out in logical order.
 inline Tensor tensor_of(const Values& numbers, const Shape& sizes) {
   Tensor t = Tensor::empty(sizes);
   for (std::size_t i = 0; i < numbers.size(); ++i) t.storage().write(std::int64_t(i), numbers[i]);
@@ -68,8 +69,8 @@ inline Values numbers_of(const Tensor& t) {
 }
 
 // Task 1. c(i, j) = sum over k of a(i, k) b(k, j). a and b have two dimensions and may be any views
-// (a transposed one, a column of another): read them where they are. Refuses, by lab01::refuse,
-// inner sizes that differ.
+// (a transpose, a column of another tensor): read them in place. Refuses unequal inner sizes with
+// lab01::refuse.
 inline Tensor matmul(const Tensor& a, const Tensor& b) {
 #ifdef SOLUTION
   if (a.dim() != 2 || b.dim() != 2 || a.sizes()[1] != b.sizes()[0])
@@ -90,8 +91,8 @@ inline Tensor matmul(const Tensor& a, const Tensor& b) {
 #endif
 }
 
-// Task 2. y = x W^T + b, recorded on your tape. x is rows by in, weight out by in, bias has out
-// elements, all row by row; so is y, rows by out.
+// Task 2. y = x W^T + b, recorded on your tape. x is rows by in, weight is out by in, bias has out
+// elements, y is rows by out; all are stored row by row.
 inline Var linear(const Var& x, const Var& weight, const Var& bias, std::int64_t rows) {
 #ifdef SOLUTION
   const auto outs = std::int64_t(lab03::value(bias).size());
@@ -117,8 +118,8 @@ inline Var linear(const Var& x, const Var& weight, const Var& bias, std::int64_t
 #endif
 }
 
-// Task 2. y(r, j) = z(r, j) - log(sum over k of exp z(r, k)), recorded; finite for finite logits,
-// and right for large ones: two of 1e17 give log 1/2 each.
+// Task 2. y(r, j) = z(r, j) - log(sum over k of exp z(r, k)), recorded. The result is finite for
+// finite logits and correct for large ones: two logits of 1e17 give log 1/2 each.
 inline Var log_softmax(const Var& logits, std::int64_t rows) {
 #ifdef SOLUTION
   Values y = lab03::value(logits);
@@ -148,7 +149,7 @@ inline Var log_softmax(const Var& logits, std::int64_t rows) {
 // Lab 04's model (the same widths, parameters and names), computed by labs 01 and 03.
 class Model {
  public:
-  // Given, down to learn().
+  // Given, up to learn().
   explicit Model(const std::vector<std::size_t>& widths) {
     for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
       for (const std::size_t count : {widths[i] * widths[i + 1], widths[i + 1]})
@@ -157,7 +158,7 @@ class Model {
       owned_[2 * i + 1]->name = "linear" + std::to_string(i) + ".bias";
     }
   }
-  // With these three it is a model for lab 09 (labs/kit/training.hpp).
+  // These three make it a model for lab 09 (labs/kit/training.hpp).
   [[nodiscard]] std::vector<Parameter*> parameters() const {
     std::vector<Parameter*> all;
     for (const auto& p : owned_) all.push_back(p.get());
@@ -168,11 +169,11 @@ class Model {
   }
   void on_backward_end(std::function<void()> callback) { ends_.push_back(std::move(callback)); }
 
-  // Task 3. Forward and backward of one batch: linear layers with a relu between each two, and the
-  // mean of -log_softmax at the targets, which is returned. d loss / d p is added into the .grad of
-  // every parameter that is not frozen; its hooks run as soon as it is complete, while your tape
-  // works on the layers below; the callbacks of the end run at the end. (labs/04-modules: Parameter
-  // says what frozen and complete() mean.)
+  // Task 3. Forward and backward of one batch: linear layers with a relu between adjacent ones, and
+  // the mean of -log_softmax at the targets. Returns the loss. Adds d loss / d p to the .grad of
+  // every parameter that is not frozen. The parameter's hooks run as soon as its gradient is
+  // complete, while your tape still works on the layers below; the end-of-backward callbacks run
+  // last. (labs/04-modules: Parameter defines "frozen" and complete().)
   double learn(const Matrix& x, const Targets& targets) {
 #ifdef SOLUTION
     const auto rows = std::int64_t(x.rows);
@@ -208,7 +209,7 @@ class Model {
   std::vector<std::function<void()>> ends_;
 };
 
-// Given. Lab 04's model by its own backward: the same thing without a tape.
+// Given. Lab 04's model with its own backward: the same computation without a tape.
 class ByHand : public lab04::MLP {
  public:
   using MLP::MLP;
@@ -221,7 +222,7 @@ class ByHand : public lab04::MLP {
 
 // ---- part 2: your ring as a group ----
 
-// Given: your lab 06. The tests also bring rings of their own, most of them wrong.
+// Given: your lab 06. The tests also use other rings, most of them wrong.
 struct OwnRing {
   static lab06::Step reduce_scatter_step(int world, int rank, int step) {
     return lab06::reduce_scatter_step(world, rank, step);
@@ -235,9 +236,10 @@ struct OwnRing {
   }
 };
 
-// Task 4. A group for lab 09 (labs/kit/training.hpp) on a link of lab 06. all_reduce() returns at
-// once; the ring turns in the thread. Nothing else uses the link, and a link serves one thread: so
-// whatever needs it goes there, in the order of the calls. link and thread outlive this object.
+// Task 4. A group for lab 09 (labs/kit/training.hpp) on a link of lab 06. all_reduce() returns
+// immediately; the ring runs in the thread. The group is the only user of the link, and a link
+// serves one thread: so run every operation on the link in that thread, in the order of the calls.
+// link and thread outlive this object.
 template <class Ring, class Link>
 class RingGroup {
  public:
@@ -254,7 +256,7 @@ class RingGroup {
 #endif
   }
 
-  // The data of rank `root`, bit for bit, on every rank, when it returns.
+  // Copies the data of rank `root` bit for bit to every rank. Returns when `data` is complete.
   void broadcast(std::span<float> data, int root) {
 #ifdef SOLUTION
     const int world = link_.world(), rank = link_.rank(), next = (rank + 1) % world;
@@ -274,7 +276,8 @@ class RingGroup {
   [[maybe_unused]] kit::Background& thread_;
 };
 
-// Task 5. The schedule of a ring's all-reduce: reduce-scatter, then all-gather. It moves nothing.
+// Task 5. Returns the schedule of a ring's all-reduce: reduce-scatter, then all-gather. Moves no
+// data.
 template <class Ring>
 kit::Schedule schedule_of(int world) {
 #ifdef SOLUTION
@@ -308,9 +311,9 @@ struct Batch {
 };
 
 struct Settings {
-  std::int64_t batch = 12;  // samples of all ranks together, in a step
+  std::int64_t batch = 12;  // samples per step, over all ranks
   std::int64_t steps = 20;
-  std::uint64_t seed = 0;          // of the sampler; shuffled
+  std::uint64_t seed = 0;          // of the shuffling sampler
   std::size_t bucket_bytes = 256;  // of lab 09
   std::int64_t save_every = 0;     // steps; 0: never
 };
@@ -319,18 +322,18 @@ struct Settings {
 // calls log(step, loss): the mean loss of the step's whole batch, before the update, the same on
 // all ranks.
 //
-// Before anything else happens: a Ring whose schedule kit::fault_of does not prove for this world
-// is refused with std::invalid_argument, and the message has the fault. So is a batch that the
-// ranks cannot share equally, that is empty, or larger than the data.
+// First of all it throws std::invalid_argument if kit::fault_of reports a fault in Ring's schedule
+// for this world; the message contains the fault. It also throws std::invalid_argument if the batch
+// is empty, is larger than the data, or cannot be divided equally among the ranks.
 //
 // Batches. Epoch e is lab 10's epoch e: all ranks together take the first `batch` places of its
-// order, then the next ones; what is left of an epoch and makes no whole batch is dropped. So N
-// ranks and one rank see the same batches.
+// order, then the next `batch`, and so on. The rest of an epoch that does not fill a batch is
+// dropped. So N ranks and one rank see the same batches.
 //
-// Checkpoints. Every save_every steps rank 0 saves, and when the vault holds something, all ranks
-// begin there: what follows has the bits of a run that was never interrupted. Only rank 0 saves.
+// Checkpoints. Rank 0, and no other rank, saves every save_every steps. If the vault holds a
+// checkpoint, all ranks resume from it, and are bitwise equal to a run that was never interrupted.
 //
-// model: Model or ByHand; optimizer: Sgd or AdamW of lab 04, for its parameters.
+// model: Model or ByHand; optimizer: Sgd or AdamW of lab 04, for the model's parameters.
 template <class Ring, class Link, class AnyModel, class Optimizer, class Log>
 void train(Link& link, AnyModel& model, Optimizer& optimizer, const Data& data,
            const Settings& settings, kit::Vault& vault, Log&& log) {
@@ -343,7 +346,7 @@ void train(Link& link, AnyModel& model, Optimizer& optimizer, const Data& data,
     throw std::invalid_argument("train: a batch of " + std::to_string(settings.batch) + " of " +
                                 std::to_string(samples) + " samples for " + std::to_string(world) +
                                 " ranks");
-  // What the vault holds: the step, the parameters, the optimizer's state.
+  // The vault holds the step, the parameters and the optimizer's state.
   std::int64_t step = 0;
   if (const std::vector<double> saved = vault.load(); !saved.empty()) {
     auto next = saved.begin();
@@ -391,9 +394,9 @@ void train(Link& link, AnyModel& model, Optimizer& optimizer, const Data& data,
 #endif
 }
 
-// Task 7. Your prediction, before anything is measured: when the last of these all-reduces is over.
-// Bucket k has elements[k] floats and is complete ready[k] seconds after backward began; the ring
-// carries one bucket at a time, in this order. Use your lab 05.
+// Task 7. Predicts, without measuring, when the last of these all-reduces is complete. Bucket k has
+// elements[k] floats and is complete ready[k] seconds after the start of backward. The ring carries
+// one bucket at a time, in this order. Use your lab 05.
 inline double predicted_end(const lab05::Machine& machine, int world, std::span<const double> ready,
                             std::span<const std::size_t> elements) {
 #ifdef SOLUTION

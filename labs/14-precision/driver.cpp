@@ -1,4 +1,4 @@
-// Runs the student's rounding, scaler and training steps on what the judge sends. No verdicts.
+// Runs the student's rounding, scaler and training steps on the judge's input. No verdicts here.
 #include LAB14_ROUNDING
 #include LAB14_SCALER
 #include LAB14_STEP
@@ -24,8 +24,8 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span<const T>(values));
 }
 
-// The toy model's own arithmetic: the numbers of a format from 0 on, the last one being what comes
-// after the largest finite one. Rounds by looking for the nearest, in double.
+// The toy model's own arithmetic: the numbers of a format from 0 up; the last entry is the value
+// that would follow the largest finite one. Rounds by searching for the nearest entry, in double.
 class Table {
  public:
   explicit Table(Format format) {
@@ -59,10 +59,10 @@ class Table {
   std::vector<double> values_;
 };
 
-struct BatchIsBroken {};  // no std::exception: what puts things back must not care
+struct BatchIsBroken {};  // not a std::exception: cleanup must not depend on the type
 
-// The gradient of batch b on rank r for weight i is offset + slope * weight, times the factor. What
-// each backward was given is written down. Batches from 1000 on are broken.
+// The gradient of batch b on rank r for weight i is offset + slope * weight, times the factor.
+// Records the arguments of each backward. Batches from 1000 on are broken.
 class ToyLoss {
  public:
   ToyLoss(const kit::Request& in, kit::Cluster& cluster, int rank)
@@ -84,14 +84,14 @@ class ToyLoss {
     if (weights.size() != size_)
       throw kit::Misuse{"backward was given " + std::to_string(weights.size()) +
                         " weights of a model with " + std::to_string(size_)};
-    if (meet_) cluster_.end_of_step(rank_);  // all ranks are in a backward at the same time
+    if (meet_) cluster_.end_of_step(rank_);  // puts all ranks into a backward simultaneously
     batches_.push_back(batch);
     factors_.push_back(factor);
     seen_.insert(seen_.end(), weights.begin(), weights.end());
     if (batch >= 1000) throw BatchIsBroken{};
     if (batch < 0 || (std::size_t(batch) + 1) * size_ > offset_.size())
       throw kit::Misuse{"backward was given batch " + std::to_string(batch) +
-                        ", which nobody asked for"};
+                        ", which was not requested"};
     std::vector<std::uint16_t> codes;
     for (std::size_t i = 0; i < size_; ++i) {
       const std::size_t at = std::size_t(batch) * size_ + i;
@@ -120,7 +120,7 @@ class ToyLoss {
   std::vector<std::uint16_t> seen_;
 };
 
-// Five numbers for each.
+// Five numbers per state.
 void append(std::vector<double>& states, const lab14::ScalerState& state) {
   states.insert(states.end(), {double(state.scale), state.growth_factor, state.backoff_factor,
                                double(state.growth_interval), double(state.growth_tracker)});
@@ -130,7 +130,7 @@ lab14::ScalerState state_at(const std::vector<double>& states, std::size_t numbe
   return {float(s[0]), s[1], s[2], std::int64_t(s[3]), std::int64_t(s[4])};
 }
 
-// The kind of exception that a call throws, "" if none.
+// Returns the type of the exception that `call` throws, "" if none.
 template <class Call>
 std::string thrown_by(Call call) {
   try {
@@ -162,7 +162,7 @@ KIT_SCENARIO(to_floats) {
   out.put("values", values);
 }
 
-// `deeds`, two letters each: which scaler, A or B, and
+// `deeds`, two letters each: the scaler, A or B, and
 //   l  load the next of `states`      u  unscale the next of `gradients`
 //   p  update                         x  scale the next of `losses`       t  B takes A's state
 KIT_SCENARIO(scaler) {
@@ -211,12 +211,12 @@ KIT_SCENARIO(scaler) {
   out.put("unscaled", unscaled);
 }
 
-// One letter a deed, each backward of the next batch:
-//   z  zero_grad      s  a backward      n  one under NoSync      m  two, nested NoSyncs
-//   t  as n, and the batch is broken
+// One letter per deed; each backward uses the next batch:
+//   z  zero_grad      s  a backward      n  one under NoSync      m  two, in nested NoSyncs
+//   t  as n, with a broken batch
 //   o  a backward while another replica's NoSync is alive
-//   f  one of another model, of the other format, on the next batch; its gradients are put
-//   x  a broken one in a nested NoSync, then one in the outer
+//   f  a backward of another model, in the other format, on the next batch; reports its gradients
+//   x  a broken batch in a nested NoSync, then a backward in the outer NoSync
 KIT_SCENARIO(replica) {
   kit::Cluster cluster(kit::cluster_options(in));
   const std::string script = in.text("script");
@@ -283,7 +283,7 @@ KIT_SCENARIO(replica) {
   cluster.observe(out);
 }
 
-// `plan`: the batches of one epoch after the other, each ended by -1.
+// `plan`: the batches of the epochs, in order; -1 ends each epoch.
 KIT_SCENARIO(train) {
   kit::Cluster cluster(kit::cluster_options(in));
   const lab14::ScalerState scaler = state_at(in.numbers("scaler"), 0);

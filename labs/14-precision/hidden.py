@@ -23,7 +23,7 @@ def every_exponent(lab):
 
 @lab_test
 def scaler_rules(lab):
-    """Task 4: any factors and intervals; which parameter is not finite; the limits of the scale; calls out of turn."""
+    """Task 4: any factors and intervals; a non-finite value anywhere; limits of the scale; calls out of order."""
     for _ in range(3):
         do = Deeds()
         do.load((lab.random.uniform(0.001, 1e6), lab.random.uniform(1.01, 9), lab.random.uniform(0.01, 0.99),
@@ -37,35 +37,35 @@ def scaler_rules(lab):
         do.check(lab)
     do = Deeds()
     do.unscale([1.0], who="B")
-    do.update()                       # A has not looked at anything; B has
+    do.update()                       # A has not been unscaled; B has
     do.unscale([64.0])
-    do.unscale([math.inf], [3.0])     # refused: neither divided twice nor looked at
+    do.unscale([math.inf], [3.0])     # refused: neither divided again nor checked
     do.update()
     do.update()
     do.update(who="B")
     do.unscale([math.inf])
-    do.unscale([1.0])                 # refused as well, so what the first one has found still counts
+    do.unscale([1.0])                 # refused too, so the first call's result still counts
     do.update()
     do.unscale([math.nan])
     do.update()
-    do.update()                       # the last finding does not count once more
+    do.update()                       # the last result does not count twice
     do.unscale([2.0])
     do.update()
     do.unscale([3.0, math.nan])
     do.update()
-    do.unscale()                      # no parameter at all: nothing that is not finite, whatever was found before
+    do.unscale()                      # no parameters: all finite, whatever the previous call found
     do.update()
     do.check(lab)
-    # Infinite only after the multiplication: that was finite when it came. And large ones are no infinities.
+    # A gradient that becomes infinite only by the multiplication was finite. Large gradients are finite too.
     do = Deeds()
     do.load((2.0 ** -20, 2, 0.5, 2, 0))
     for value in (2.0 ** 110, 3e38, -3.4e38, 65504.0, 65536.0, 1e30):
         do.unscale([value])
         do.update()
-    do.unscale([3e38, 3e38], [3e38])  # each is finite, though their sum is none of a float
+    do.unscale([3e38, 3e38], [3e38])  # each is finite, though their sum overflows a float
     do.update()
     do.check(lab)
-    # To the top, where it stays, and counts anew; down to the smallest float, and below.
+    # Up to the largest scale, which stays while the count restarts; down to the smallest float, and below.
     do = Deeds()
     do.load((2.0 ** 126, 2, 0.5, 2, 1))
     for _ in range(7):
@@ -79,7 +79,7 @@ def scaler_rules(lab):
         do.update()
         if not do.scalers["A"].state[0]:
             break
-    do.load(public.START)             # an earlier state goes on as it did then
+    do.load(public.START)             # a reloaded state continues as before
     do.unscale([65536.0])
     do.update()
     do.check(lab)
@@ -87,7 +87,7 @@ def scaler_rules(lab):
 
 @lab_test
 def scaler_state(lab):
-    """Task 3: a state taken in mid-interval goes on in another scaler; what does not fit is refused, and changes nothing."""
+    """Task 3: a state taken mid-interval continues in another scaler; an invalid one is refused and changes nothing."""
     for tracker in range(4):
         do = Deeds()
         do.load((3.0, 3.0, 0.3, 4, 0))
@@ -116,7 +116,7 @@ def scaler_state(lab):
     for state in ((2.0 ** -149, 1.0000001, 1e-300, 1, 0), (3.4e38, 1e300, 0.9999999, 2 ** 52, 2 ** 52 - 1)):
         do.load(state)
         do.load(state, who="B")
-    for interval, tracker in ((2 ** 40, 2 ** 40 - 1), (2 ** 32 + 2, 1)):  # in 32 bits the second would be 2, and grow
+    for interval, tracker in ((2 ** 40, 2 ** 40 - 1), (2 ** 32 + 2, 1)):  # in 32 bits the second interval would be 2
         do.load([16.0, 4.0, 0.25, interval, tracker])
         do.unscale([1.0])
         do.update()
@@ -135,7 +135,7 @@ def agreement(lab):
             training = Training("f16", world, [1.0, -2.0, 4.0], offset, accumulate=accumulate, momentum=0.5, lr=0.25,
                                 state=(64.0, 2.0, 0.5, 2.0, 1.0))
             train(lab, training, [list(range(batches)), list(range(accumulate))], meet=rank == 0)
-    for world in (2, 4):  # + and - infinity: their sum is a NaN, on the ranks or between two batches of one
+    for world in (2, 4):  # the sum of + and - infinity is NaN, across ranks or batches
         offset = with_overflow(world, 2, 4, [(0, 1, 0)])
         offset[world - 1][2] = -1e6
         train(lab, Training("f16", world, [1.0, 2.0], offset, state=(8.0, 2.0, 0.5, 3.0, 0.0)), [[0, 1, 2, 3]])
@@ -143,7 +143,7 @@ def agreement(lab):
         offset[1][1] = -1e6
         training = Training("f16", world, [1.0, 2.0], offset, accumulate=2, state=(8.0, 2.0, 0.5, 3.0, 0.0))
         train(lab, training, [[1, 3, 0, 2, 1], [3, 1]])
-    # bf16 overflows as well, later. And every step may be one too many: the scale falls until a gradient fits.
+    # bf16 overflows too, at larger values. And every step may fail: the scale falls until a gradient fits.
     train(lab, Training("bf16", 2, [1.0], with_overflow(2, 1, 3, [(1, 1, 0)], 3e38), state=(8.0, 2.0, 0.5, 3.0, 0.0)),
           [[0, 1, 2]])
     train(lab, Training("f16", 2, [1.0], [[3.0] * 12, [40.0] * 12], momentum=0.5), [list(range(12))])
@@ -151,7 +151,7 @@ def agreement(lab):
 
 @lab_test
 def groups(lab):
-    """Task 8: groups of 1 batch, of all, of more than there are; empty epochs; and the next epoch begins anew."""
+    """Task 8: groups of 1 batch, of all, of more than exist; empty epochs; and the next epoch starts afresh."""
     for world, cases in ((1, ((3, 7), (8, 4))), (2, ((1, 3), (3, 5), (7, 7), (2 ** 31 - 1, 2))), (8, ((4, 6),)),
                          (3, ((2, 5), (2 ** 31 - 1, 4))), (5, ((4, 6),))):  # a third of 105 is exact, a ninth is not
         for accumulate, count in cases:
@@ -172,8 +172,8 @@ def groups(lab):
 
 @lab_test
 def broken_batch(lab):
-    """Tasks 6 and 7: a batch throws, under NoSync or not: as if its step had never begun. Of two replicas each has its own
-    NoSync, of two models each its own format."""
+    """Tasks 6 and 7: a batch throws, under NoSync or not: as if its step had never begun. Two replicas have separate
+    NoSyncs, and two models separate formats."""
     for form in public.FORMATS:
         for world in (1, 2, 5):
             rows = [[float((b * 3 + r) % 7 * 5) for b in range(9)] for r in range(world)]
@@ -185,14 +185,14 @@ def broken_batch(lab):
             offset = with_overflow(world, 2, 6, [])
             training = Training("f16", world, [1.0, 2.0], offset, accumulate=3, momentum=0.5, state=(32.0, 2.0, 0.5, 2.0, 1.0))
             train(lab, training, [group, [3, 4, 5], [0, 1, 2, *group], [3, 4, 5, 0]])
-    # The overflow of a step that never ended is no reason to skip the next one.
+    # An overflow in a step that threw must not skip the next step.
     training = Training("f16", 2, [1.0, 2.0], with_overflow(2, 2, 6, [(0, 0, 1)]), accumulate=2, state=(8.0, 2.0, 0.5, 2.0, 0.0))
     train(lab, training, [[0, public.BROKEN], [1, 2], [1, 0], [3, 4]])
 
 
 @lab_test
 def long_training(lab):
-    """All of it: gradients that depend on the weights, momentum, overflows, several epochs, on 1 to 8 ranks."""
+    """All together: gradients that depend on the weights, momentum, overflows, several epochs, on 1 to 8 ranks."""
     for world in (1, 2, 8):
         for form in public.FORMATS:
             size, batches = lab.random.choice((1, 3, 5)), 9
@@ -205,7 +205,7 @@ def long_training(lab):
                                 momentum=0.75, state=(2.0 ** lab.random.randrange(4, 12), 2.0, 0.5, 3.0, 2.0))
             order = list(range(batches))
             train(lab, training, [lab.random.sample(order, batches) for _ in range(4)])
-    # Numbers beyond 2^24, 2^31 and 2^40, in bf16: the masters round, too.
+    # Numbers beyond 2^24, 2^31 and 2^40, in bf16: the f32 masters round, too.
     start = floats([2.0 ** 24 + 2, 2.0 ** 31 + 4096, 2.0 ** 40 + 2.0 ** 20, 1e8])
     offset = [[1.0, 2.0 ** 20, 2.0 ** 33, -1e8 + 8.0 * r, 3.0, 2.0 ** 7, 2.0 ** 17, 1.0] for r in range(2)]
     train(lab, Training("bf16", 2, start, offset, accumulate=2, state=public.PLAIN, lr=1.0), [[0, 1], [1], [0]])

@@ -1,4 +1,4 @@
-"""Public tests of lab 14: what a student runs at every save. hidden.py uses the formats and Training too."""
+"""Public tests of lab 14, which a student runs after every save. hidden.py uses the formats and Training too."""
 import array
 import functools
 import math
@@ -7,9 +7,9 @@ import struct
 from labs.course.testing import expect, floats, lab_test
 
 FORMATS = ("bf16", "f16")
-INFINITE = {"bf16": 0x7F80, "f16": 0x7C00}   # its code
+INFINITE = {"bf16": 0x7F80, "f16": 0x7C00}   # code of infinity
 QUIET = {"bf16": 0x7FC0, "f16": 0x7E00}      # bits that every quiet NaN has
-BEYOND = {"bf16": 2.0 ** 128, "f16": 65536.0}  # what would come after the largest finite number
+BEYOND = {"bf16": 2.0 ** 128, "f16": 65536.0}  # would follow the largest finite number
 BROKEN = 1000                                # batches from here on are broken
 START = (65536.0, 2.0, 0.5, 2000.0, 0.0)     # a scaler: scale, growth_factor, backoff_factor, interval, tracker
 
@@ -28,7 +28,7 @@ def bits_of(values):
 
 @functools.cache
 def values_of(form):
-    """The value of each code, as Python has it: f16 from the module struct, bf16 as the upper half of a float."""
+    """The value of each code, from Python: f16 by the module struct, bf16 as the upper half of a float."""
     if form == "f16":
         return struct.unpack("<65536e", array.array("H", range(65536)).tobytes())
     return tuple(from_bits(code << 16 for code in range(65536)))
@@ -79,7 +79,7 @@ def encodes(lab, form, values, want):
         if must is None:
             bits = bits_of(values)[at]
             expect.that(code & QUIET[form] == QUIET[form],
-                        f"to_{form} of the NaN with the bits {bits:#010x} is {code:#06x}, which is no quiet NaN", seen)
+                        f"to_{form} of the NaN with the bits {bits:#010x} is {code:#06x}, which is not a quiet NaN", seen)
         elif code != must:
             x, a, b = values[at], values_of(form)[code], values_of(form)[must]
             expect.that(False, f"to_{form}({show(x)}) is {code:#06x}, which is {a!r}; must be {must:#06x}, {b!r}", seen)
@@ -87,7 +87,7 @@ def encodes(lab, form, values, want):
 
 @functools.cache
 def at_every_code(form):
-    """Each finite number of a format, the middle to the next one, and the floats beside the middle: (bits, codes)."""
+    """Each finite number of a format, its midpoint to the next, and the floats next to the midpoint: (bits, codes)."""
     value = values_of(form)[:INFINITE[form]]
     middle = bits_of(floats(a / 2 + b / 2 for a, b in zip(value, [*value[1:], BEYOND[form]])))
     bits = [b for exact, half in zip(bits_of(floats(value)), middle) for b in (exact, half - 1, half, half + 1)]
@@ -114,21 +114,21 @@ def rounding(lab, form, examples):
 
 @lab_test
 def bf16(lab):
-    """Task 1: all codes of bf16, what lies between two of them, infinities and NaNs."""
+    """Task 1: all codes of bf16, values between two of them, infinities and NaNs."""
     rounding(lab, "bf16", [(0.0, 0.0), (1.0, 1.0), (-2.5, -2.5), (256.0, 256.0), (257.0, 256.0), (258.0, 258.0),
                            (259.0, 260.0), (1.00390625, 1.0), (3.4e38, math.inf)])
 
 
 @lab_test
 def f16(lab):
-    """Task 2: all codes of f16, subnormal ones too, what lies between two of them, infinities and NaNs."""
+    """Task 2: all codes of f16, including subnormal ones, values between two of them, infinities and NaNs."""
     rounding(lab, "f16", [(0.0, 0.0), (1.0, 1.0), (-2.5, -2.5), (2048.0, 2048.0), (2049.0, 2048.0), (2051.0, 2052.0),
                           (65504.0, 65504.0), (65519.0, 65504.0), (65520.0, math.inf), (2.0 ** -24, 2.0 ** -24),
                           (2.0 ** -25, 0.0), (2.0 ** -26, 0.0), (3 * 2.0 ** -25, 2.0 ** -23)])
 
 
 class Scaler:
-    """What lab14::GradScaler must do. State: a list of the five numbers of ScalerState."""
+    """Reference for lab14::GradScaler. state: a list of the five numbers of ScalerState."""
 
     def __init__(self, state=START):
         self.state, self.looked, self.found = list(state), False, False
@@ -137,7 +137,7 @@ class Scaler:
         return f32(f32(loss) * self.state[0])
 
     def unscale(self, gradients):
-        """A list of values; they change in place. Whether one was not finite."""
+        """Unscales a list of values in place. Returns whether any was not finite."""
         inverse = f32(1 / self.state[0])
         self.looked, self.found = True, not all(math.isfinite(g) for g in gradients)
         gradients[:] = [f32(g * inverse) for g in gradients]
@@ -160,7 +160,7 @@ NAMES = ("the scale", "growth_factor", "backoff_factor", "growth_interval", "gro
 
 
 class Deeds:
-    """A script for two scalers, A and B, of the driver, and what must come out of it."""
+    """A script for the driver's two scalers, A and B, and the expected results."""
 
     def __init__(self):
         self.scalers = {"A": Scaler(), "B": Scaler()}
@@ -224,7 +224,7 @@ class Deeds:
 
 @lab_test
 def scaler(lab):
-    """Tasks 3 and 4: a step that is not finite halves the scale, three good ones in a row double it."""
+    """Tasks 3 and 4: a non-finite step halves the scale, three good steps in a row double it."""
     do = Deeds()
     do.scale(3)
     do.load((8, 2, 0.5, 3, 0))
@@ -241,8 +241,8 @@ def scaler(lab):
 
 
 class Training:
-    """The toy model on some ranks, and what training it must give, computed with Python's numbers, rounded to float
-    after every operation. offset and slope: one list a rank, batches * size numbers."""
+    """The toy model on some ranks, and the expected result of training it, computed with Python's numbers, rounded to
+    float after every operation. offset and slope: one list per rank, batches * size numbers."""
 
     def __init__(self, form, world, masters, offset, slope=None, accumulate=1, lr=0.5, momentum=0.0, state=START):
         self.form, self.world, self.size = form, world, len(masters)
@@ -259,7 +259,7 @@ class Training:
         return values
 
     def gradient(self, rank, batch, weights, factor):
-        """As floats, each rounded to 16 bits."""
+        """The gradients as floats, each rounded to 16 bits."""
         found = []
         for i, code in enumerate(weights):
             at = batch * self.size + i
@@ -274,7 +274,7 @@ class Training:
         return [f32(g / self.world) for g in total]
 
     def expected(self, epochs):
-        """For each epoch the steps made, masters, state; and the calls of backward: (epoch, step, batch, factor, codes)."""
+        """Steps made, masters and state of each epoch; calls of backward as (epoch, step, batch, factor, codes)."""
         scaler, masters, velocity = Scaler(self.first), list(self.initial), [0.0] * self.size
         outcomes, calls, self.reductions = [], [], 0
         for epoch, batches in enumerate(epochs):
@@ -340,7 +340,7 @@ def compare_calls(seen, rank, training, calls):
 
 def one_reduction(seen, steps, size, world):
     if world == 1 and not seen["kinds"]:
-        return  # alone, a rank has nobody to ask
+        return  # a single rank needs no collective
     expect.equal("the number of all-reduces", f"{len(seen['kinds'])} in {steps} steps", f"{steps} in {steps} steps", seen)
     for at, (kind, elements) in enumerate(zip(seen["kinds"], seen["elements"])):
         expect.that(kind == 1, f"collective #{at} is a broadcast", seen)
@@ -352,9 +352,9 @@ PLAIN = (1.0, 2.0, 0.5, 1e9, 0.0)  # a scaler that does nothing
 
 @lab_test
 def backward(lab):
-    """Tasks 5 and 6: gradients add up in f32; a backward averages them over the ranks, unless a NoSync is alive."""
+    """Tasks 5 and 6: gradients add up in f32; a backward averages them over the ranks unless a NoSync is alive."""
     for form in FORMATS:
-        # 256 + 1 + 1 is 258, which bf16 has, though not by way of 257.
+        # 256 + 1 + 1 is 258, which bf16 can represent, but not the intermediate 257.
         replica(lab, form, 1, "nns", [[256.0, 1.0, 1.0]])
         for world in (1, 2, 4):
             rows = [[float(2 ** (b % 8 + r) + b) for b in range(9)] for r in range(world)]
@@ -362,7 +362,7 @@ def backward(lab):
 
 
 def replica(lab, form, world, script, rows):
-    """A script of backwards, whose gradients are the rows' (times 1, 3 and -1: three weights)."""
+    """Runs a script of backwards whose gradients are the rows' (times 1, 3 and -1: three weights)."""
     spread = [[x * k for x in row for k in (1, 3, -1)] for row in rows]
     training = Training(form, world, [1.0, 2.0, 3.0], spread)
     seen = lab.run("replica", script=script, **training.request())
@@ -395,20 +395,20 @@ def replica(lab, form, world, script, rows):
 
 @lab_test
 def masters(lab):
-    """Task 7: bf16 has no 256.5, and the masters do: updates of a half add up."""
+    """Task 7: bf16 cannot represent 256.5, but the masters can: updates of a half add up."""
     train(lab, Training("bf16", 1, [256.0, 1.0, -3.0], [[-1.0, -0.001, 0.25]], state=PLAIN), [[0]] * 6)
     train(lab, Training("f16", 1, [2048.0, 1.0, -3.0], [[-1.0, -0.0001, 0.25]], state=PLAIN), [[0]] * 6)
 
 
 @lab_test
 def small_gradients(lab):
-    """Task 7: f16 has no 2^-26. Scaled by 65536, it gets through backward."""
+    """Task 7: f16 cannot represent 2^-26. Scaled by 65536, it survives backward."""
     train(lab, Training("f16", 2, [0.0, 0.0], [[2.0 ** -26, 2.0 ** -30], [2.0 ** -25, 2.0 ** -32]]), [[0]] * 2)
 
 
 @lab_test
 def accumulation(lab):
-    """Task 8: five batches as 2 + 2 + 1, each group by its own size; one all-reduce a step."""
+    """Task 8: five batches as 2 + 2 + 1, each group weighted by its size; one all-reduce per step."""
     for world in (1, 2, 4):
         offset = [[float((b * 5 + r * 3 + i) % 13 - 6) for b in range(5) for i in range(2)] for r in range(world)]
         state = (16.0, 2.0, 0.5, 2.0, 0.0)
@@ -417,7 +417,7 @@ def accumulation(lab):
 
 
 def with_overflow(world, size, batches, where, value=1e6):
-    """Small whole gradients; where: (rank, batch, weight) of one that f16 does not hold."""
+    """Small integer gradients; where: (rank, batch, weight) of a gradient that overflows f16."""
     offset = [[float((b * 7 + r * 3 + i * 5) % 11 - 5) for b in range(batches) for i in range(size)] for r in range(world)]
     for rank, batch, weight in where:
         offset[rank][batch * size + weight] = value
@@ -426,7 +426,7 @@ def with_overflow(world, size, batches, where, value=1e6):
 
 @lab_test
 def one_rank_overflows(lab):
-    """Task 7: one rank's gradient is infinite. No rank makes the step, and the scale is halved on all."""
+    """Task 7: one rank's gradient is infinite. No rank makes the step, and the scale is halved on all ranks."""
     for world in (1, 2, 4):
         offset = with_overflow(world, 3, 6, [(world - 1, 2, 1)])
         training = Training("f16", world, [1.0, 2.0, 4.0], offset, state=(8.0, 2.0, 0.5, 3.0, 0.0), momentum=0.5)

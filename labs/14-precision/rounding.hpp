@@ -4,7 +4,7 @@
 //     bf16    s eeeeeeee fffffff                     the same exponents, 7 bits of fraction
 //     f16     s eeeee ffffffffff                     fewer exponents, 10 bits of fraction
 //
-// All three mean the same by their fields, with bias = 127, 127 and 15:
+// The fields have the same meaning in all three, with bias = 127, 127 and 15:
 //
 //     exponent field 0          0.fraction * 2^(1 - bias)         zero and subnormal numbers
 //     all ones                  infinity (fraction 0) or NaN
@@ -20,15 +20,16 @@
 
 namespace lab14 {
 
-// Task 1. The nearest bf16; of two that are equally near, the one whose last bit is 0. What is
-// beyond the largest finite one by half a step or more becomes infinite. The sign stays, also of a
-// zero. A NaN, whichever of its bits are set, becomes a quiet NaN: any of them, of either sign.
+// Task 1. Returns the nearest bf16; of two that are equally near, the one whose last bit is 0. A
+// value that exceeds the largest finite one by half a step or more becomes infinite. The sign is
+// kept, also for zero. A NaN, whichever of its bits are set, becomes a quiet NaN; any quiet NaN of
+// either sign is accepted.
 inline std::uint16_t to_bf16(float value) {
 #ifdef SOLUTION
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7FFFFFFF) > 0x7F800000) return std::uint16_t(bits >> 16 | 0x40);
-  // A little less than half a step, or half a step if the last bit that stays is 1. A carry out of
-  // the fraction moves the exponent up, as it should: up to that of infinity.
+  // Adds a little less than half a step, or half a step if the last kept bit is 1. A carry out of
+  // the fraction correctly increments the exponent, up to that of infinity.
   return std::uint16_t((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 #else
   (void)value;
@@ -36,7 +37,7 @@ inline std::uint16_t to_bf16(float value) {
 #endif
 }
 
-// Task 1 as well: exact.
+// Also task 1: exact.
 inline float from_bf16(std::uint16_t code) {
 #ifdef SOLUTION
   return std::bit_cast<float>(std::uint32_t(code) << 16);
@@ -46,7 +47,7 @@ inline float from_bf16(std::uint16_t code) {
 #endif
 }
 
-// Task 2. The nearest f16, by the same rules. f16 has subnormal numbers down to 2^-24.
+// Task 2. Returns the nearest f16, by the same rules. f16 has subnormal numbers down to 2^-24.
 inline std::uint16_t to_f16(float value) {
 #ifdef SOLUTION
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -55,8 +56,8 @@ inline std::uint16_t to_f16(float value) {
   if (magnitude >= 0x47800000) return std::uint16_t(sign | 0x7C00);  // 65536 and more
   const std::uint32_t field = magnitude >> 23;
   if (field < 102) return std::uint16_t(sign);  // less than half of 2^-24
-  // A normal number keeps exponent and fraction in one row; of a subnormal one the leading 1 is
-  // written out, and as many bits are lost as it lies below 2^-14.
+  // A normal number keeps exponent and fraction as adjacent bits. For a subnormal one the leading 1
+  // becomes explicit, and each power of two below 2^-14 costs one bit.
   const bool normal = field >= 113;
   const std::uint32_t row = normal ? magnitude - (112U << 23) : (magnitude & 0x7FFFFF) | 0x800000;
   const std::uint32_t shift = normal ? 13 : 126 - field;
@@ -70,7 +71,7 @@ inline std::uint16_t to_f16(float value) {
 #endif
 }
 
-// Task 2 as well: exact.
+// Also task 2: exact.
 inline float from_f16(std::uint16_t code) {
 #ifdef SOLUTION
   const std::uint32_t sign = std::uint32_t(code & 0x8000) << 16;
@@ -85,7 +86,7 @@ inline float from_f16(std::uint16_t code) {
 #endif
 }
 
-// Given: both by name.
+// Given: both formats, selected by name.
 enum class Format { bf16, f16 };
 inline std::uint16_t encode(Format format, float value) {
   return format == Format::bf16 ? to_bf16(value) : to_f16(value);

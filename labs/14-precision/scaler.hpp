@@ -7,7 +7,7 @@
 //     update()      after growth_interval steps in a row: scale * growth_factor  |
 //                                                         scale * backoff_factor, count from 0
 //
-// The rules and the defaults are those of torch.cuda.amp.GradScaler.
+// The rules and the defaults follow torch.cuda.amp.GradScaler.
 #pragma once
 
 #include <cmath>
@@ -20,22 +20,21 @@
 
 namespace lab14 {
 
-// All that a scaler is, between two steps.
+// The complete state of a scaler between two steps.
 struct ScalerState {
   float scale = 65536;                  // finite, above 0
   double growth_factor = 2;             // finite, above 1
-  double backoff_factor = 0.5;          // between 0 and 1, neither of them
+  double backoff_factor = 0.5;          // between 0 and 1, exclusive
   std::int64_t growth_interval = 2000;  // 1 or more
-  std::int64_t growth_tracker =
-      0;  // good steps since the scale changed: 0 or more, below the interval
+  std::int64_t growth_tracker = 0;      // good steps in a row, from 0 to growth_interval - 1
 };
 
 class GradScaler {
  public:
   explicit GradScaler(const ScalerState& state = {}) { load(state); }
 
-  // Task 3. Goes on exactly as the scaler that had this state. std::invalid_argument for a number
-  // outside of the ranges above; then nothing has changed.
+  // Task 3. Continues exactly like the scaler that had this state. Throws std::invalid_argument,
+  // and changes nothing, if a number is outside the ranges above.
   void load(const ScalerState& state) {
 #ifdef SOLUTION
     const auto require = [](bool truth, const char* message) {
@@ -56,7 +55,7 @@ class GradScaler {
 #endif
   }
 
-  // Task 3 as well.
+  // Also task 3.
   [[nodiscard]] ScalerState state() const {
 #ifdef SOLUTION
     return state_;
@@ -65,7 +64,7 @@ class GradScaler {
 #endif
   }
 
-  // Task 3 as well: loss times the scale.
+  // Also task 3: returns loss times the scale.
   [[nodiscard]] float scale(float loss) const {
 #ifdef SOLUTION
     return loss * state_.scale;
@@ -76,8 +75,8 @@ class GradScaler {
   }
 
   // Task 4. Multiplies each gradient of each parameter by float(1 / double(scale)). Returns whether
-  // one of them was infinite or NaN when it came: then the step must be skipped. A second call
-  // before update() throws std::logic_error, and changes nothing.
+  // any of them was infinite or NaN before the multiplication; the step must then be skipped. A
+  // second call before update() throws std::logic_error and changes nothing.
   [[nodiscard]] bool unscale(const std::vector<std::span<float>>& gradients) {
 #ifdef SOLUTION
     if (looked_) throw std::logic_error("unscale: already done since the last update()");
@@ -96,10 +95,10 @@ class GradScaler {
 #endif
   }
 
-  // Task 4 as well: the end of a step, made or skipped. The new scale is computed in double and
-  // rounded to float. It never grows to infinity: it stays then, and the steps are counted from 0
-  // again. std::logic_error without an unscale() since the last update(); std::runtime_error if
-  // the scale has fallen to 0.
+  // Also task 4: ends a step, made or skipped. The new scale is computed in double and rounded to
+  // float. If it would grow to infinity, the scale stays and the count of steps restarts at 0.
+  // Throws std::logic_error if there was no unscale() since the last update(), and
+  // std::runtime_error if the scale has fallen to 0.
   void update() {
 #ifdef SOLUTION
     if (!looked_) throw std::logic_error("update: no unscale() since the last one");
@@ -122,7 +121,7 @@ class GradScaler {
 
  private:
   ScalerState state_;
-  bool looked_ = false;  // since the last update
+  bool looked_ = false;  // unscale() was called since the last update()
   bool found_ = false;
 #endif
 };

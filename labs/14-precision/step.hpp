@@ -1,4 +1,4 @@
-// Lab 14, part 3: training steps that lose nothing on N ranks.
+// Lab 14, part 3: mixed-precision training steps on N ranks.
 //
 //     masters, f32 --round--> weights, 16 bits --backward--> gradients of a batch, 16 bits
 //        ^                                                        |
@@ -6,13 +6,13 @@
 //        |                                                        |
 //      optimizer <-- unscale, finite? <-- the average over the ranks, once a step
 //
-// The model is the driver's:
+// The driver provides the model:
 //
-//     model.size()                              how many weights it has
+//     model.size()                              the number of weights
 //     model.format()                            Format::bf16 or Format::f16
 //     model.backward(weights, batch, factor)    the gradients of factor * loss(batch), as codes:
 //                                               std::vector<std::uint16_t>. It throws if the batch
-//                                               is broken. A batch is known by its number, an int.
+//                                               is broken. Batches are identified by an int.
 #pragma once
 
 #include <algorithm>
@@ -30,19 +30,19 @@
 
 namespace lab14 {
 
-// One rank's copy of the model, and the gradients that its backwards add up.
+// One rank's copy of the model, and the sum of the gradients of its backwards.
 template <class Model>
 class Replica {
  public:
   Replica(Model& model, kit::Group& group)
       : model_(model), group_(group), grad_(model.size(), 0.0F) {}
 
-  // In f32, one for each weight.
+  // In f32, one per weight.
   [[nodiscard]] std::span<float> grad() { return grad_; }
   void zero_grad() { std::fill(grad_.begin(), grad_.end(), 0.0F); }
 
   // Task 5. Adds the gradients of factor * loss(batch) to grad(). Then, unless a NoSync is alive,
-  // grad() becomes its average over the ranks: one all-reduce.
+  // replaces grad() by its average over the ranks, with one all-reduce.
   void backward(std::span<const std::uint16_t> weights, int batch, float factor) {
 #ifdef SOLUTION
     const std::vector<std::uint16_t> codes = model_.backward(weights, batch, factor);
@@ -56,8 +56,8 @@ class Replica {
 #endif
   }
 
-  // Task 6. While it lives, backwards stay local. When it ends, however it ends, things are as they
-  // were before it: they may be nested.
+  // Task 6. While a NoSync lives, backwards stay local. Its destructor restores the previous state,
+  // also after an exception; NoSyncs may be nested.
   class NoSync {
    public:
     explicit NoSync(Replica& replica)
@@ -110,8 +110,8 @@ struct Sgd {
 template <class Model>
 class Trainer {
  public:
-  // masters: the same on all ranks. A step is made of `accumulate` batches, at least 1:
-  // std::invalid_argument (task 8).
+  // masters: the same on all ranks. A step consists of `accumulate` batches. Throws
+  // std::invalid_argument if accumulate is less than 1 (task 8).
   Trainer(Model& model, kit::Group& group, std::vector<float> masters, int accumulate,
           const ScalerState& scaler, const Sgd& optimizer)
       : model_(model),
@@ -128,11 +128,11 @@ class Trainer {
   [[nodiscard]] std::span<const float> masters() const { return masters_; }
   [[nodiscard]] const GradScaler& scaler() const { return scaler_; }
 
-  // Task 7. One step from the mean loss of these batches, at least one: the loss of each counts
-  // 1 / batches.size(), and is scaled. All ranks have equally many. Returns whether the step was
-  // made: on all ranks, or, if a gradient was not finite on any of them, on none; then masters and
-  // optimizer are as before. When a backward throws, the exception goes on to the caller, and the
-  // next step begins as if this one had never been.
+  // Task 7. Makes one step from the mean loss of these batches, at least one: each batch's loss is
+  // weighted by 1 / batches.size(), and scaled. All ranks pass the same number of batches. Returns
+  // whether the step was made: on all ranks or, if a gradient was not finite on any rank, on none;
+  // masters and optimizer are then unchanged. An exception of a backward propagates to the caller,
+  // and the next step starts as if this one had never begun.
   bool step(std::span<const int> batches) {
 #ifdef SOLUTION
     std::vector<std::uint16_t> weights;
@@ -145,7 +145,8 @@ class Trainer {
         replica_.backward(weights, batch, factor);
     }
     replica_.backward(weights, batches.back(), factor);
-    // After the average: all ranks look at the same numbers, and one rank's infinity is in them.
+    // After the average, because all ranks then check the same numbers, and they include any rank's
+    // infinity.
     const bool found = scaler_.unscale({replica_.grad()});
     if (!found) optimizer_.step(masters_, replica_.grad());
     scaler_.update();
@@ -156,8 +157,8 @@ class Trainer {
 #endif
   }
 
-  // Task 8. One pass over the batches, in groups of `accumulate`; the last group takes what is
-  // left. Returns how many steps were made.
+  // Task 8. One pass over the batches, in groups of `accumulate`; the last group may be smaller.
+  // Returns the number of steps made.
   int epoch(std::span<const int> batches) {
 #ifdef SOLUTION
     int made = 0;

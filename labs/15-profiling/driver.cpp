@@ -1,4 +1,4 @@
-// Asks the student's functions, many cases in one process. No verdicts here.
+// Calls the student's functions, many cases per process. No verdicts here.
 #include LAB15_PROFILE
 #include LAB15_TUNING
 
@@ -13,7 +13,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// The numbers of a request in rows of `width`, of which each case takes the next `count`.
+// The numbers of a request in rows of `width`; each case takes the next `count` rows.
 template <class Row>
 class Cases {
  public:
@@ -25,7 +25,7 @@ class Cases {
       rows_.push_back(make(&numbers[i]));
   }
   [[nodiscard]] std::size_t size() const { return counts_.size(); }
-  // The rows of the next case.
+  // Returns the rows of the next case.
   std::span<const Row> next() {
     const std::span<const Row> all(rows_);
     const auto mine = all.subspan(at_, std::size_t(counts_[case_]));
@@ -46,7 +46,7 @@ lab15::Gradient gradient_of(const std::int64_t* n) { return {n[0], n[1]}; }
 lab15::Kernel kernel_of(const std::int64_t* n) { return {n[0], n[1], n[2]}; }
 std::int64_t number_of(const std::int64_t* n) { return *n; }
 
-// Whether a call refuses its arguments; what else it throws is not caught.
+// True if the call throws std::invalid_argument; other exceptions propagate.
 template <class Call>
 bool refuses(Call call) {
   try {
@@ -81,7 +81,7 @@ KIT_SCENARIO(exposed) {
   out.put("results", results);
 }
 
-// Each trace with its window, two numbers.
+// Each trace has a window of two numbers.
 KIT_SCENARIO(measure) {
   Cases<lab15::Event> traces(in, "events", 4, event_of);
   const Integers windows = in.integers("windows");
@@ -91,7 +91,7 @@ KIT_SCENARIO(measure) {
   out.put("times", times);
 }
 
-// Of times that the judge gives: step, compute, comm, exposed.
+// Input from the judge: step, compute, comm, exposed of each case.
 KIT_SCENARIO(hidden) {
   const Integers times = in.integers("times");
   std::vector<double> fractions;
@@ -115,7 +115,7 @@ KIT_SCENARIO(offsets) {
   out.put("offsets", offsets);
 }
 
-// stamp, offset and at before, offset and at after.
+// Rows of stamp, offset and at of `before`, offset and at of `after`.
 KIT_SCENARIO(stamps) {
   const Integers rows = in.integers("rows");
   Integers stamps;
@@ -125,7 +125,8 @@ KIT_SCENARIO(stamps) {
   out.put("stamps", stamps);
 }
 
-// waited, caused, times_last of each rank; the straggler and the persistent one of each table.
+// Reports waited, caused, times_last of each rank, and the straggler and persistent straggler of
+// each table.
 KIT_SCENARIO(lateness) {
   Cases<lab15::Time> tables(in, "arrivals", 1, number_of);
   const Integers ranks = in.integers("ranks");
@@ -144,8 +145,8 @@ KIT_SCENARIO(lateness) {
   out.put("stragglers", stragglers);
 }
 
-// A step of several ranks, each of which has stamped its events by its own clock: two rounds of
-// pings (of no rank 0), events, and when it arrived at each collective.
+// A step of several ranks, each of which has stamped its events with its own clock: two rounds of
+// pings (none for rank 0), events, and the rank's arrival times at the collectives.
 KIT_SCENARIO(trace) {
   const auto ranks = std::size_t(in.integer("ranks"));
   Cases<lab15::Ping> pings(in, "pings", 4, ping_of);

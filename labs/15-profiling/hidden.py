@@ -1,4 +1,4 @@
-"""Hidden tests of lab 15: random traces, clocks, tables and models against slow and obvious versions of all tasks."""
+"""Hidden tests of lab 15: random traces, clocks, tables and models against slow, obvious versions of all tasks."""
 import array
 from fractions import Fraction
 
@@ -13,7 +13,7 @@ SHIFTS = (0, -40, -(1 << 55), 1 << 33, 1 << 60, -(1 << 60) + (1 << 42))
 
 
 def total(points, holds):
-    """The time between the first and the last point in which holds(moment) is true; it changes at points only."""
+    """The time between the first and the last point during which holds(moment) is true. It changes only at points."""
     points = sorted(set(points))
     return sum(b - a for a, b in zip(points, points[1:]) if holds(a))
 
@@ -56,7 +56,7 @@ def sets(lab):
 
 
 def measured(events, window):
-    """The four times, by looking at every moment at which something changes."""
+    """The four times, by evaluating every moment at which anything changes."""
     threads = {thread for _, thread, _, _ in events}
 
     def are(at, kinds, own):
@@ -75,7 +75,7 @@ def measured(events, window):
 
 @lab_test
 def steps(lab):
-    """Task 3: random events of several threads, nested and not, cut by the window; the fractions of what comes out."""
+    """Task 3: random events of several threads, nested and not, cut by the window; and the resulting fractions."""
     some = []
     for shift in SHIFTS:
         for unit in (1, 1 << 31, 1 << 35):
@@ -106,12 +106,12 @@ def steps(lab):
         expect.that(abs(share - want) <= 1e-12, f"the hidden fraction is {share!r}, must be {want!r} ({case})", seen)
         if rest == comm:
             expect.equal(f"the hidden fraction ({case})", share, 0.0, seen)
-        best = comm - compute if comm > compute else 0  # exposed if as much as possible is hidden
+        best = comm - compute if comm > compute else 0  # remains exposed at best
         expect.equal(f"the most that hiding can win ({case})", win, rest - best, seen)
 
 
 def swept(events):
-    """(begin, end, key) -> time at which the keys in the air are exactly each set."""
+    """Of events (begin, end, key): {set of keys: time during which exactly these keys are active}."""
     changes = sorted([(b, 1, k) for b, e, k in events if e > b] + [(e, -1, k) for b, e, k in events if e > b])
     counts, last, times = {}, None, {}
     for at, change, key in changes:
@@ -124,13 +124,13 @@ def swept(events):
 
 
 def mixed(some):
-    """In another order: cheaper than shuffle()."""
+    """A different order; cheaper than shuffle()."""
     return [some[i * 7919 % len(some)] for i in range(len(some))]
 
 
 @lab_test
 def large(lab):
-    """Tasks 1 to 3 and 7: 100,000 intervals, events, threads, gradients; what compares them in pairs does not finish."""
+    """Tasks 1 to 3 and 7: 100,000 intervals, events, threads, gradients; a quadratic solution does not finish."""
     n = 100_000
     span = 1 << 45
     nested = mixed([(i, 3 * n - i) for i in range(n)])
@@ -165,7 +165,7 @@ def large(lab):
 
 @lab_test
 def clocks(lab):
-    """Task 4: offsets of any size and sign, delays of one way, equal round trips, long answers; lines to the nanosecond."""
+    """Task 4: offsets of any size and sign, one-way delays, equal round trips, long answers; lines exact to 1 ns."""
     rounds, wants = [], []
     for scale in (4, 1000, 1 << 33):
         for start in (0, -7, 1_790_000_000 * 10 ** 9, -(1 << 58)):
@@ -178,7 +178,7 @@ def clocks(lab):
                     arrived = start + there
                     some.append((start, arrived + offset, arrived + answer + offset, arrived + answer + back))
                 some += lab.random.choices(some, k=lab.random.randrange(2))
-                if len(some) > 2:  # as good as the first one, and another offset
+                if len(some) > 2:  # the same round trip as the first, a different offset
                     sent, arrived, answered, back = some[0]
                     some.append((sent + 10 ** 7, arrived + 10 ** 7 + 1, answered + 10 ** 7 + 1, back + 10 ** 7))
                 rounds.append(some)
@@ -250,7 +250,7 @@ def stragglers(lab):
 
 
 def simulated(model, alpha, beta, cap):
-    """Fills buckets, then sends them."""
+    """Fills the buckets first, then sends them."""
     buckets = [[]]
     for gradient in model:
         if sum(size for _, size in buckets[-1]) >= cap:
@@ -266,7 +266,7 @@ def simulated(model, alpha, beta, cap):
 
 @lab_test
 def sweeps(lab):
-    """Tasks 6 and 7: random models, empty gradients, caps at and beside their sums, gradients of 2^41 bytes, ties."""
+    """Tasks 6 and 7: random models, empty gradients, caps at and next to their sums, gradients of 2^41 bytes, ties."""
     models, networks = [], []
     for scale in (1, 1000, 1 << 22, 1 << 41):
         for alpha in (0, 3, 5000, 1 << 34):
@@ -305,7 +305,7 @@ def sweeps(lab):
 
 @lab_test
 def roofs(lab):
-    """Tasks 8 and 9: kernels beyond 2^40 and 2^60 operations, beside the ridge and on it, without work, above the roof."""
+    """Tasks 8 and 9: kernels beyond 2^40 and 2^60 operations, at and near the ridge, without work, above the roof."""
     lists, machines = [], []
     for peak, bandwidth in ((989e12, 3.35e12), (2.0 ** 40, 2.0 ** 30), (1.0, 1.0), (7.5, 3e9), (6e10, 2.5e10)):
         some = [(0, 0, 5), (0, 1 << 50, 10 ** 7), (1 << 60, 0, 10 ** 9), (1 << 60, 1 << 60, 1), (1, 1, 1 << 50)]
@@ -349,7 +349,7 @@ def roofs(lab):
     many = [(0, 0, 1)] * 40_000 + [(0, 0, 2)]
     tuned += [[(0, 0, 5), (0, 0, 1 << 41)], [(0, 0, 1 << 33), (0, 0, 5)], [(10 ** 12, 0, 10 ** 9)], [(9500, 0, 10)], many,
               [(0, 0, 1 << 30), (0, 0, (1 << 30) + 1)], [(0, 0, 0), (10 ** 9, 0, 0), (10 ** 9, 0, 5 * 10 ** 6)],
-              [(10 ** 9, 0, 0), (0, 0, 0)]]  # the clock has seen nothing of the last ones: no reason to refuse the list
+              [(10 ** 9, 0, 0), (0, 0, 0)]]  # a measured time of 0 must not refuse the list
     seen = lab.run("first_to_tune", machines=how + [1e12, 1e11] * 8, **cases("kernels", tuned))
     for some, got, want in zip(tuned, seen["found"], [*wants, 1, 0, -1, 0, 40_000, 1, 2, -1]):
         expect.equal(f"the kernel to tune first of {some[:9]}{'...' if len(some) > 9 else ''}, 1 Tflop/s, 100 GB/s,", got,
@@ -358,7 +358,7 @@ def roofs(lab):
 
 @lab_test
 def refusals(lab):
-    """Tasks 4 to 6 and 8: what must throw std::invalid_argument, and what must not."""
+    """Tasks 4 to 6 and 8: inputs that must throw std::invalid_argument, and inputs that must not."""
     good = (0, 5, 6, 10)
     rounds = [([], 1), ([good], 0), ([(0, 5, 4, 10)], 1), ([(0, 5, 16, 10)], 1), ([(10, 5, 5, 9)], 1), ([good, (0, 5, 4, 10)], 1),
               ([(0, 5, 16, 10), good], 1), ([(3, 0, 0, 3)], 0), ([(0, 5, 15, 10)], 0), ([(10, 8, 7, 9), good], 1)]

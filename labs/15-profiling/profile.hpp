@@ -1,11 +1,11 @@
-// Lab 15, part 1: what a trace says about a step.
+// Lab 15, part 1: reading the times of a step out of a trace.
 //
 //   thread 1  |--------- compute ---------|~~ wait ~~|- compute -|
 //   thread 2         |== comm ==|     |==== comm ====|
-//                                         |==========|             exposed: nothing is computed
+//                                         |==========|             exposed: no thread computes
 //
-// A trace is a list of events, in no order. Times are whole nanoseconds, of any sign and up to 2^60
-// (a clock that counts from 1970 has 1.8e18): too many for a double, which has 53 bits.
+// A trace is an unordered list of events. Times are whole nanoseconds, of either sign and up to
+// 2^60 (a clock that counts from 1970 shows 1.8e18): too large for a double, which has 53 bits.
 #pragma once
 
 #include <algorithm>
@@ -23,14 +23,14 @@ namespace lab15 {
 
 using Time = std::int64_t;  // nanoseconds
 
-// [begin, end). One that ends at its begin or before it is empty.
+// [begin, end). Empty if end <= begin.
 struct Interval {
   Time begin = 0;
   Time end = 0;
 };
 
 #ifdef SOLUTION
-// Of a set of time, as a sorted list of disjoint intervals, none empty.
+// Returns the union as a sorted list of disjoint, non-empty intervals.
 inline std::vector<Interval> unite(std::vector<Interval> intervals) {
   std::sort(intervals.begin(), intervals.end(),
             [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
@@ -45,7 +45,7 @@ inline std::vector<Interval> unite(std::vector<Interval> intervals) {
   return out;
 }
 
-// a without b; both as unite() returns them.
+// Returns a without b; both as unite() returns them.
 inline std::vector<Interval> subtract(const std::vector<Interval>& a,
                                       const std::vector<Interval>& b) {
   std::vector<Interval> out;
@@ -62,8 +62,8 @@ inline std::vector<Interval> subtract(const std::vector<Interval>& a,
 }
 #endif
 
-// Task 1. The time that is in at least one of the intervals, in O(n log n). They may overlap,
-// contain each other, touch, be equal or empty, and come in any order.
+// Task 1. Returns the time that is in at least one of the intervals, in O(n log n). They may
+// overlap, contain each other, touch, be equal or empty, and are not sorted.
 inline Time covered(std::span<const Interval> intervals) {
 #ifdef SOLUTION
   Time sum = 0;
@@ -75,7 +75,7 @@ inline Time covered(std::span<const Interval> intervals) {
 #endif
 }
 
-// Task 2. The time that is in an interval of `communication` and in none of `computation`.
+// Task 2. Returns the time that is in an interval of `communication` and in none of `computation`.
 // O(n log n).
 inline Time exposed(std::span<const Interval> communication,
                     std::span<const Interval> computation) {
@@ -92,13 +92,13 @@ inline Time exposed(std::span<const Interval> communication,
 enum class Category {
   compute,  // arithmetic: forward, backward, the optimizer
   comm,     // a collective in progress
-  wait,     // this thread waits, for a collective or for something else
-  frame     // encloses others (a step); says nothing about what goes on inside
+  wait,     // this thread waits, for a collective or anything else
+  frame     // encloses other events (a step); ignored in all sums
 };
 
 struct Event {
   Category category = Category::frame;
-  std::int64_t thread = 0;  // the system's number: any
+  std::int64_t thread = 0;  // the system's thread id: any number
   Time begin = 0;
   Time end = 0;
 };
@@ -107,16 +107,16 @@ struct StepTime {
   Time step = 0;     // the length of the window
   Time compute = 0;  // some thread computes
   Time comm = 0;     // a collective is in progress
-  Time exposed = 0;  // the same, and no thread computes
+  Time exposed = 0;  // a collective is in progress, and no thread computes
 };
 
-// Task 3. Only what lies within the window counts, also of events that reach over it. Events of one
-// thread nest: backward() waits for the last bucket before it returns, so the wait lies inside a
-// compute event. A thread computes while it is in a compute event, and in no comm or wait event of
-// its own. O(n log n).
+// Task 3. Only time within the window counts, so clip events that reach beyond it. Events of one
+// thread nest: backward() waits for the last bucket before it returns, so the wait is inside a
+// compute event. A thread computes while it is in one of its compute events and in none of its comm
+// or wait events. O(n log n).
 inline StepTime measure(std::span<const Event> events, Interval window) {
 #ifdef SOLUTION
-  std::map<std::int64_t, std::vector<Interval>> computes, stands;  // by thread
+  std::map<std::int64_t, std::vector<Interval>> computes, stands;  // keyed by thread
   std::vector<Interval> computation, communication;
   for (const Event& e : events) {
     const Interval part{std::max(e.begin, window.begin), std::min(e.end, window.end)};
@@ -136,7 +136,8 @@ inline StepTime measure(std::span<const Event> events, Interval window) {
 #endif
 }
 
-// Task 3. The share of the communication that is not exposed; 0 if there is no communication.
+// Task 3. Returns the share of the communication that is not exposed; 0 if there is no
+// communication.
 inline double hidden_fraction(const StepTime& time) {
 #ifdef SOLUTION
   return time.comm == 0 ? 0 : double(time.comm - time.exposed) / double(time.comm);
@@ -146,8 +147,9 @@ inline double hidden_fraction(const StepTime& time) {
 #endif
 }
 
-// Task 3. What could hiding communication win at most? The time by which the step could become
-// shorter if computation hid as much communication as there is computation.
+// Task 3. Returns the most that hiding communication could win: the time by which the step would
+// become shorter if as much communication as possible were hidden. Computation can hide at most its
+// own length.
 inline Time most_to_win(const StepTime& time) {
 #ifdef SOLUTION
   return time.exposed - std::max<Time>(0, time.comm - time.compute);
@@ -157,7 +159,7 @@ inline Time most_to_win(const StepTime& time) {
 #endif
 }
 
-// Rank 0 asks another rank for its time, and each writes down when:
+// Rank 0 asks another rank for its time, and each records its own times:
 //
 //   rank 0's clock     sent ----.                         .---> back
 //   the rank's clock             '--> arrived   answered -'
@@ -170,17 +172,16 @@ struct Ping {
 
 struct ClockOffset {
   Time offset = 0;       // the rank's clock - rank 0's
-  Time uncertainty = 0;  // the true offset is at most so far away
-  Time at = 0;           // when that was, on the rank's clock
+  Time uncertainty = 0;  // the true offset differs by at most this
+  Time at = 0;           // time of the estimate, on the rank's clock
 };
 
-// Task 4. No message arrives before it was sent. So each exchange says that the offset lies between
-// two numbers, and is as good as they are near: their distance is the round trip, without the time
-// that the rank took to answer. The exchange with the shortest one decides, the first of several.
-// `offset` is the middle, half a nanosecond rounded down (also below 0), `uncertainty` the
-// distance from there to the farther of the two, `at` is `arrived` of that exchange.
-// std::invalid_argument if there is none, or if any is impossible: answered before it arrived, or a
-// round trip below 0.
+// Task 4. No message arrives before it was sent. So each exchange gives two bounds on the offset;
+// their distance is the round trip without the time that the rank took to answer. The exchange with
+// the shortest distance decides, the first of several. `offset` is the midpoint of its bounds, half
+// a nanosecond rounded down (also below 0), `uncertainty` the distance from there to the farther
+// bound, `at` is `arrived` of that exchange. Throws std::invalid_argument if there is no exchange,
+// or if any is impossible: answered before it arrived, or with a round trip below 0.
 inline ClockOffset estimate_offset(std::span<const Ping> pings) {
 #ifdef SOLUTION
   if (pings.empty()) throw std::invalid_argument("estimate_offset: no exchange");
@@ -199,14 +200,14 @@ inline ClockOffset estimate_offset(std::span<const Ping> pings) {
 #endif
 }
 
-// Task 4. The moment at which the rank's clock shows `stamp`, on rank 0's clock. No two clocks run
-// at one rate, so their offset was estimated twice; it is the straight line through both, between
-// them, before and behind. If both have one `at`, `before` alone counts. Right to 1 ns. (The two
-// offsets differ by less than an hour.)
+// Task 4. Returns the time on rank 0's clock at which the rank's clock shows `stamp`. No two clocks
+// run at the same rate, so the offset was estimated twice; it follows the straight line through
+// both estimates, between, before and after them. If both have the same `at`, only `before` counts.
+// Accurate to 1 ns. (The two offsets differ by less than an hour.)
 inline Time to_rank_0(Time stamp, const ClockOffset& before, const ClockOffset& after) {
 #ifdef SOLUTION
   if (before.at == after.at) return stamp - before.offset;
-  // A double has enough bits for these differences, not for the stamps.
+  // A double has enough bits for these differences, but not for the stamps.
   const double rate = double(after.offset - before.offset) / double(after.at - before.at);
   return stamp - before.offset - Time(rate * double(stamp - before.at));
 #else
@@ -215,16 +216,17 @@ inline Time to_rank_0(Time stamp, const ClockOffset& before, const ClockOffset& 
 #endif
 }
 
-struct Lateness {               // of one rank
-  Time waited = 0;              // it waited so long for others
-  Time caused = 0;              // others waited so long for it, added up
-  std::int64_t times_last = 0;  // in so many collectives the others waited for it
+struct Lateness {               // per rank
+  Time waited = 0;              // time that it waited for others
+  Time caused = 0;              // total time that others waited for it
+  std::int64_t times_last = 0;  // number of collectives in which others waited for it
 };
 
-// Task 5. arrivals[c * ranks + r] is when rank r arrived at collective c, on one clock. Whoever has
-// arrived waits until the last rank has. All of that waiting is for the last one: the lowest rank
-// of several that are last together. If all arrive together, nobody waits for anybody.
-// std::invalid_argument if ranks is below 1 or does not divide the number of arrivals.
+// Task 5. arrivals[c * ranks + r] is the time at which rank r arrived at collective c, all on one
+// clock. Each rank that has arrived waits until the last one has. All of that waiting is charged to
+// the last rank: the lowest of several that arrive last together. If all ranks arrive together,
+// none waits. Throws std::invalid_argument if ranks is below 1 or does not divide the number of
+// arrivals.
 inline std::vector<Lateness> lateness(std::span<const Time> arrivals, int ranks) {
 #ifdef SOLUTION
   if (ranks < 1 || arrivals.size() % std::size_t(ranks) != 0)
@@ -249,8 +251,8 @@ inline std::vector<Lateness> lateness(std::span<const Time> arrivals, int ranks)
 #endif
 }
 
-// Task 5. The rank for which others waited longest, added up; the lowest of several. -1 if nobody
-// waited.
+// Task 5. Returns the rank for which others waited longest in total, the lowest of several; -1 if
+// no rank waited.
 inline int straggler(std::span<const Time> arrivals, int ranks) {
 #ifdef SOLUTION
   const std::vector<Lateness> all = lateness(arrivals, ranks);
@@ -264,8 +266,9 @@ inline int straggler(std::span<const Time> arrivals, int ranks) {
 #endif
 }
 
-// Task 5. One long pause makes a straggler, and is over. The rank for which others waited in more
-// than half of the collectives; -1 if there is none.
+// Task 5. A single long pause makes a rank the straggler, though it may be over. This function
+// returns the rank for which others waited in more than half of the collectives; -1 if there is
+// none.
 inline int persistent_straggler(std::span<const Time> arrivals, int ranks) {
 #ifdef SOLUTION
   const std::vector<Lateness> all = lateness(arrivals, ranks);

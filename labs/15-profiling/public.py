@@ -9,7 +9,7 @@ HOUR = 3600 * 10 ** 9
 
 
 def cases(name, some):
-    """A request for several cases, each a list of rows: driver.cpp, Cases."""
+    """A request for several cases, each a list of rows (Cases in driver.cpp)."""
     some = [list(one) for one in some]
     flat = array.array("q", (n for one in some for row in one for n in row))
     return {name: flat, f"{name}.counts": array.array("q", map(len, some))}
@@ -27,7 +27,7 @@ def exposed(lab, some):
 
 
 def measure(lab, some):
-    """some: pairs (events, window). The tuples of FIELDS."""
+    """some: pairs (events, window). Returns a tuple of FIELDS for each."""
     seen = lab.run("measure", windows=array.array("q", (n for _, window in some for n in window)),
                    **cases("events", (events for events, _ in some)))
     return [tuple(seen["times"][at:at + 4]) for at in range(0, 4 * len(some), 4)], seen
@@ -45,7 +45,7 @@ def hidden(lab, times):
 
 @lab_test
 def union_by_hand(lab):
-    """Task 1: six intervals, two of them inside another one: 14 ns, though they have 18 together; none; an empty one."""
+    """Task 1: six intervals, two of them inside another: 14 ns, though the lengths add up to 18; none; an empty one."""
     six = [(20, 25), (4, 9), (23, 24), (2, 6), (21, 22), (9, 11)]
     got, seen = covered(lab, [six, [], [(5, 8), (5, 8)], [(5, 8), (30, 30)]])
     for value, want, what in zip(got, (14, 0, 3, 3), ("six intervals", "no interval", "one given twice", "one and an empty one")):
@@ -54,7 +54,7 @@ def union_by_hand(lab):
 
 @lab_test
 def exposed_by_hand(lab):
-    """Task 2: communication of which computation covers the begin, the middle, all, nothing."""
+    """Task 2: communication whose start, middle, whole, or no part is covered by computation."""
     some = [([(10, 20)], [(5, 14)], 6), ([(10, 20)], [(12, 15)], 7), ([(10, 20)], [(0, 30)], 0),
             ([(10, 20)], [(20, 30), (0, 10)], 10), ([], [(0, 30)], 0), ([(10, 20), (15, 25)], [(24, 40), (12, 16)], 10)]
     got, seen = exposed(lab, [(c, k) for c, k, _ in some])
@@ -83,12 +83,12 @@ def step_by_hand(lab):
 
 @lab_test
 def serial_run(lab):
-    """Task 3: runs in which all communication comes while nothing is computed hide 0, one that hides all hides 1."""
+    """Task 3: a run whose communication never overlaps computation hides 0; one that overlaps all of it hides 1."""
     backward = [(COMPUTE, 1, 0, 100)]
     runs = [
         ("all-reduce after backward, on the same thread", backward + [(COMM, 1, 100, 120)], 0),
         ("all-reduce after backward, as long as backward", backward + [(COMM, 2, 100, 200)], 0),
-        ("all-reduce called inside backward, which goes on then", backward + [(COMM, 1, 30, 50), (COMM, 1, 80, 100)], 0),
+        ("all-reduce called inside backward, which then continues", backward + [(COMM, 1, 30, 50), (COMM, 1, 80, 100)], 0),
         ("backward waits for another thread's all-reduce", backward + [(WAIT, 1, 60, 100), (COMM, 2, 60, 100)], 0),
         ("the step encloses all", backward + [(FRAME, 1, 0, 200), (FRAME, 2, 0, 200), (COMM, 2, 100, 190)], 0),
         ("the additions of an all-reduce on its own thread", backward + [(COMM, 2, 100, 190), (COMPUTE, 2, 110, 180)], 0),
@@ -106,7 +106,7 @@ def serial_run(lab):
 
 @lab_test
 def pings(lab):
-    """Task 4: a clock that is 1000 ns ahead, one that is behind; the shortest round trip decides, not the mean."""
+    """Task 4: a clock 1000 ns ahead, and one behind; the shortest round trip decides, not the mean."""
     ahead = [(0, 1010, 1015, 25)]
     rounds = [("one exchange", ahead, (1000, 10, 1010)),
               ("a slow way there", [(0, 1500, 1510, 520), (1000, 2010, 2900, 1910), (3000, 4900, 4901, 4911)],
@@ -120,7 +120,7 @@ def pings(lab):
 
 @lab_test
 def drift(lab):
-    """Task 4: a clock that is 100 ns ahead at 1000, and 300 ns at 5000: before, between and behind; and hours ahead."""
+    """Task 4: a clock 100 ns ahead at 1000 and 300 ns at 5000: before, between, after; and a clock hours ahead."""
     rows = [(1000, 900), (3000, 2800), (5000, 4700), (9000, 8500), (0, -50)]
     far = 1_700_000_000 * 10 ** 9 + 123
     seen = lab.run("stamps", rows=[n for stamp, _ in rows for n in (stamp, 100, 1000, 300, 5000)]
@@ -141,7 +141,7 @@ def lateness(lab, tables, ranks):
 
 @lab_test
 def late(lab):
-    """Task 5: rank 2 pauses once, rank 1 is always late, rank 0 is never late and waits longest."""
+    """Task 5: rank 2 pauses once, rank 1 is often late, rank 0 is never late and waits longest."""
     tables = [[(10, 14, 9), (20, 23, 21), (30, 31, 80), (90, 95, 92)], [(7, 7, 7)], [(5, 5, 3), (9, 9, 9)]]
     rows, who, seen = lateness(lab, tables, [3, 3, 3])
     wants = [[(62, 0, 0), (49, 22, 3), (10, 99, 1)], [(0, 0, 0)] * 3, [(0, 2, 1), (0, 0, 0), (2, 0, 0)]]
@@ -154,13 +154,13 @@ def late(lab):
 
 
 def skewed_trace(lab, ranks, slow, offsets, ppm):
-    """Runs a step of several ranks, whose clocks are wrong, and compares it with the true times."""
+    """Runs a step of several ranks whose clocks are wrong, and compares it with the true times."""
     def clock(rank, true):
         return true + offsets[rank] + true * ppm[rank] // 10 ** 6
 
     def exchange(rank, at):
         there, answer, back = 900 + lab.random.randrange(200), lab.random.randrange(5000), 900 + lab.random.randrange(200)
-        if lab.random.random() < 0.7:  # a delay: of one way only
+        if lab.random.random() < 0.7:  # a delay in one direction only
             there += lab.random.randrange(10 ** 6)
         arrived = at + there
         return at, clock(rank, arrived), clock(rank, arrived + answer), arrived + answer + back
@@ -196,7 +196,7 @@ def skewed_trace(lab, ranks, slow, offsets, ppm):
 
 @lab_test
 def skewed(lab):
-    """Tasks 3 to 5: three ranks whose clocks differ by hours; the last one is slow, by its clock it is always first."""
+    """Tasks 3 to 5: three ranks whose clocks differ by hours; the slow last rank is always first by its own clock."""
     skewed_trace(lab, 3, 2, [0, 3 * HOUR, -2 * HOUR], [0, 40, -70])
 
 
@@ -211,7 +211,7 @@ FOUR = [(10, 100), (20, 100), (30, 100), (40, 100)]
 
 @lab_test
 def sweep_by_hand(lab):
-    """Task 6: four gradients, alpha 5 ns, a byte 0.1 ns; a gradient larger than a bucket; gradients out of order."""
+    """Task 6: four gradients, alpha 5 ns, 0.1 ns per byte; a gradient larger than a bucket; gradients out of order."""
     caps = [400, 100, 300, 200]
     got, seen = sweep(lab, "last_end", [FOUR], [(5, 100)], caps)
     for cap, value, want in zip(caps, got, (85, 70, 80, 70)):
@@ -227,7 +227,7 @@ def sweep_by_hand(lab):
 
 @lab_test
 def bound(lab):
-    """Task 7: what no bucket size can beat, where the first gradient decides, the last, and one in the middle."""
+    """Task 7: the bound that no bucket size can beat, set by the first gradient, the last, or one in the middle."""
     models = [FOUR, [(0, 1000), (90, 100)], [(0, 100), (500, 100)], [(0, 10), (50, 1000), (60, 10)], []]
     got, seen = sweep(lab, "earliest_end", models, [(5, 100)] * 5)
     for model, value, want in zip(models, got, (55, 115, 515, 156, 0)):
@@ -240,7 +240,7 @@ def roof(lab, lists, machines):
 
 @lab_test
 def roof_by_hand(lab):
-    """Task 8: 1 Tflop/s and 100 GB/s: the ridge is at 10; kernels below, above and at it, a copy, one without memory."""
+    """Task 8: 1 Tflop/s and 100 GB/s, ridge at 10; kernels below, above and at it, a copy, one without traffic."""
     kernels = [(2 * 10 ** 9, 10 ** 9, 2 * 10 ** 7), (10 ** 10, 10 ** 8, 12_500_000), (0, 10 ** 9, 10 ** 7),
                (10 ** 9, 0, 10 ** 6), (10 ** 9, 10 ** 8, 500_000)]
     seen = roof(lab, [kernels], [(1e12, 1e11)])
@@ -256,7 +256,7 @@ def roof_by_hand(lab):
 
 @lab_test
 def tune(lab):
-    """Task 9: a kernel far below its roof and short, one near it and long: which is worth the work?"""
+    """Task 9: a short kernel far below its roof, a long one near its roof: which to tune first?"""
     lists = [[(10 ** 7, 10 ** 6, 100_000), (8 * 10 ** 9, 10 ** 6, 10 ** 7)], [(10 ** 9, 0, 10 ** 6), (0, 10 ** 8, 900_000)],
              []]
     seen = lab.run("first_to_tune", machines=[1e12, 1e11] * 3, **cases("kernels", lists))

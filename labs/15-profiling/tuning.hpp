@@ -1,4 +1,4 @@
-// Lab 15, part 2: what tuning can win, before it is tried.
+// Lab 15, part 2: predicting the gain of a tuning before trying it.
 //
 //   gradients   | |  | |   |    |        ready at these times, in this order
 //   cap small   [=][=][=][=][=][=]       each bucket costs alpha
@@ -20,27 +20,27 @@ namespace lab15 {
 
 using Time = std::int64_t;  // nanoseconds
 
-// A gradient that is complete at `ready`, counted from the begin of backward (0 or above).
+// A gradient that is complete at `ready`, counted from the start of backward (0 or more).
 struct Gradient {
   Time ready = 0;
   std::int64_t bytes = 0;  // 0 or more
 };
 
 struct Network {
-  Time alpha = 0;         // nanoseconds an all-reduce
-  std::int64_t beta = 0;  // picoseconds a byte: 80 are 12.5 GB/s
+  Time alpha = 0;         // nanoseconds per all-reduce
+  std::int64_t beta = 0;  // picoseconds per byte: 80 is 12.5 GB/s
 };
 
-// Given: one all-reduce, a part of a nanosecond rounded up.
+// Given: the time of one all-reduce, rounded up to a nanosecond.
 inline Time all_reduce_time(const Network& network, std::int64_t bytes) {
   return network.alpha + (bytes * network.beta + 999) / 1000;
 }
 
-// Task 6. When the last all-reduce ends; 0 without gradients. Gradients are appended to the open
-// bucket in the order in which they are given. A bucket is closed as soon as it has `cap` bytes or
-// more; the end closes the last one. (So a large gradient is never split, and stays in the bucket
-// that it overfills.) A bucket can be sent when all its gradients are ready, and after the bucket
-// before it: one all-reduce at a time. std::invalid_argument if cap is below 1.
+// Task 6. Returns the end of the last all-reduce; 0 without gradients. Gradients are appended to
+// the open bucket in the given order. A bucket is closed as soon as it has `cap` bytes or more; the
+// end closes the last one. (So a large gradient is never split, and stays in the bucket that it
+// overfills.) A bucket can be sent when all its gradients are ready and the previous bucket is
+// finished: one all-reduce at a time. Throws std::invalid_argument if cap is below 1.
 inline Time last_end(std::span<const Gradient> gradients, const Network& network,
                      std::int64_t cap) {
 #ifdef SOLUTION
@@ -61,8 +61,9 @@ inline Time last_end(std::span<const Gradient> gradients, const Network& network
 #endif
 }
 
-// Task 6. The cap with which the last all-reduce ends first; the largest of several: fewer
-// messages. The caps come in no order. std::invalid_argument if there is none.
+// Task 6. Returns the cap with the earliest end of the last all-reduce; of several, the largest,
+// because it needs fewer messages. The caps are not sorted. Throws std::invalid_argument if there
+// are none.
 inline std::int64_t best_cap(std::span<const Gradient> gradients, const Network& network,
                              std::span<const std::int64_t> caps) {
 #ifdef SOLUTION
@@ -80,9 +81,9 @@ inline std::int64_t best_cap(std::span<const Gradient> gradients, const Network&
 #endif
 }
 
-// Task 7. No buckets, in whatever order they are sent, end before this: what is ready at t or
-// later takes one all-reduce at least, and that begins at t at the earliest; for every t at which
-// a gradient is ready. The latest of these ends. 0 without gradients. O(n log n).
+// Task 7. Returns a lower bound on the end, for any buckets in any order; 0 without gradients. The
+// gradients that are ready at t or later take at least one all-reduce, which begins at t at the
+// earliest. The bound is the latest such end over all t at which a gradient is ready. O(n log n).
 inline Time earliest_end(std::span<const Gradient> gradients, const Network& network) {
 #ifdef SOLUTION
   std::vector<Gradient> latest(gradients.begin(), gradients.end());
@@ -102,17 +103,17 @@ inline Time earliest_end(std::span<const Gradient> gradients, const Network& net
 }
 
 struct Machine {         // both above 0
-  double peak = 1;       // floating-point operations a second
-  double bandwidth = 1;  // bytes a second
+  double peak = 1;       // floating-point operations per second
+  double bandwidth = 1;  // bytes per second
 };
 
-struct Kernel {  // what it has to do, all its calls together; and how long that took
+struct Kernel {  // the work and the measured time of all its calls together
   std::int64_t flops = 0;
   std::int64_t bytes = 0;  // to and from memory
-  Time time = 0;           // as measured
+  Time time = 0;           // measured
 };
 
-// Task 8. The intensity (operations a byte) from which on the peak is the limit.
+// Task 8. Returns the intensity (operations per byte) above which the peak is the limit.
 inline double ridge(const Machine& machine) {
 #ifdef SOLUTION
   return machine.peak / machine.bandwidth;
@@ -122,7 +123,8 @@ inline double ridge(const Machine& machine) {
 #endif
 }
 
-// Task 8. Nanoseconds, as a double: arithmetic and memory traffic overlap, the longer one decides.
+// Task 8. Returns the least possible time in nanoseconds. Arithmetic and memory traffic overlap, so
+// the longer of the two decides.
 inline double least_time(const Machine& machine, const Kernel& kernel) {
 #ifdef SOLUTION
   return 1e9 *
@@ -135,7 +137,7 @@ inline double least_time(const Machine& machine, const Kernel& kernel) {
 
 enum class Limit { compute, memory };
 
-// Task 8. Which of the two decides; compute if they are equal.
+// Task 8. Returns which of the two decides; compute if they are equal.
 inline Limit limit(const Machine& machine, const Kernel& kernel) {
 #ifdef SOLUTION
   return double(kernel.flops) * machine.bandwidth >= double(kernel.bytes) * machine.peak
@@ -147,7 +149,7 @@ inline Limit limit(const Machine& machine, const Kernel& kernel) {
 #endif
 }
 
-// Task 8. Operations a second at best, the roof above this kernel's intensity. 0 for a kernel
+// Task 8. Returns the roof at this kernel's intensity, in operations per second. 0 for a kernel
 // without operations.
 inline double attainable(const Machine& machine, const Kernel& kernel) {
 #ifdef SOLUTION
@@ -160,10 +162,10 @@ inline double attainable(const Machine& machine, const Kernel& kernel) {
 #endif
 }
 
-// Task 8. The share of the roof that was reached: of the time measured, the part that had to be;
-// 1 is the roof. More than 1 is no error of yours: the bytes came from a cache, or the machine's
-// numbers are wrong, and whoever reads it must see that. std::invalid_argument if the time is not
-// above 0.
+// Task 8. Returns the share of the roof that was reached: the least possible time divided by the
+// measured one, so 1 is the roof. Do not cap values above 1: they tell the reader that the bytes
+// came from a cache or that the machine's numbers are wrong. Throws std::invalid_argument if the
+// time is not above 0.
 inline double roof_share(const Machine& machine, const Kernel& kernel) {
 #ifdef SOLUTION
   if (kernel.time <= 0) throw std::invalid_argument("roof_share: a kernel takes time");
@@ -174,8 +176,8 @@ inline double roof_share(const Machine& machine, const Kernel& kernel) {
 #endif
 }
 
-// Task 9. Which kernel to tune first: the one of which the most time could be won, were it as fast
-// as its roof. Its place in the list, the first of several; -1 if nothing could be won of any.
+// Task 9. Returns the index of the kernel to tune first: the one that would save the most time if
+// it reached its roof. The first of several; -1 if no kernel could save any.
 inline std::int64_t first_to_tune(const Machine& machine, std::span<const Kernel> kernels) {
 #ifdef SOLUTION
   std::int64_t found = -1;

@@ -1,4 +1,4 @@
-// Lab 16, part 1: one file that is whole or not there.
+// Lab 16, part 1: a checkpoint file is either complete or absent.
 //
 //   save(20)   step-20.tmp: create, append, sync   rename to step-20   sync_folder   remove step-5
 //                            |                        |                   |              |
@@ -28,7 +28,7 @@ namespace lab16 {
 
 struct Snapshot {
   std::int64_t step = 0;
-  std::map<std::string, std::vector<float>> floats;  // any bits, NaN too
+  std::map<std::string, std::vector<float>> floats;  // any bits, including NaN
   std::map<std::string, std::string> texts;          // any bytes
 };
 
@@ -36,11 +36,11 @@ struct Damaged : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Task 1. The snapshot as bytes, in a form of your choice, with what unpack() needs to see that not
-// one of them was lost, added or changed: digest() of disk.hpp.
+// Task 1. Returns the snapshot as bytes, in a format of your choice, with the information that
+// unpack() needs to detect any lost, added or changed byte: digest() of disk.hpp.
 inline Bytes pack(const Snapshot& snapshot) {
 #ifdef SOLUTION
-  Bytes out(sizeof(std::uint64_t));  // the digest's place
+  Bytes out(sizeof(std::uint64_t));  // room for the digest
   const auto raw = [&](const void* from, std::size_t bytes) {
     const auto* const first = static_cast<const std::byte*>(from);
     out.insert(out.end(), first, first + bytes);
@@ -71,7 +71,7 @@ inline Bytes pack(const Snapshot& snapshot) {
 #endif
 }
 
-// Task 1. The snapshot; Damaged unless the bytes are exactly what pack() has given.
+// Task 1. Returns the snapshot; throws Damaged unless the bytes are exactly a result of pack().
 inline Snapshot unpack(std::span<const std::byte> bytes) {
 #ifdef SOLUTION
   std::uint64_t check = 0;
@@ -80,7 +80,7 @@ inline Snapshot unpack(std::span<const std::byte> bytes) {
   std::span<const std::byte> rest = bytes.subspan(sizeof check);
   if (digest(rest) != check) throw Damaged("the digest differs");
   const auto take = [&](std::size_t n) {
-    if (n > rest.size()) throw Damaged("cut");  // nothing has a digest, too
+    if (n > rest.size()) throw Damaged("cut");  // an empty rest has a valid digest too
     const auto part = rest.first(n);
     rest = rest.subspan(n);
     return part;
@@ -113,9 +113,9 @@ inline Snapshot unpack(std::span<const std::byte> bytes) {
 #endif
 }
 
-// Task 2. When it returns, folder/name holds these bytes and keeps them, whatever happens then.
-// While it runs, and after a power cut in the middle of it, folder/name is what it was before, or
-// these bytes: never anything else. If it throws (DiskFull), folder/name is what it was, and no
+// Task 2. When it returns, folder/name holds these bytes durably: no later power cut loses them.
+// While it runs, and after a power cut during the call, folder/name has either its old content or
+// these bytes, and nothing else. If it throws (DiskFull), folder/name has its old content, and no
 // file of another name is left.
 inline void write_atomically(Disk& disk, const std::string& folder, const std::string& name,
                              std::span<const std::byte> bytes) {
@@ -137,7 +137,7 @@ inline void write_atomically(Disk& disk, const std::string& folder, const std::s
 #endif
 }
 
-// "step-20" for 20, and back: none for names of any other form.
+// "step-20" for 20, and the inverse: nullopt for names of any other form.
 inline std::string snapshot_name(std::int64_t step) { return "step-" + std::to_string(step); }
 inline std::optional<std::int64_t> step_of(const std::string& name) {
   std::int64_t step = 0;
@@ -147,18 +147,19 @@ inline std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Task 3. The checkpoints of one training, in a folder of their own: a file for each, named
-// snapshot_name(step). Files of other names are somebody else's, and stay as they are, except your
+// Task 3. The checkpoints of one training, in a separate folder, one file per checkpoint, named
+// snapshot_name(step). Files of other names belong to others and must not be touched, except your
 // own unfinished ones.
 class Checkpoints {
  public:
   Checkpoints(Disk& disk, std::string folder, int keep)
       : disk_(disk), folder_(std::move(folder)), keep_(keep) {}
 
-  // When it returns, the snapshot is on the disk for good, and of the usable ones the newest `keep`
-  // are there and no more; at no time fewer than there were, up to keep. (Not usable is what the
-  // last load_newest() has skipped.) A step may be saved again. Unfinished files of an earlier
-  // power cut are gone. Throws what write_atomically() throws; then the folder is as it was.
+  // When it returns, the snapshot is durable, and of the usable checkpoints exactly the newest
+  // `keep` exist. At no time do fewer usable ones exist than before the call, up to `keep`. (A
+  // checkpoint that the last load_newest() skipped is not usable.) A step may be saved again.
+  // Removes unfinished files of an earlier power cut. Throws whatever write_atomically() throws;
+  // the folder is then unchanged.
   void save(const Snapshot& snapshot) {
 #ifdef SOLUTION
     write_atomically(disk_, folder_, snapshot_name(snapshot.step), pack(snapshot));
@@ -179,7 +180,8 @@ class Checkpoints {
 #endif
   }
 
-  // The newest that can be used; none if there is none. Those that cannot are skipped, and stay.
+  // Returns the newest usable checkpoint, or nullopt if there is none. Unusable ones are skipped,
+  // and stay.
   [[nodiscard]] std::optional<Snapshot> load_newest() {
 #ifdef SOLUTION
     useless_.clear();
@@ -203,7 +205,7 @@ class Checkpoints {
     kit::todo("task 3, Checkpoints::load_newest");
 #endif
   }
-  // The names that the last load_newest() has skipped, newest first.
+  // Names that the last load_newest() skipped, newest first.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return skipped_; }
 
  private:

@@ -1,13 +1,11 @@
-// A disk that loses what was not synced, as real ones do when the power goes.
+// A disk that loses unsynced changes in a power cut, as real disks do.
 //
-//                    file's bytes            folder's names
-//   at once, seen    append                  create, rename, remove
-//   by all who read
-//   kept, whatever   sync(path)              sync_folder(folder)
-//   happens
+//                           file's bytes            folder's names
+//   visible immediately     append                  create, rename, remove
+//   durable                 sync(path)              sync_folder(folder)
 //
-// Between the two anything may be true after a power cut: all of it, a part, nothing; the name
-// without the bytes, the bytes without the name, zeros where bytes should be. Changes of different
+// A power cut between the two may leave anything: the whole change, a part, nothing; the name
+// without the bytes, the bytes without the name, zeros instead of the bytes. Changes of different
 // names reach the disk in any order. (Pillai et al., All File Systems Are Not Created Equal, 2014,
 // found every one of these on a file system in use.)
 #pragma once
@@ -28,14 +26,15 @@ namespace lab16 {
 
 using Bytes = std::vector<std::byte>;
 
-// 64-bit FNV-1a: another value for bytes that differ in one place, and nearly always if in more.
+// 64-bit FNV-1a. Differs for inputs that differ in one byte, and almost always for other
+// differences.
 inline std::uint64_t digest(std::span<const std::byte> bytes) {
   std::uint64_t hash = 14695981039346656037U;
   for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 1099511628211U;
   return hash;
 }
 
-struct PowerCut {};  // ends the program: nobody is there to catch it
+struct PowerCut {};  // ends the simulated program: do not catch it
 struct DiskFull : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -45,13 +44,13 @@ struct NoSuchFile : std::runtime_error {
 
 class Disk {
  public:
-  // An empty file. One that had this name is no longer under it.
+  // Creates an empty file. An older file of this name is unlinked.
   void create(const std::string& path) {
     operation();
     names_[path] = std::make_shared<File>();
     pending_.push_back({"", path, names_[path]});
   }
-  // DiskFull: a part of the bytes may have been appended.
+  // Throws DiskFull if there is no room; part of the bytes may have been appended.
   void append(const std::string& path, std::span<const std::byte> bytes) {
     operation();
     File& file = *find(path);
@@ -59,13 +58,13 @@ class Disk {
     file.bytes.insert(file.bytes.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(fits));
     if (fits < bytes.size()) throw DiskFull("no space left for '" + path + "'");
   }
-  // All bytes that the file has now are kept. This says nothing of its name.
+  // Makes the file's current bytes durable, but not its name.
   void sync(const std::string& path) {
     operation();
     File& file = *find(path);
     file.kept = file.bytes;
   }
-  // One step: whoever reads sees the old file under `to`, or the new one.
+  // Atomic: a reader sees either the old file under `to` or the new one.
   void rename(const std::string& from, const std::string& to) {
     operation();
     const std::shared_ptr<File> file = find(from);
@@ -79,7 +78,7 @@ class Disk {
     names_.erase(path);
     pending_.push_back({path, "", nullptr});
   }
-  // All names that the folder has now are kept.
+  // Makes the folder's current names durable.
   void sync_folder(const std::string& folder) {
     operation();
     std::vector<Change> left;
@@ -91,7 +90,7 @@ class Disk {
     pending_ = left;
   }
   [[nodiscard]] Bytes read(const std::string& path) const { return find(path)->bytes; }
-  // "a" and "b" for the files folder/a and folder/b, in no particular order.
+  // Returns "a" and "b" for the files folder/a and folder/b, in no particular order.
   [[nodiscard]] std::vector<std::string> list(const std::string& folder) const {
     std::vector<std::string> found;
     for (const auto& [path, file] : names_)
@@ -100,15 +99,15 @@ class Disk {
     return found;
   }
 
-  // For drivers from here on.
+  // From here on: for drivers only.
   enum class After { nothing, names, torn, data, everything, zeros, random };
   void cut_power_at(std::int64_t operation) { cut_at_ = operation; }
   void set_capacity(std::size_t bytes) { capacity_ = bytes; }
   [[nodiscard]] std::int64_t operations() const { return operations_; }
-  [[nodiscard]] std::size_t files() const { return names_.size(); }  // of all folders
-  // What is there after the power cut, in one of the ways in which it may be.
+  [[nodiscard]] std::size_t files() const { return names_.size(); }  // in all folders
+  // The disk after the power cut, in one of its possible states.
   [[nodiscard]] Disk reboot(After after, std::uint64_t seed) const;
-  // Behind everybody's back, kept at once.
+  // Changes a file outside of the program, durably and without counting an operation.
   void overwrite(const std::string& path, const Bytes& bytes) {
     names_[path] = kept_names_[path] = std::make_shared<File>(File{bytes, bytes});
   }
@@ -118,7 +117,7 @@ class Disk {
     Bytes bytes, kept;
   };
   struct Change {
-    std::string from, to;  // create has no from, remove no to
+    std::string from, to;  // empty `from`: create; empty `to`: remove
     std::shared_ptr<File> file;
   };
   using Names = std::map<std::string, std::shared_ptr<File>>;
@@ -147,7 +146,7 @@ class Disk {
   }
 
   Names names_, kept_names_;
-  std::vector<Change> pending_;  // of names, in order; not yet kept
+  std::vector<Change> pending_;  // changes of names, in order, not yet durable
   std::int64_t operations_ = 0, cut_at_ = INT64_MAX;
   std::size_t capacity_ = SIZE_MAX;
 };
@@ -155,7 +154,7 @@ class Disk {
 inline Disk Disk::reboot(After after, std::uint64_t seed) const {
   std::mt19937_64 draw(seed);
   Names names = kept_names_;
-  std::vector<std::string> stuck;  // names of which an earlier change has not reached the disk
+  std::vector<std::string> stuck;  // names with an earlier change that has not reached the disk
   for (const Change& change : pending_) {
     const auto waits = [&](const std::string& name) {
       return !name.empty() && std::find(stuck.begin(), stuck.end(), name) != stuck.end();

@@ -1,4 +1,4 @@
-// Runs the student's checkpoints on a disk that fails, and the training on the kit's fabric. No
+// Runs the student's checkpoints on a failing disk, and the training on the kit's fabric. No
 // verdicts here.
 #include LAB16_CHECKPOINT
 #include LAB16_RESUME
@@ -19,7 +19,7 @@ namespace {
 
 using namespace lab16;
 
-// The content of the checkpoint of one step, made up; again with another `version`.
+// Invents the content of a step's checkpoint; another `version` gives another content.
 Snapshot made_up(std::int64_t step, std::int64_t version = 0) {
   Snapshot out;
   out.step = step;
@@ -51,7 +51,7 @@ Snapshot snapshot_of(const kit::Request& in) {
   return out;
 }
 
-// 1: unpack() takes it, 0: Damaged, -1: anything else.
+// 1 if unpack() accepts the bytes, 0 for Damaged, -1 for any other exception.
 int opinion(const Bytes& bytes) {
   try {
     (void)unpack(bytes);
@@ -75,7 +75,7 @@ std::string hash_of(const Training& t) {
   return all.str();
 }
 
-// The step that load_newest() gives; -1: none.
+// Returns the step of load_newest()'s snapshot, or -1 if there is none.
 std::int64_t loaded(Checkpoints& checkpoints, Snapshot& out) {
   const auto found = checkpoints.load_newest();
   if (!found) return -1;
@@ -85,8 +85,8 @@ std::int64_t loaded(Checkpoints& checkpoints, Snapshot& out) {
 
 }  // namespace
 
-// pack() and unpack() once, then of another snapshot, and every way to damage what lies between
-// them.
+// Packs and unpacks the given snapshot and another one; with `damage`, damages the packed bytes in
+// every way and unpacks them.
 KIT_SCENARIO(packing) {
   const Snapshot before = snapshot_of(in);
   const Bytes packed = pack(before);
@@ -125,7 +125,8 @@ KIT_SCENARIO(packing) {
   Bytes twice = packed;
   twice.insert(twice.end(), packed.begin(), packed.end());
   judge(twice, std::int64_t(packed.size()));
-  const std::uint64_t of_nothing = digest({});  // matches what follows, which is no snapshot
+  // The digest matches the empty rest, which is no snapshot.
+  const std::uint64_t of_nothing = digest({});
   Bytes bare(sizeof of_nothing);
   std::memcpy(bare.data(), &of_nothing, sizeof of_nothing);
   judge(bare, 0);
@@ -134,11 +135,12 @@ KIT_SCENARIO(packing) {
   out.put("other", other);
 }
 
-// The steps are saved one after the other, with the power cut before every operation in turn; then
-// the disk as it may be, in every way of `afters`, is read, saved to, and read again. `depth` 1:
-// with the power cut in that, too. Rows of 9 numbers: operation, operation of the second cut (-1:
-// none), way, the newest that was promised, the one being saved (-1: none), the one loaded, whether
-// it is right, the one loaded after the next save, files on the disk then.
+// Saves the steps one after the other, once for each operation before which the power is cut. Then
+// the disk in each state of `afters` is read, saved to, and read again. `depth` 1: also with a
+// second power cut during that save. Reports rows of 9 numbers: operation of the cut, operation of
+// the second cut (-1: none), state, newest step whose save() had returned, step being saved (-1:
+// none), step loaded, whether its content is right, step loaded after the next save, files on the
+// disk then.
 KIT_SCENARIO(power_cuts) {
   const auto steps = in.integers("steps");
   const auto afters = in.integers("afters");
@@ -147,7 +149,7 @@ KIT_SCENARIO(power_cuts) {
   const auto seed = std::uint64_t(in.integer("seed"));
   std::vector<std::int64_t> rows;
   std::int64_t operations = 0;
-  std::map<std::int64_t, std::int64_t> saved;  // by step: the version that was promised last
+  std::map<std::int64_t, std::int64_t> saved;  // step -> version of the last completed save
   const auto look = [&](Disk& disk, std::vector<std::int64_t> row, std::int64_t version) {
     Checkpoints again(disk, folder, keep);
     Snapshot found;
@@ -187,7 +189,7 @@ KIT_SCENARIO(power_cuts) {
       const std::int64_t found =
           look(rebooted, {cut, -1, after, promised, saving}, std::int64_t(steps.size()));
       if (in.integer("depth", 0) == 0 || cut % 3 != 0) continue;
-      for (std::int64_t second = 0;; ++second) {  // the power is cut again, while the next is saved
+      for (std::int64_t second = 0;; ++second) {  // the power is cut again, during the next save
         Disk weak = disk.reboot(Disk::After(after), seed + std::uint64_t(cut));
         const std::int64_t next = std::max<std::int64_t>(found, 0) + 1;
         weak.cut_power_at(second);
@@ -214,11 +216,11 @@ KIT_SCENARIO(power_cuts) {
   out.put("operations", operations);
 }
 
-// Saves with a disk that somebody damages, fills and tidies between them: a script of letters, each
-// with a step.
-//   s save           f save, with no room on the disk     l a new program loads   o the same one
-//   d change a byte of its file      t cut its file       e empty it
-//   k a new program that keeps so many
+// Saves to a disk that is damaged and filled in between: a script of letters, each with a number,
+// usually a step.
+//   s save           f save on a full disk                l a new program loads   o the same one
+//   d change a byte of its file      t truncate its file  e empty its file
+//   u leave its unfinished file      k start a new program that keeps this many
 KIT_SCENARIO(history) {
   Disk disk;
   const int keep = int(in.integer("keep"));
@@ -240,7 +242,8 @@ KIT_SCENARIO(history) {
     const char deed = script[i];
     if (deed == 'k') checkpoints = std::make_unique<Checkpoints>(disk, folder, int(numbers[i]));
     if (deed == 's') checkpoints->save(make(i));
-    if (deed == 'u') disk.overwrite(path + ".tmp", Bytes(9));  // a power cut in mid-save
+    // Leaves the file that a power cut during save() would leave.
+    if (deed == 'u') disk.overwrite(path + ".tmp", Bytes(9));
     if (deed == 'f') {
       for (const std::int64_t room : in.integers("rooms")) {
         std::size_t used = 0;
@@ -290,9 +293,9 @@ KIT_SCENARIO(history) {
   out.put("neighbour", names);
 }
 
-// Phases of a training: each a new program with its number of ranks, that resumes, trains, saves
-// after `saves` of its steps (-1: never), and goes on until it is killed after `steps`. fresh: with
-// an empty disk.
+// Phases of a training. Each is a new program with its number of ranks that resumes, trains, saves
+// after `saves` of its steps (-1: never), and continues until it is killed after `steps`. fresh:
+// the phase starts with an empty disk.
 KIT_SCENARIO(train) {
   const auto worlds = in.integers("worlds"), steps = in.integers("steps"),
              saves = in.integers("saves");
@@ -325,7 +328,7 @@ KIT_SCENARIO(train) {
       out.put("resumed" + of, resumed);
       out.put("untouched" + of, hash_of(training) == fresh && training.carried == carried);
       out.put("first" + of, training.step);
-      std::size_t saved = 0;  // of ids and noises
+      std::size_t saved = 0;  // numbers of ids and noises at the save
       std::size_t heard = 0;
       for (std::int64_t step = 0; step <= steps[phase]; ++step) {
         if (step == saves[phase]) {

@@ -1,4 +1,4 @@
-"""Hidden tests of lab 16: every crash point, every byte, full disks, ranks that come and go."""
+"""Hidden tests of lab 16: every crash point, every byte, full disks, changing numbers of ranks."""
 from labs.course.lab import load_sibling
 from labs.course.testing import expect, lab_test
 
@@ -9,7 +9,7 @@ ALL = list(range(7))
 
 @lab_test
 def any_bits(lab):
-    """NaN, infinity, -0, the smallest numbers; empty and long arrays; names with blanks, ends of lines and zeros; large steps."""
+    """NaN, infinity, -0, the smallest numbers; empty and long arrays; blanks, newlines, zeros in names; large steps."""
     nan, inf = float("nan"), float("inf")
     cases = [(0, {}, {}), (1, {"": []}, {"": ""}), (2**40 + 3, {"w": [nan, inf, -inf, -0.0, 1e-45, 3.4e38]}, {"a b": "x y\n"}),
              (2**62, {"a": [1.0], "b\n": [2.0, 3.0], " ": [4.0] * 3000}, {"n": "a\0b\nc", "a": "|" * 5000, "b=c": "1;2"}),
@@ -22,14 +22,14 @@ def any_bits(lab):
 
 @lab_test
 def every_byte(lab):
-    """A file that is cut, longer, or changed at any byte is Damaged, and never anything else."""
+    """A file that is truncated, extended, or changed at any byte is Damaged, and never anything else."""
     public.packed(lab, 0, {}, {}, damage=1)
     public.packed(lab, 2**33, {"w": [0.0] * 9, "": []}, {"t": "zeros\0\0\0", "": ""}, damage=1)
 
 
 @lab_test
 def every_cut(lab):
-    """The power is cut before every operation; the disk is as bad as it may be; keep 1 to 3, steps saved again."""
+    """The power is cut before every operation; the disk is in its worst states; keep 1 to 3, steps saved again."""
     for steps, keep in [([10, 20, 30], 1), ([5, 9, 10, 11], 2), ([99, 100, 101, 102, 103], 3), ([20, 10, 20], 2),
                         ([7, 7, 7], 1)]:
         public.cuts(lab, steps, keep, ALL)
@@ -39,14 +39,14 @@ def every_cut(lab):
 
 @lab_test
 def cut_twice(lab):
-    """The power is cut again, while the program that was started again saves."""
+    """The power is cut again while the restarted program saves."""
     public.cuts(lab, [10, 20], 1, ALL, depth=1)
     public.cuts(lab, [8, 9, 10], 2, ALL, depth=1)
 
 
 @lab_test
 def keeps(lab):
-    """What is damaged does not count among `keep`, files of other names stay, a neighbour's folder too."""
+    """Damaged checkpoints do not count towards `keep`; files of other names stay, and so does a neighbour's folder."""
     for keep, script, numbers, found, skipped, listed in [
             (2, "sssl", [30, 10, 20, 0], [30], [], "step-20 step-30"),
             (2, "sssdlsl", [8, 9, 10, 10, 0, 11, 0], [9, 11], ["step-10"], "step-10 step-11 step-9"),
@@ -55,8 +55,8 @@ def keeps(lab):
             (2, "ssdoso", [5, 6, 6, 0, 6, 0], [5, 6], ["step-6"], "step-5 step-6"),
             (1, "ssdosso", [5, 6, 6, 0, 6, 7, 0], [-1, 7], ["step-6"], "step-7"),
             (1, "ssslsl", [3 * 2**40, 2**33, 10, 0, 2**42, 0], [3 * 2**40, 2**42], [], f"step-{2**42}"),
-            (2, "ssdodos", [5, 6, 6, 0, 6, 0, 7], [5, 6], ["step-6"], "step-6 step-7"),  # changed, and changed back
-            (2, "sdl", [10**6, 10**6, 0], [-1], ["step-1000000"], "step-1000000"),  # not that of the other training
+            (2, "ssdodos", [5, 6, 6, 0, 6, 0, 7], [5, 6], ["step-6"], "step-6 step-7"),  # changed, then changed back
+            (2, "sdl", [10**6, 10**6, 0], [-1], ["step-1000000"], "step-1000000"),  # not the neighbour's
             (2, "ssl", [2**33, 10, 0], [2**33], [], f"step-10 step-{2**33}"),
             (2, "ssteol", [0, 1, 0, 1, 0, 0], [-1, -1], ["step-1 step-0"] * 2, "step-0 step-1"),
             (5, "sssssksl", [9, 10, 2, 100, 30, 2, 200, 0], [200], [], "step-100 step-200")]:
@@ -72,7 +72,7 @@ def keeps(lab):
 
 @lab_test
 def disk_full(lab):
-    """No room: DiskFull, what was there is there, nothing unfinished is left; with room again it goes on."""
+    """No room: DiskFull, the old files stay, no unfinished file is left; with room again, saving works."""
     seen = lab.run("history", keep=2, script="ssflsl", numbers=[8, 9, 10, 0, 10, 0], rooms=[0, 1, 20, 60])
     expect.equal("errors other than DiskFull", seen["errors"], "", seen)
     expect.equal("the steps that load_newest found", list(seen["found"]), [9, 10], seen)
@@ -89,13 +89,13 @@ def disk_full(lab):
     for world in (1, 3, 4):
         seen = public.trained(lab, [world, world], [4, 3], [2, -1], full=[1, 0])
         for rank in range(world):
-            expect.that(seen[f"error.0.{rank}"].startswith("save: "), f"the disk of rank 0 is full, and rank {rank} of "
-                        f"{world} does not hear of it", seen)
-            expect.that(not seen[f"resumed.1.{rank}"], f"rank {rank} has resumed from what was never saved", seen)
+            expect.that(seen[f"error.0.{rank}"].startswith("save: "), f"the disk of rank 0 is full, but rank {rank} of "
+                        f"{world} is not told", seen)
+            expect.that(not seen[f"resumed.1.{rank}"], f"rank {rank} has resumed from a state that was never saved", seen)
         seen = public.trained(lab, [world] * 3, [3, 3, 1], [2, 2, -1], full=[1, 0, 0])
         for rank in range(world):
             expect.equal(f"what rank {rank} throws when it saves after a save that failed", seen[f"error.1.{rank}"], "", seen)
-            expect.that(seen[f"resumed.2.{rank}"], f"rank {rank} has not resumed from what was saved after a failure", seen)
+            expect.that(seen[f"resumed.2.{rank}"], f"rank {rank} has not resumed from the state saved after a failure", seen)
         whole = public.trained(lab, [world], [4], [-1], undisturbed=1, run_seed=7)
         again = public.trained(lab, [world], [4], [2], full=[1], run_seed=7)
         for rank in range(world):
@@ -105,7 +105,7 @@ def disk_full(lab):
 
 @lab_test
 def bit_for_bit(lab):
-    """Any number of ranks, a stop at any step, in any epoch, with fewer samples than ranks too."""
+    """Any number of ranks, a stop at any step, in any epoch, also with fewer samples than ranks."""
     for world, samples in [(1, 10), (2, 7), (3, 3), (4, 10), (5, 2), (5, 11)]:
         for stop_at in lab.random.sample(range(9), 3):
             public.same_as_undisturbed(lab, world, stop_at, 10, samples)
@@ -113,7 +113,7 @@ def bit_for_bit(lab):
 
 @lab_test
 def come_and_go(lab):
-    """3 ranks, 2, 3 again, 5, 1, 5; and 12: each sample once an epoch, no noise twice, a rank that comes back goes on."""
+    """3 ranks, 2, 3, 5, 1, 5; and 12: each sample once per epoch, no noise twice, a returning rank continues."""
     for worlds in ([3, 2, 3], [1, 4, 2, 4], [3, 2, 3, 5, 1, 5], [5, 3, 1, 2, 5], [2, 12, 1, 12]):
         samples = lab.random.choice((10, 13, 31))
         seed = lab.random.randrange(1000)
@@ -140,7 +140,7 @@ def come_and_go(lab):
 
 @lab_test
 def another_model(lab):
-    """A model with another number of parameters is refused by every rank, the training as it was; so it is on an empty disk."""
+    """Every rank refuses a checkpoint with a different number of parameters; the training is then unchanged."""
     for world, sizes in [(1, [6, 5]), (3, [6, 7]), (3, [6, 1]), (2, [1, 6])]:
         seen = public.trained(lab, [world, world], [2, 0], [2, -1], sizes=sizes)
         for rank in range(world):
@@ -150,4 +150,4 @@ def another_model(lab):
     seen = public.trained(lab, [3, 3, 2], [3, 3, 1], [2, 2, -1], fresh=[0, 0, 1])
     for rank in range(2):
         expect.that(not seen[f"resumed.2.{rank}"] and seen[f"untouched.2.{rank}"],
-                    f"the disk is empty, and rank {rank} resumes what another disk had", seen)
+                    f"the disk is empty, but rank {rank} resumes from another disk's state", seen)

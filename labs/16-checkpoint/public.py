@@ -1,4 +1,4 @@
-"""Public tests of lab 16: what a student runs at every save."""
+"""Public tests of lab 16, which a student runs after every save."""
 from labs.course.testing import expect, floats, lab_test
 
 NOTHING, NAMES, TORN, DATA, EVERYTHING, ZEROS, RANDOM = range(7)  # disk.hpp, Disk::After
@@ -8,7 +8,7 @@ AFTER = ["nothing that was not synced is there", "names are there, bytes are not
 
 
 def request(step, tensors, texts):
-    """The snapshot of a request: tensors and texts by name."""
+    """The request that describes a snapshot: tensors and texts by name."""
     out = {"step": step, "tensors": len(tensors), "lines": len(texts)}
     for i, (name, values) in enumerate(tensors.items()):
         out.update({f"tensor.{i}": name, f"floats.{i}": floats(values)})
@@ -24,19 +24,19 @@ def packed(lab, step, tensors, texts, damage=0):
     expect.equal("the number of texts", seen["lines"], len(texts), seen)
     for name, values in tensors.items():
         expect.same_bits(f"'{name}'", seen[f"floats.{len(values)}"], floats(values), seen)
-    expect.that(seen["same"], "what unpack gives is not what pack was given", seen)
-    expect.that(seen["again"], "what unpack gives of a second snapshot is not what pack was given", seen)
+    expect.that(seen["same"], "unpack does not return the data given to pack", seen)
+    expect.that(seen["again"], "unpack does not return the data of a second snapshot given to pack", seen)
     if damage:
-        expect.that(not seen["accepted"], f"unpack takes {len(seen['accepted'])} damaged files for whole ones, for "
+        expect.that(not seen["accepted"], f"unpack accepts {len(seen['accepted'])} damaged files, for "
                     f"instance one damaged at byte {list(seen['accepted'])[:1]} of {seen['bytes']}", seen)
-        expect.that(not seen["other"], f"{len(seen['other'])} damaged files make unpack throw something else than Damaged",
+        expect.that(not seen["other"], f"{len(seen['other'])} damaged files make unpack throw something other than Damaged",
                     seen)
 
 
 def cuts(lab, steps, keep, afters, depth=0):
-    """Every row of the scenario power_cuts: what was promised is there, or what was being saved; and it is right.
+    """Every row of the scenario power_cuts loads the step whose save() returned or the one being saved, intact.
 
-    Of steps that do not ascend the newest by number is there, whichever was saved last.
+    If the steps do not ascend, the newest by number is loaded, whichever was saved last.
     """
     ascending = steps == sorted(set(steps))
     seen = lab.run("power_cuts", steps=steps, keep=keep, afters=afters, depth=depth)
@@ -48,7 +48,7 @@ def cuts(lab, steps, keep, afters, depth=0):
         there = (promised, saving) if ascending else steps
         expect.that(step in there or (promised == -1 and step == -1),
                     f"{where}: step {promised} was saved, step {step} is loaded (-1: none)", seen)
-        expect.that(right, f"{where}: step {step} is loaded with a content that it never had, or no longer", seen)
+        expect.that(right, f"{where}: step {step} is loaded with a content that it never had, or no longer has", seen)
         expect.equal(f"{where}: loaded after one more save", then, max(step, 0) + 1, seen)
         expect.at_most(f"{where}: after one more save the disk has", files, keep, "files", seen)
 
@@ -65,10 +65,10 @@ def same_as_undisturbed(lab, world, stop_at, steps, samples):
     for rank in range(world):
         for phase in (0, 1):
             expect.equal(f"what rank {rank} throws in run {phase}", seen[f"error.{phase}.{rank}"], "", seen)
-        expect.that(not seen[f"resumed.0.{rank}"], f"rank {rank} says it has resumed, and nothing was saved", seen)
-        expect.that(seen[f"untouched.0.{rank}"], f"nothing was saved, and resume changes rank {rank}'s training", seen)
+        expect.that(not seen[f"resumed.0.{rank}"], f"rank {rank} says it has resumed, but nothing was saved", seen)
+        expect.that(seen[f"untouched.0.{rank}"], f"nothing was saved, but resume changes rank {rank}'s training", seen)
         expect.that(seen[f"resumed.1.{rank}"], f"rank {rank} says there was no checkpoint", seen)
-        expect.equal(f"the step from which rank {rank} goes on", seen[f"first.1.{rank}"], stop_at, seen)
+        expect.equal(f"the step from which rank {rank} continues", seen[f"first.1.{rank}"], stop_at, seen)
         expect.equal(f"the samples of rank {rank} after the stop", list(seen[f"ids.1.{rank}"]),
                      list(whole[f"ids.0.{rank}"])[stop_at:], seen)
         expect.equal(f"the noise of rank {rank} after the stop",
@@ -81,20 +81,20 @@ def same_as_undisturbed(lab, world, stop_at, steps, samples):
 
 @lab_test
 def round_trip(lab):
-    """Task 1: what was packed comes back, bit for bit; a cut or changed file is Damaged."""
+    """Task 1: unpack() restores the snapshot bit for bit; a truncated or changed file is Damaged."""
     packed(lab, 20, {"w": [1.5, -2.0, 3.25], "m": [0.1]}, {"epoch": "3", "used": "7"})
     packed(lab, 21, {"w": [1.5]}, {"epoch": "3"}, damage=1)
 
 
 @lab_test
 def old_or_new(lab):
-    """Task 2: whenever the power is cut, the file is the old one or the new one."""
+    """Task 2: whenever the power is cut, the file is either the old one or the new one."""
     cuts(lab, [10, 20], 1, [NOTHING, NAMES, DATA, EVERYTHING])
 
 
 @lab_test
 def newest(lab):
-    """Task 3: the newest by number, the damaged ones skipped; `keep` of them stay."""
+    """Task 3: the newest by number is loaded, damaged ones are skipped; `keep` of them stay."""
     seen = lab.run("history", keep=2, script="lsslsldl", numbers=[0, 8, 9, 0, 10, 0, 10, 0], rooms=[])
     expect.equal("the steps that load_newest found", list(seen["found"]), [-1, 9, 10, 9], seen)
     expect.equal("skipped", seen["skipped"], "\n\n\nstep-10 \n", seen)
@@ -106,7 +106,7 @@ def newest(lab):
 
 @lab_test
 def same_run(lab):
-    """Task 4: three ranks, ten samples, killed after the save: every later step has the bits of the undisturbed run."""
+    """Task 4: three ranks, ten samples, killed after the save: later steps are bitwise equal to the undisturbed run."""
     for stop_at in (0, 2, 3, 5):
         same_as_undisturbed(lab, 3, stop_at, 9, 10)
 

@@ -1,10 +1,10 @@
-// Lab 16, part 2: the same run, after the stop.
+// Lab 16, part 2: continuing the same run after a stop.
 //
-//   rank 0   g0 ----+                         +--> g0, and what all have
+//   rank 0   g0 ----+                         +--> g0, and the state that all ranks share
 //   rank 1   g1 ----+--> one snapshot --> disk --> g1
-//   rank 2   g2 ----+      of all ranks       +--> g2, or nobody: then it waits in the snapshot
+//   rank 2   g2 ----+      of all ranks       +--> g2; without a rank 2, it stays in the snapshot
 //
-// Read training.hpp first: what does the next step depend on?
+// Read training.hpp first: which state does the next step depend on?
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 namespace lab16 {
 
 #ifdef SOLUTION
-// A message whose length the receiver does not know.
+// Sends a message whose length the receiver does not know.
 inline void send_text(kit::Link& link, int to, const std::string& text) {
   const std::vector<std::int64_t> size{std::int64_t(text.size())};
   link.send(to, std::span(size));
@@ -34,7 +34,7 @@ inline std::string recv_text(kit::Link& link, int from) {
   link.recv(from, std::span(text));
   return text;
 }
-// What rank 0 has.
+// Broadcasts rank 0's text.
 inline std::string from_rank_0(kit::Link& link, std::string text) {
   if (link.rank() > 0) return recv_text(link, 0);
   for (int r = 1; r < link.world(); ++r) send_text(link, r, text);
@@ -42,10 +42,10 @@ inline std::string from_rank_0(kit::Link& link, std::string text) {
 }
 #endif
 
-// Task 4. Called by all ranks after the same step; checkpoints is where rank 0 has them, and null
-// on the others: only rank 0 has a disk. Saves all that resume() needs, of all ranks. If that fails
-// on rank 0, every rank throws std::runtime_error, and the training can go on as if nothing had
-// been tried.
+// Task 4. Called by all ranks after the same step. `checkpoints` is null except on rank 0, the only
+// rank with a disk. Saves the state of all ranks that resume() needs. If that fails on rank 0,
+// every rank throws std::runtime_error, and the training can continue as if save() had not been
+// called.
 inline void save(kit::Link& link, const Training& training, Checkpoints* checkpoints) {
 #ifdef SOLUTION
   std::ostringstream mine;
@@ -79,14 +79,13 @@ inline void save(kit::Link& link, const Training& training, Checkpoints* checkpo
 #endif
 }
 
-// Task 4. Called by all ranks, with a training that has just been made. Puts it where the newest
-// usable checkpoint was, so that every later step has the bits that it would have had without the
-// stop; false, and the training as it was, if there is none. If the checkpoint is of a model with
-// another number of parameters, every rank throws std::runtime_error, and the training is as it
-// was.
-// Task 5. The ranks may be more or fewer than those that saved. Rank r's generator is the one that
-// the last rank r had, when there was one, however many saves ago; a rank that never was begins
-// with its own. No noise is ever drawn twice.
+// Task 4. Called by all ranks, with a newly constructed training. Restores the newest usable
+// checkpoint, so that every later step is bitwise equal to the run without the stop. Returns false,
+// and leaves the training unchanged, if there is none. If the checkpoint's model has a different
+// number of parameters, every rank throws std::runtime_error, and the training is unchanged.
+// Task 5. The number of ranks may differ from the run that saved. Rank r continues the generator of
+// the last rank r, if there ever was one, however many saves ago; a new rank starts with its own
+// generator. No noise is ever drawn twice.
 inline bool resume(kit::Link& link, Training& training, Checkpoints* checkpoints) {
 #ifdef SOLUTION
   std::string packed;

@@ -1,10 +1,10 @@
-// A training to be saved and resumed: small, and with everything that real ones have to remember.
-// It is given; read it, for what is missing from a checkpoint is missing without an error.
+// A training to be saved and resumed: small, but with every kind of state that real ones have.
+// Given. Read it: state that is missing from a checkpoint causes no error, only a different run.
 //
 //   order of the epoch   7 2 9 0 4 1 8 3 6 5       each step uses the next `world` places
 //   step 0               ^ ^ ^                     used = 3
 //   step 1                     ^ ^ ^               used = 6
-//   step 3                                 ^       one place is left: one rank has a sample
+//   step 3                                 ^       one place is left: only one rank has a sample
 #pragma once
 
 #include <algorithm>
@@ -41,17 +41,17 @@ class Training {
     begin_epoch(0);
   }
 
-  // The state. All ranks have the same, but for the generator.
+  // The state. It is the same on all ranks, except for the generator.
   std::int64_t step = 0;               // steps done
-  std::vector<float> parameters;       //
-  std::vector<float> momentum;         //
-  float average_loss = 0;              // over the last steps; the learning rate follows it
-  std::int64_t epoch = 0;              //
-  std::int64_t used = 0;               // places of the epoch's order used up, by all ranks
+  std::vector<float> parameters;       // of the model
+  std::vector<float> momentum;         // of SGD, one for each parameter
+  float average_loss = 0;              // moving average; the learning rate depends on it
+  std::int64_t epoch = 0;              // number of the current epoch
+  std::int64_t used = 0;               // places of the epoch's order used so far, by all ranks
   std::mt19937 generator;              // this rank's noise
-  std::map<int, std::string> carried;  // for you: what a later save() needs and training does not
+  std::map<int, std::string> carried;  // for your save(); training ignores it
 
-  // Draws the epoch's order, and begins it.
+  // Draws the epoch's order and starts the epoch.
   void begin_epoch(std::int64_t number) {
     epoch = number;
     used = 0;
@@ -62,10 +62,10 @@ class Training {
       std::swap(order_[i], order_[i + draw() % (order_.size() - i)]);
   }
 
-  // One step, of all ranks together.
+  // One step of all ranks together.
   void train(kit::Link& link) {
     const std::int64_t now = std::min<std::int64_t>(world_, options_.samples - used);
-    std::vector<float> sum(parameters.size() + 1);  // gradients, and the loss
+    std::vector<float> sum(parameters.size() + 1);  // gradients and the loss
     std::int64_t id = -1;
     if (rank_ < now) {
       id = order_[std::size_t(used + rank_)];
@@ -96,11 +96,11 @@ class Training {
   [[nodiscard]] int world() const { return world_; }
   [[nodiscard]] const TrainingOptions& options() const { return options_; }
 
-  // For drivers: what this object has used, step by step (-1: no sample).
+  // For drivers: the samples and noises that this object has used, step by step (id -1: no sample).
   std::vector<std::int64_t> ids, noises;
 
  private:
-  // Rank 0 adds in the order of the ranks, so that the same ranks always have the same bits.
+  // Rank 0 adds in rank order, so that the same number of ranks always gives the same bits.
   void add_up(kit::Link& link, std::vector<float>& values) const {
     if (rank_ > 0) {
       link.send(0, std::span(values));

@@ -1,4 +1,5 @@
-// Runs the student's hooks and join on the kit's fabric (the optimizer: sharded.cpp). No verdicts.
+// Runs the student's hooks and join on the kit's fabric (sharded.cpp runs the optimizer). No
+// verdicts here.
 #include LAB17_HOOKS
 #include LAB17_JOIN
 
@@ -19,8 +20,8 @@ KIT_SCENARIO(top_k) {
   out.put("lengths", lengths);
 }
 
-// Gradients one after the other: of object 0 or 1, of a bucket, of a size. After each, what was
-// sent and what waits in that bucket.
+// Compresses a sequence of gradients, each with an object (0 or 1), a bucket and a size. Reports
+// the values sent by each call, and the residual of its bucket.
 KIT_SCENARIO(compress) {
   const std::vector<std::int64_t> objects = in.integers("objects"),
                                   indices = in.integers("indices"), sizes = in.integers("sizes"),
@@ -50,7 +51,8 @@ KIT_SCENARIO(compress) {
   out.put("unknown", unknown);
 }
 
-// Buckets one after the other through a hook: "average", "bf16" or "top_k". Object: which of two.
+// Passes a sequence of buckets through a hook: "average", "bf16" or "top_k". objects: which of two
+// hook objects.
 KIT_SCENARIO(hooks) {
   const std::string which = in.text("hook");
   const std::vector<std::int64_t> objects = in.integers("objects"),
@@ -79,7 +81,8 @@ KIT_SCENARIO(hooks) {
   });
 }
 
-// One large bucket of zeros with a few values. What is not zero afterwards: places, values.
+// One large bucket of zeros with a few values. Reports the places and values that are not zero
+// afterwards.
 KIT_SCENARIO(far) {
   const std::vector<std::int64_t> places = in.integers("places");
   const std::vector<float> values = in.floats("values");
@@ -104,8 +107,8 @@ lab17::JoinOptions join_options(const kit::Request& in) {
   return {in.integer("by_world", 1) != 0, in.integer("strict", 0) != 0};
 }
 
-// The gradient of element i for batch b on a rank is offset + slope * parameter; one more number of
-// its state is a running statistic of what the rank has seen.
+// The gradient of element i for batch b on a rank is offset + slope * parameter. One more number of
+// its state is a running statistic of the rank's batches.
 class ToyModel {
  public:
   ToyModel(const kit::Request& in, int rank)
@@ -122,13 +125,13 @@ class ToyModel {
     }
   }
   void backward(int batch) {
-    if (open_) deeds_ += "!";  // a backward whose step never came
+    if (open_) deeds_ += "!";  // the previous backward had no step
     open_ = true;
     deeds_ += "b" + std::to_string(batch) + " ";
     const std::size_t first = std::size_t(batch) * gradient_.size();
     if (batch < 0 || first + gradient_.size() > offset_.size())
       throw kit::Misuse{"backward was given batch " + std::to_string(batch) +
-                        ", which nobody asked for"};
+                        ", which was not requested"};
     for (std::size_t i = 0; i < gradient_.size(); ++i)
       gradient_[i] = offset_[first + i] + slope_ * state_[i];
     state_.back() = 0.5F * state_.back() + offset_[first];
@@ -154,7 +157,8 @@ class ToyModel {
 
 }  // namespace
 
-// have.R: 1 or 0 for each call of next(), up to the first that returns false or throws.
+// have.R: 1 or 0 for each call of next() on rank R, up to the first call that returns false or
+// throws.
 KIT_SCENARIO(exchange) {
   run(in, out, [&](Group& group) {
     lab17::Join join(group, join_options(in));
@@ -174,7 +178,8 @@ KIT_SCENARIO(exchange) {
   });
 }
 
-// `rounds` trainings one after the other with the same model: batches.R.N.
+// `rounds` consecutive trainings with the same model. batches.R.N: the batches of rank R in round
+// N.
 KIT_SCENARIO(join) {
   run(in, out, [&](Group& group) {
     const int rank = group.rank();

@@ -1,18 +1,18 @@
-// The collectives of this lab, over the links of the simulated network. Given: read what they
-// promise, and write your code on top of them.
+// The collectives of this lab, over the links of the simulated network. Given: read their
+// contracts, and build your code on top of them.
 //
 //     counts = {3, 2, 2}              rank 0         rank 1         rank 2
 //
 //     all_to_all   before             a a a a a a a  b b b b b b b  c c c c c c c
 //                  afterwards         a a a b b b c c c   a a b b c c   a a b b c c
-//     reduce_scatter: the same, and then the sum a+b+c of the 3, the 2, the 2
+//     reduce_scatter: the same, then the sum a+b+c of the 3, the 2 and the 2 elements
 //     all_gather   before             x x x          y y            z z
 //                  afterwards         x x x y y z z  on every rank
 //
-// The k-th calls of all ranks are one collective: what it is, counts, and the type of elements must
-// agree, or the run ends with both calls in one message. A sum is taken in the order of the ranks,
-// ((x0 + x1) + x2) + ..., so it has the same bits on every rank, however the elements are divided.
-// Each rank sends its own parts directly to the others: over all, the bytes are those of a ring.
+// The k-th calls of all ranks form one collective: its kind, counts and element size must agree, or
+// the run ends with a message that names both calls. Sums are taken in rank order,
+// ((x0 + x1) + x2) + ..., so the bits are the same on every rank, however the elements are divided.
+// Each rank sends its parts directly to the others; the total traffic is the same as in a ring.
 #pragma once
 
 #include <algorithm>
@@ -29,21 +29,21 @@
 
 namespace lab17 {
 
-// How many elements each rank has: one number a rank.
+// Number of elements of each rank.
 using Counts = std::vector<std::size_t>;
 
-// Thrown when ranks or sizes do not agree; the driver makes a message of it.
+// Thrown when ranks or sizes do not agree; the driver turns it into a message.
 struct Disagreement {
   std::string message;
 };
 
 class Group {
  public:
-  // What the ranks have called, in order: shared by the ranks of a run.
+  // The collectives called so far, in order. The ranks of a run share the log.
   struct Call {
     std::string kind, text;
-    std::size_t elements = 0;  // of all ranks
-    int rank = 0;              // the first that called it
+    std::size_t elements = 0;  // in total
+    int rank = 0;              // the first rank that called it
   };
   using Log = std::vector<Call>;
 
@@ -52,10 +52,9 @@ class Group {
   [[nodiscard]] int rank() const { return link_.rank(); }
   [[nodiscard]] int world() const { return link_.world(); }
 
-  // All arguments but numbers are contiguous ranges: std::vector, std::span, std::array.
-  //
-  // out: counts[0] elements for rank 0, then counts[1] for rank 1, ... in: what the ranks 0, 1, ...
-  // had for this one, counts[rank()] of each.
+  // All arguments except numbers are contiguous ranges: std::vector, std::span, std::array.
+  // out: counts[0] elements for rank 0, then counts[1] for rank 1, ... in: counts[rank()] elements
+  // from rank 0, then as many from rank 1, ...
   template <class Out, class In>
   void all_to_all(const Out& out, const Counts& counts, In&& in) {
     const std::span from(out);
@@ -65,7 +64,7 @@ class Group {
     exchange(from, counts, std::span(in));
   }
 
-  // data: a part for each rank, as in all_to_all. part: the sum over all ranks of this rank's part.
+  // data: a part for each rank, as in all_to_all. part: the sum of this rank's part over all ranks.
   template <class In, class Out>
   void reduce_scatter(const In& data, const Counts& counts, Out&& part) {
     const std::span from(data);
@@ -75,7 +74,7 @@ class Group {
     add_up(from, counts, std::span(part));
   }
 
-  // part: counts[rank()] elements. all: the parts of all ranks, in their order.
+  // part: counts[rank()] elements. all: the parts of all ranks, in rank order.
   template <class In, class Out>
   void all_gather(const In& part, const Counts& counts, Out&& all) {
     const std::span from(part);
@@ -85,8 +84,8 @@ class Group {
     collect(from, counts, std::span(all));
   }
 
-  // data becomes the sum over all ranks. Bytes: those of a reduce_scatter and an all_gather, for
-  // that is what it is.
+  // Replaces data by the sum over all ranks. Sends the bytes of a reduce_scatter and an all_gather,
+  // because it consists of the two.
   template <class Data>
   void all_reduce(Data&& data) {
     const std::span all(data);
@@ -97,7 +96,7 @@ class Group {
     collect(std::span(part), counts, all);
   }
 
-  // data of rank `root`, on every rank.
+  // Copies data from rank `root` to every rank.
   template <class Data>
   void broadcast(Data&& data, int root) {
     const std::span all(data);
@@ -145,7 +144,7 @@ class Group {
                          " elements, must have " + std::to_string(wanted)};
   }
 
-  // The rank before this one by `distance`, and the one after it.
+  // The rank `distance` before this one, and the rank `distance` after it.
   [[nodiscard]] int before(int distance) const { return (rank() + world() - distance) % world(); }
   [[nodiscard]] int after(int distance) const { return (rank() + distance) % world(); }
 

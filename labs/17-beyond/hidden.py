@@ -1,4 +1,4 @@
-"""Hidden tests of lab 17: every world, uneven counts, NaNs, two of everything, and what must be refused."""
+"""Hidden tests of lab 17: every world, uneven counts, NaNs, two of everything, and refusals."""
 import array
 import math
 
@@ -11,14 +11,14 @@ Adam, Buckets, Joined, Sharded, f32 = public.Adam, public.Buckets, public.Joined
 
 
 def awkward(rng):
-    """Numbers whose sum shows its order, that are beyond 2^24, 2^31 and 2^40, or in the middle of two bf16."""
+    """Numbers that reveal the order of a sum, exceed 2^24, 2^31 or 2^40, or are midway between two bf16."""
     return rng.choice([1e8, -1e8, 1.0, -1.0, 0.1, 2.0 ** 24 + 2, 2.0 ** 31, -2.0 ** 40, 257.0, 259.0, 1.00390625, 1e-30,
                        rng.uniform(-10, 10), 3e38, -3e38, 16777217.0])
 
 
 @lab_test
 def hooks_everywhere(lab):
-    """Tasks 1 and 2: all worlds, buckets of all sizes, numbers whose sum shows its order, infinities and NaNs."""
+    """Tasks 1 and 2: all worlds, buckets of all sizes, numbers that reveal the order of a sum, infinities and NaNs."""
     for hook in ("average", "bf16"):
         for world in (*WORLDS, 6):
             sizes = [lab.random.choice((0, 1, world - 1, world, world + 1, 17)) for _ in range(3)] + [0, 23]
@@ -28,20 +28,20 @@ def hooks_everywhere(lab):
             rows = [[1.0, 2.0, 3.0, 4.0, 5.0] for _ in range(3)]
             rows[lab.random.randrange(3)][lab.random.randrange(5)] = bad
             Buckets(hook, [(0, 0, rows)]).check(lab)
-        # Small ones: what is divided before it is rounded, or rounded to less than it must be, is seen.
+        # Small numbers reveal a division before the rounding, and flushed subnormals.
         Buckets(hook, [(0, 0, [[1e-39, 3e-41, 1.5e-45, 2.0 ** -126]] * 3)]).check(lab)
 
 
 @lab_test
 def selection(lab):
-    """Task 3: all ties, many NaNs, magnitudes beside each other, k of all sizes; and half a million of a million in time."""
+    """Task 3: ties, many NaNs, adjacent magnitudes, k of all sizes; and half a million of a million in time."""
     for size in (1, 2, 17, 64):
         for _ in range(3):
             values = [lab.random.choice((-2.0, 2.0, 1.0, -1.0, 0.0, 1.5, math.nan, math.inf, -math.inf)) for _ in range(size)]
             public.selects(lab, values, sorted({0, 1, size // 2, size - 1, size, size + 1, 2 ** 31, 2 ** 40}))
     public.selects(lab, [1.0] * 9, [0, 1, 4, 9])
     public.selects(lab, [math.nan] * 5 + [math.inf] * 4, [1, 4, 5, 6])
-    # Not all NaNs have the same bits; equal they are all the same.
+    # NaNs with different bits count as equal.
     nans = array.array("f", array.array("I", [0x7FC00000, 0xFFC00001, 0x7FFFFFFF, 1, 0x7FC00300]).tobytes())
     public.selects(lab, nans, range_of(6))
     public.selects(lab, [16777216.0, -16777218.0, 16777216.0, 2.0 ** 40, -2.0 ** 40, 1e-45, -1e-45, 0.0], range_of(8))
@@ -61,7 +61,7 @@ def range_of(most):
 
 @lab_test
 def long_feedback(lab):
-    """Tasks 4 and 5: many steps, several buckets, two hooks, every k; NaNs and infinities are sent, and leave."""
+    """Tasks 4 and 5: many steps, several buckets, two hooks, every k; NaNs and infinities are sent, and then gone."""
     for _ in range(4):
         k = (lab.random.randrange(0, 4), lab.random.randrange(0, 8))
         sizes = {index: lab.random.randrange(0, 9) for index in (0, 3, -1, 2 ** 31 - 1)}
@@ -72,9 +72,9 @@ def long_feedback(lab):
         public.compresses(lab, k, calls)
     public.compresses(lab, (1, 2), [(0, 0, [math.nan, 5.0, math.inf]), (0, 0, [1.0, 1.0, 1.0]), (0, 0, [0.0] * 3), (0, 0, [0.0] * 3),
                                     (1, 0, [math.nan, math.nan, math.nan]), (1, 0, [1.0, 2.0, 3.0]), (1, 0, [1.0, 2.0, 3.0])])
-    # k is a std::size_t: of so many, all are sent.
+    # k is a std::size_t: a k beyond 32 bits sends all values.
     public.compresses(lab, (2 ** 32, 2 ** 40 + 1), [(which, 0, [4.0, -3.0, 2.0]) for which in (0, 1, 1, 0)])
-    # A size, another one, and the first again: nothing of the first is left. And of no size at all.
+    # A size, another one, and the first again: its first residual must be gone. Also an empty bucket.
     public.compresses(lab, (1, 1), [(0, 5, [1.0, 2.0, 3.0]), (0, 5, []), (0, 5, [1.0, 2.0, 3.0]), (0, 5, [4.0]), (0, 6, [3.0, 1.0]),
                                     (0, 5, [9.0, 1.0])])
     for world in (1, 2, 4, 5, 8):
@@ -84,7 +84,7 @@ def long_feedback(lab):
         calls = [(lab.random.randrange(2), index, [[awkward(lab.random) for _ in range(sizes[index])] for _ in range(world)])
                  for _ in range(4) for index in (0, 1, 2, 3)]
         Buckets("top_k", calls, k=k).check(lab, capacity=lab.random.choice((0, 2)))
-    # One rank has values and the others none: low, middle, high.
+    # Only one rank sends values: the low, middle, high one.
     for rank in range(3):
         rows = [[1.0, -7.0, 3.0] for _ in range(3)]
         Buckets("top_k", [(0, 0, rows), (0, 0, rows)], k=[[2 * (r == rank), 0] for r in range(3)]).check(lab)
@@ -96,7 +96,7 @@ def long_feedback(lab):
 
 @lab_test
 def far(lab):
-    """Task 5: places beyond 2^24 arrive as they are: a float cannot hold them."""
+    """Task 5: places beyond 2^24 arrive exactly, though a float cannot hold them."""
     size = 2 ** 24 + 11
     places = [3, 2 ** 24 + 1, 2 ** 24 + 3, size - 1]
     values = floats([2.0, -4.0, 8.0, 0.5])
@@ -109,7 +109,7 @@ def far(lab):
 
 @lab_test
 def uneven(lab):
-    """Tasks 6 to 8: any rank is the last, or the first to run out, or has nothing at all; several epochs; both divisors."""
+    """Tasks 6 to 8: any rank is the last, or the first to run out, or has no batch; several epochs; both divisors."""
     for world in (1, 2, 3, 5, 8):
         for by_world in (True, False):
             rounds = []
@@ -118,11 +118,11 @@ def uneven(lab):
                 lengths[last] = 4
                 rounds.append([lab.random.sample(range(6), n) for n in lengths])
             Joined(lab.random, world, [2, 0, 3], rounds, by_world).check(lab, capacity=lab.random.choice((0, 1)), jitter=1.0)
-    # Nobody has a batch: then the highest rank's model counts, also if it is another one. Then some have.
+    # No rank has a batch: all ranks get the highest rank's model, even if models differ. Then some have batches.
     for world in (2, 4):
         Joined(lab.random, world, [3], [[[]] * world, public.batches_of([1] + [0] * (world - 1)), [[]] * world],
                equal=False).check(lab)
-    # Ranks that start with other models: who was last decides, not who is equal.
+    # The ranks start with different models: the last rank with a batch decides.
     for last in range(3):
         lengths = [1, 1, 1]
         lengths[last] = 2
@@ -132,13 +132,13 @@ def uneven(lab):
         for by_world in (True, False):
             public.exchanges(lab, [[*row, 0] for row in have], by_world)
     public.exchanges(lab, [[0, 0], [0, 0]], False)
-    # A rank may have one again: next() only knows what it is told.
+    # A rank may have a batch again: next() knows only its argument.
     public.exchanges(lab, [[1, 0, 1, 0, 0], [0, 1, 0, 0, 1], [0, 0, 1, 0, 0]], False)
 
 
 @lab_test
 def strict(lab):
-    """Tasks 6 and 8: throw_on_early_termination: every rank throws, in the same step, and keeps what it has."""
+    """Tasks 6 and 8: throw_on_early_termination: every rank throws in the same step and keeps its own state."""
     for world in (2, 3, 8):
         for first in sorted({0, world // 2, world - 1}):
             lengths = [3] * world
@@ -159,7 +159,7 @@ HYPER = [{"lr": 0.5, "beta1": 0.0, "beta2": 0.0, "weight_decay": 0.0}, {"lr": 0.
 
 @lab_test
 def optimizer_worlds(lab):
-    """Tasks 9 to 11: all worlds, empty parameters and shards, each hyper-parameter dominant; norms that are 0, huge or NaN."""
+    """Tasks 9 to 11: all worlds, empty parameters and shards, each option dominant; norms of 0, huge or NaN."""
     for world in (*WORLDS, 6):
         sizes = [lab.random.choice((0, 1, 2, 5, 9)) for _ in range(4)]
         frozen = [lab.random.randrange(4) == 0 for _ in sizes]
@@ -169,13 +169,13 @@ def optimizer_worlds(lab):
         public.trains(lab, 3, [5, 2], steps=4, **options)
     for sizes, frozen in (([], []), ([0], [0]), ([3, 2], [1, 1]), ([0, 1, 0], [0, 0, 1])):
         public.trains(lab, 3, sizes, frozen, steps=2, limit=1.0)
-    # The order of a sum, and numbers beyond 2^24, 2^31 and 2^40.
+    # The order of the sum, and numbers beyond 2^24, 2^31 and 2^40.
     run = Sharded(3, Adam([4], [0], [1.0, 2.0 ** 24, 2.0 ** 31, -2.0 ** 40], lr=0.25))
     run.gradients([[3e8, 1.0, 2.0 ** 40, 3e38], [3.0, 3.0, 3.0, 3e38], [-3e8, 5.0, -2.0 ** 40, 3e38]])
     run.reduce()
     run.step()
     run.check(lab)
-    # A sum of squares that float cannot hold; a norm at the limit, just below it, zero; not a number; infinite.
+    # A sum of squares that overflows or rounds in float; norms at the limit, just below it, zero, NaN, infinite.
     special = [[4097.0, 4095.0, 1.0, 0.0], [3.0, 4.0, 0.0, 0.0], [0.0] * 4, [1.0, math.nan, 2.0, 0.5], [1.0, 2.0, math.inf, 0.5],
                [2.0 ** 100, -2.0 ** 100, 2.0 ** 60, 0.0], [2.0 ** -20, 0.0, 0.0, 0.0]]
     for row in special:
@@ -189,9 +189,9 @@ def optimizer_worlds(lab):
             run.reduce()
             run.clip(1.0)
             run.step()
-            run.save()  # Adam's steps hardly show a gradient's size: m and v do
+            run.save()  # Adam's steps hardly depend on a gradient's size; m and v do
             run.check(lab)
-    # What a frozen parameter's gradient holds is nobody's business.
+    # A frozen parameter's gradient must be ignored.
     for at in range(3):
         frozen = [int(p == at) for p in range(3)]
         run = Sharded(2, Adam([2, 2, 2], frozen, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
@@ -202,7 +202,7 @@ def optimizer_worlds(lab):
             run.clip(1.0)
             run.step()
         run.check(lab)
-    # Ranks whose gradients are zeros, all but one: low, middle, high.
+    # Only one rank has gradients that are not zero: the low, middle, high one.
     for only in range(3):
         run = Sharded(3, Adam([5], [0], [1.0, 2.0, 3.0, 4.0, 5.0]))
         run.gradients([[3.0 * (r == only)] * 5 for r in range(3)])
@@ -213,13 +213,13 @@ def optimizer_worlds(lab):
 
 @lab_test
 def two_optimizers(lab):
-    """Tasks 10 to 12: two optimizers of two models, calls out of order, states that do not fit."""
+    """Tasks 10 to 12: two optimizers of two models, calls out of order, states of the wrong size."""
     for world in (1, 2, 3, 5):
         run = Sharded(world, Adam([3, 2], [0, 0], [1.0, 2.0, 3.0, 4.0, 5.0]),
                       Adam([7], [0], [2.0] * 7, lr=0.01, beta1=0.5, weight_decay=0.5))
         rng = lab.random
         run.step()                                  # refused: nothing was reduced
-        for _ in range(2):                          # the last average counts, not the sum of both
+        for _ in range(2):                          # the last average replaces the first
             run.gradients(public.random_rows(rng, world, 5))
             run.reduce()
         run.gradients(public.random_rows(rng, world, 7), who="B")
@@ -234,9 +234,9 @@ def two_optimizers(lab):
         run.load(-1, *good)
         run.load(3, good[0][:4], good[1])
         run.load(3, good[0], [*good[1], 1.0])
-        run.load(3, good[0][:4], [*good[1], 1.0])  # together as many as two good ones
+        run.load(3, good[0][:4], [*good[1], 1.0])  # the total of m and v is right, but not each
         run.load(3, [], [])
-        run.save()                                  # as before
+        run.save()                                  # unchanged
         run.load(2 ** 40, *good)
         run.save()
         run.load(7, *good)
@@ -250,7 +250,7 @@ def two_optimizers(lab):
         run.save()
         run.save(who="B")
         run.check(lab, capacity=1, jitter=1.0)
-    # Somebody else writes to the parameters between two steps: the next one begins with what they are then.
+    # The caller writes to the parameters between two steps: the next step starts from the new values.
     for world in (1, 2, 4):
         run = Sharded(world, Adam([3, 1], [0, 0], [1.0, 2.0, 3.0, 4.0]))
         for _ in range(2):
@@ -262,7 +262,7 @@ def two_optimizers(lab):
         run.reduce()
         run.step()
         run.check(lab)
-    # From a state in mid-training, on every world: it makes no difference how many ranks had it.
+    # From a mid-training state, on every world: the number of ranks that saved it does not matter.
     values, m, v = [1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0], [0.5, -0.25, 0.125, 1.0, -1.0, 2.0, 0.0], [1.0, 0.5, 0.25, 4.0, 2.0, 1.0, 0.5]
     for world in (1, 3, 4, 8):
         run = Sharded(world, Adam([4, 3], [0, 0], values))

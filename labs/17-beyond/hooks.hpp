@@ -1,13 +1,13 @@
-// Lab 17, part 1: communication hooks. What the ranks exchange for a bucket, instead of all of it.
+// Lab 17, part 1: communication hooks, which decide what the ranks exchange for a bucket.
 //
-//     bucket of this rank --> hook --> the average over the ranks, or something near it
+//     bucket of this rank --> hook --> the average over the ranks, or an approximation
 //
-// A hook is called with each full bucket of gradients, on every rank. What it leaves in the bucket
-// is what the optimizer gets. Nobody divides after it: a hook that sums has to divide.
+// A hook is called with each full bucket of gradients, on every rank. It replaces the gradients in
+// the bucket by those that the optimizer will use. A hook that sums must also divide.
 //
 //     average      n floats travel                          exact
 //     bf16         n numbers of 16 bits                     rounded twice
-//     top-k        k floats and k places                    the rest waits for the next step
+//     top-k        k floats and k places                    the rest is kept for the next step
 #pragma once
 
 #include <algorithm>
@@ -26,13 +26,13 @@
 namespace lab17 {
 
 struct Bucket {
-  int index = 0;          // which of the model's buckets; the same one has the same index each time
+  int index = 0;          // of the bucket in the model; the same in every step
   std::span<float> data;  // this rank's gradients; after the hook, the average. May be empty
 };
 
-// Task 1. The average over the ranks: each gradient is divided by the number of ranks, as a float,
-// and then they are summed. (The sum of large gradients would be infinite before it is divided.)
-// One collective: an all-reduce.
+// Task 1. Averages over the ranks: divides each gradient by the number of ranks, as a float, then
+// sums. (The sum of large gradients could overflow before a division.) One collective: an
+// all-reduce.
 inline void average_hook(Group& group, const Bucket& bucket) {
 #ifdef SOLUTION
   for (float& gradient : bucket.data) gradient /= float(group.world());
@@ -43,7 +43,7 @@ inline void average_hook(Group& group, const Bucket& bucket) {
 #endif
 }
 
-// Given: to the nearest bf16 and back; lab 14 is about them.
+// Given: conversion to the nearest bf16 and back, as in lab 14.
 inline std::uint16_t bf16_of(float value) {
   const auto all = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t upper = all >> 16, rest = all % 0x10000;
@@ -52,11 +52,11 @@ inline std::uint16_t bf16_of(float value) {
 }
 inline float float_of(std::uint16_t bf16) { return std::bit_cast<float>(bf16 * 0x10000U); }
 
-// Task 2. The average, with bf16 on the wire. Each rank rounds its gradients to bf16 and sends to
-// each rank a part, numbers of 16 bits; what the parts are is up to you, if none is larger than
-// n / world, rounded up. A rank converts the numbers of its part back to float, divides each by the
-// number of ranks, and adds them up, in float, in the order of the ranks. It rounds the averages to
-// bf16, and all ranks get all of them. Two collectives; 2 bytes an element in each.
+// Task 2. Averages with bf16 on the wire. Each rank rounds its gradients to bf16 and sends each
+// rank a part as 16-bit numbers; you choose the parts, but none may be larger than n / world,
+// rounded up. A rank converts the numbers of its part back to float, divides each by the number of
+// ranks, and adds them, in float, in rank order. It rounds the averages to bf16 and sends them to
+// all ranks. Two collectives with 2 bytes per element each.
 inline void bf16_hook(Group& group, const Bucket& bucket) {
 #ifdef SOLUTION
   const std::size_t world = std::size_t(group.world()), count = bucket.data.size();
@@ -81,10 +81,10 @@ inline void bf16_hook(Group& group, const Bucket& bucket) {
 #endif
 }
 
-// Task 3. The places of the k values of largest magnitude, ascending; all places if there are k or
-// fewer. A NaN counts as larger than every number, infinity too: what is broken must be seen by
-// all. Of equal magnitudes (two NaNs are equal) the lower place is taken first. In about the time
-// of a sort: half a million of a million places take less than a second.
+// Task 3. Returns the places of the k values of largest magnitude, ascending; all places if there
+// are k or fewer. A NaN counts as larger than every number, also infinity, so that all ranks see a
+// broken gradient. Of equal magnitudes (any two NaNs are equal) the lower place is taken first.
+// Takes about the time of a sort: half a million of a million places in less than a second.
 inline std::vector<std::uint32_t> top_k(std::span<const float> values, std::size_t k) {
 #ifdef SOLUTION
   std::vector<std::uint32_t> places(values.size());
@@ -106,23 +106,23 @@ inline std::vector<std::uint32_t> top_k(std::span<const float> values, std::size
 #endif
 }
 
-// What one rank sends of a bucket.
+// The part of a bucket that one rank sends.
 struct Sparse {
   std::vector<std::uint32_t> places;  // ascending
-  std::vector<float> values;          // one for each place
+  std::vector<float> values;          // one per place
 };
 
-// Of each bucket only k values travel. The others are not lost: they wait in the residual of their
-// bucket, and are added to the next gradient of the same element (error feedback).
+// Sends only k values of each bucket. The others are not lost: they stay in the bucket's residual
+// and are added to the next gradient of the same element (error feedback).
 class TopK {
  public:
-  // k may be different on each rank, and may be 0.
+  // k may differ between ranks, and may be 0.
   explicit TopK(std::size_t k) : k_(k) {}
 
-  // Task 4. Takes a gradient of bucket `index`: adds the bucket's residual to it, as floats, and
-  // chooses by task 3 what is sent. What is not sent is the new residual, so that of each element
-  // the whole is either sent or kept, with the same bits. The first residual is zeros; also of a
-  // bucket that has another size than last time.
+  // Task 4. Adds the residual of bucket `index` to this gradient, as floats, and selects the values
+  // to send by task 3. The rest is the new residual, so each element's sum is either sent or kept,
+  // with the same bits. The residual is zeros at first, and whenever the size of the bucket has
+  // changed.
   Sparse compress(int index, std::span<const float> gradient) {
 #ifdef SOLUTION
     std::vector<float>& residual = residuals_[index];
@@ -141,7 +141,7 @@ class TopK {
 #endif
   }
 
-  // What waits of a bucket: empty if there was none of that index yet.
+  // Returns the residual of a bucket, or an empty vector if compress() has not seen that index.
   [[nodiscard]] std::vector<float> residual(int index) const {
 #ifdef SOLUTION
     const auto found = residuals_.find(index);
@@ -152,10 +152,10 @@ class TopK {
 #endif
   }
 
-  // Task 5. The hook: the bucket becomes the sum over the ranks, in their order, of what each has
-  // sent of it, each value divided by the number of ranks before it is added. Three collectives at
-  // most: how many values each rank has, which are different numbers; then their places and values.
-  // Bytes: 8 for each rank's number, 8 for each value and its place, to each other rank.
+  // Task 5. The hook: replaces the bucket by the sum, in rank order, of the values that each rank
+  // sends, each value divided by the number of ranks before it is added. At most three collectives:
+  // the number of values of each rank, which may differ, then their places and values. Bytes to
+  // each other rank: 8 for the number, 8 for each value with its place.
   void operator()(Group& group, const Bucket& bucket) {
 #ifdef SOLUTION
     const std::size_t world = std::size_t(group.world());

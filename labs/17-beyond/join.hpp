@@ -1,16 +1,16 @@
-// Lab 17, part 2: ranks with unequally many batches.
+// Lab 17, part 2: ranks with unequal numbers of batches.
 //
-//     rank 0   step  step  step  step          rank 0 is the last that has batches:
-//     rank 1   step   .     .     .             its model is everybody's in the end
+//     rank 0   step  step  step  step          rank 0 is the last rank with batches:
+//     rank 1   step   .     .     .             all ranks end with its model
 //     rank 2   step  step   .     .
 //                                              .  a shadow: makes the others' calls with zeros
 //
-// A collective wants all ranks. A rank that just left its loop would leave the others waiting.
-// The model is the driver's:
+// A collective needs all ranks. If a rank just left its loop, the others would wait forever.
+// The driver provides the model:
 //
-//     model.backward(batch)     the gradients of a batch, which is known by its number, an int
-//     model.buckets()           std::vector<Bucket>: where the gradients are; the same each time
-//     model.step()              the optimizer's step with what is in the buckets then
+//     model.backward(batch)     computes the gradients of a batch, identified by an int
+//     model.buckets()           std::vector<Bucket> that hold the gradients; always the same ones
+//     model.step()              the optimizer's step with the current content of the buckets
 //     model.state()             std::span<float>: parameters, and running statistics, which no
 //                               all-reduce keeps equal
 #pragma once
@@ -30,28 +30,28 @@
 namespace lab17 {
 
 struct JoinOptions {
-  // True: gradients are divided by the number of all ranks: each batch counts the same, whether the
-  // other ranks still have some or not. False: by the number of ranks that have a batch.
+  // True: divides gradients by the number of all ranks, so each batch has the same weight, whether
+  // or not the other ranks still have batches. False: by the number of ranks that have a batch.
   bool divide_by_initial_world_size = true;
-  // True: no shadows. Before the first step for which a rank has no batch, and another one has, all
-  // ranks throw InputsExhausted, those with a batch too.
+  // True: no shadows. Before the first step for which some ranks have a batch and others have none,
+  // all ranks throw InputsExhausted, including those that have a batch.
   bool throw_on_early_termination = false;
 };
 
-// The message is the same on all ranks, and names the step, from 0, and the ranks without a batch:
-// "no batch for step 3 on ranks 1 2"
+// The message is the same on all ranks, and names the step, counted from 0, and the ranks without a
+// batch: "no batch for step 3 on ranks 1 2"
 struct InputsExhausted : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Who still has batches.
+// Tracks which ranks still have batches.
 class Join {
  public:
   Join(Group& group, const JoinOptions& options) : group_(group), options_(options) {}
 
-  // Task 6. The ranks tell each other who has a batch for the next step: one collective, of one
-  // number a rank. Returns whether any rank has one. Throws as the options say; all the ranks, or
-  // none.
+  // Task 6. The ranks tell each other whether they have a batch for the next step: one collective
+  // with one number per rank. Returns whether any rank has one. Throws as the options say, on all
+  // ranks or on none.
   bool next(bool have) {
 #ifdef SOLUTION
     const std::size_t world = std::size_t(group_.world());
@@ -78,9 +78,8 @@ class Join {
 #endif
   }
 
-  // Task 6 as well. Of the last next() that returned true: by which number gradients are divided,
-  // and the highest of the ranks that had a batch. Before the first one, and if there never is one:
-  // all ranks count as having had a batch.
+  // Also task 6. For the last next() that returned true: the number by which gradients are divided,
+  // and the highest rank that had a batch. If there has been none: as if all ranks had had a batch.
   [[nodiscard]] int divisor() const {
 #ifdef SOLUTION
     const bool fixed = options_.divide_by_initial_world_size || steps_ == 0;
@@ -106,15 +105,15 @@ class Join {
 #endif
 };
 
-// Task 7. Trains on this rank's batches, in their order: for each, model.backward(batch), the
-// average of each of model.buckets() in their order, model.step(). A gradient is divided by
-// divisor() before it is summed, as in task 1. While others still have batches, a rank that has
-// none gives zeros for their gradients; its own model stays as it is: no backward, no step.
+// Task 7. Trains on this rank's batches, in order. For each: model.backward(batch), the average of
+// each of model.buckets() in order, model.step(). Gradients are divided by divisor() before they
+// are summed, as in task 1. While other ranks still have batches, a rank without one contributes
+// zeros, and leaves its own model unchanged: no backward, no step.
 //
-// Task 8. In the end all ranks have the model.state() of the rank that is the authority. Returns
-// how many steps there were, the same number on all ranks.
+// Task 8. At the end all ranks receive the model.state() of the authority's rank. Returns the
+// number of steps, which is the same on all ranks.
 //
-// Collectives: one a step and one at its end for task 6, one a bucket, and one for task 8.
+// Collectives: for task 6 one per step and one at the end, one per bucket, and one for task 8.
 template <class Model>
 int train_joined(Model& model, Group& group, std::span<const int> batches,
                  const JoinOptions& options) {

@@ -1,4 +1,4 @@
-// For the two parts of this lab's driver: a body that runs on every rank, and rows of numbers.
+// Helpers for the two parts of this lab's driver: run a body on every rank, read rows of numbers.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ inline std::string of_rank(const char* what, int rank) {
   return what + ("." + std::to_string(rank));
 }
 
-// Runs body(group) on every rank, and puts what was sent.
+// Runs body(group) on every rank, and reports the traffic.
 inline void run(const kit::Request& in, kit::Observation& out,
                 const std::function<void(Group&)>& body) {
   kit::Fabric fabric(kit::fabric_options(in));
@@ -39,7 +39,7 @@ void append(std::vector<T>& to, const U& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
-// A row of numbers, read piece by piece.
+// A sequence of numbers, read piece by piece.
 template <class T>
 class Tape {
  public:
@@ -56,6 +56,6 @@ class Tape {
   std::size_t at_ = 0;
 };
 
-constexpr float kGuard = -12345.0F;  // around buckets, and where no gradient is yet
+constexpr float kGuard = -12345.0F;  // around buckets, and in place of missing gradients
 
 }  // namespace on_ranks

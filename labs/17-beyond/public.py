@@ -1,4 +1,4 @@
-"""Public tests of lab 17: what a student runs at every save. hidden.py uses the oracles too.
+"""Public tests of lab 17, which a student runs after every save. hidden.py uses the oracles too.
 
 The oracles compute with Python's numbers, rounded to float after every operation.
 """
@@ -15,12 +15,12 @@ def f32(x):
 
 
 def total(row):
-    """The sum of floats in the order of the ranks."""
+    """The float sum in rank order."""
     return functools.reduce(lambda a, b: f32(a + b), row)
 
 
 def same(name, got, want, seen):
-    """Bit for bit, but for the sign of a zero."""
+    """Compares bit for bit, except for the sign of a zero."""
     expect.same_bits(name, array.array(got.typecode, [x + 0.0 for x in got]),
                      array.array(got.typecode, [x + 0.0 for x in want]), seen)
 
@@ -31,7 +31,7 @@ def collectives(seen):
 
 def expect_collectives(seen, most, what):
     calls = collectives(seen)
-    expect.that(len(calls) <= most, f"{what}: {len(calls)} collectives, allowed are {most}: {'; '.join(calls[:8])}", seen)
+    expect.that(len(calls) <= most, f"{what}: {len(calls)} collectives, at most {most} allowed: {'; '.join(calls[:8])}", seen)
 
 
 # --- hooks ---------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def average(columns):
 
 
 def to_bf16(x):
-    """The nearest bf16, ties to even, as a float: by exact fractions, without the bits."""
+    """The nearest bf16, ties to even, as a float: by exact arithmetic, without bit operations."""
     if not math.isfinite(x) or x == 0:
         return x
     quantum = math.ldexp(1, max(math.frexp(x)[1] - 8, -133))
@@ -55,19 +55,19 @@ def bf16_average(columns):
 
 
 def chosen(values, k):
-    """The places that task 3 wants, by sorting."""
+    """The places that task 3 must return, by sorting."""
     order = sorted(range(len(values)), key=lambda i: (not math.isnan(values[i]), 0 if math.isnan(values[i]) else -abs(values[i]), i))
     return sorted(order[:k])
 
 
 class Feedback:
-    """What lab17::TopK must do."""
+    """Reference for lab17::TopK."""
 
     def __init__(self, k):
         self.k, self.residuals = k, {}
 
     def compress(self, index, gradient):
-        """{place: value} that is sent."""
+        """Returns {place: value} to send."""
         before = self.residuals.get(index, [])
         if len(before) != len(gradient):
             before = [0.0] * len(gradient)
@@ -78,7 +78,7 @@ class Feedback:
 
 
 class Buckets:
-    """Calls of a hook on all ranks: (object, index, the gradients of each rank), and what must come out."""
+    """Calls of a hook on all ranks: (object, index, the gradients of each rank), and the expected results."""
 
     def __init__(self, hook, calls, k=None):
         self.hook, self.calls = hook, [(which, index, [[f32(g) for g in row] for row in rows]) for which, index, rows in calls]
@@ -86,7 +86,7 @@ class Buckets:
         self.k = k or [[0, 0]] * self.world
 
     def expected(self):
-        """One list of numbers a call; and how many values each rank has sent over all."""
+        """Returns one list of numbers per call; sets self.sent to the total number of values that each rank sends."""
         objects = [[Feedback(k) for k in row] for row in self.k]
         outcomes, self.sent = [], [0] * self.world
         for which, index, rows in self.calls:
@@ -115,7 +115,7 @@ class Buckets:
                 got = seen[f"averages.{rank}"][at:at + len(want)]
                 at += len(want)
                 same(f"bucket {self.calls[number][1]} on rank {rank} after call {number}", got, floats(want), seen)
-            expect.equal(f"floats beside its buckets that rank {rank} has changed", seen[f"outside.{rank}"], 0, seen)
+            expect.equal(f"floats next to its buckets that rank {rank} has changed", seen[f"outside.{rank}"], 0, seen)
         per_call = {"average": 1, "bf16": 2, "top_k": 3}[self.hook]
         expect_collectives(seen, per_call * len(self.calls), f"{len(self.calls)} buckets")
         for rank in range(self.world):
@@ -132,7 +132,7 @@ class Buckets:
 
 @lab_test
 def average_hook(lab):
-    """Task 1: the average of three ranks, of five; buckets one after the other, one of them empty."""
+    """Task 1: the average of three ranks, and of five; several buckets, one of them empty."""
     Buckets("average", [(0, 0, [[3, 6, -9, 0.75], [6, 0, 3, 1.5], [0, 3, 12, 3]])]).check(lab)
     rows = [[[100.0 * r + i, 1.0, 0.1][:size] for r in range(5)] for i, size in enumerate((3, 1, 0, 2))]
     Buckets("average", [(0, i, row) for i, row in enumerate(rows)]).check(lab)
@@ -142,7 +142,7 @@ def average_hook(lab):
 
 @lab_test
 def bf16_hook(lab):
-    """Task 2: bf16 on the wire: rounded, added up in float, divided, and rounded again."""
+    """Task 2: bf16 on the wire: rounded, divided, summed in float, and rounded again."""
     Buckets("bf16", [(0, 0, [[1, 2, -3, 256], [3, 2, 5, 512]])]).check(lab)
     Buckets("bf16", [(0, 0, [[257, 0.1, -259, 1e-3, 7], [258, 0.2, 1, 1e3, 7], [1, 0.3, 3, -1e3, 7]])]).check(lab)
     Buckets("bf16", [(0, 1, [[256.0, 1.0], [1.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), (0, 2, [[], [], [], []]),
@@ -170,7 +170,7 @@ def top_k(lab):
 
 
 def compresses(lab, k, calls):
-    """calls: (object, index, gradient). Checks what is sent, what waits, and that together they are what there was."""
+    """calls: (object, index, gradient). Checks sent values, residual, and that together they are the gradient."""
     calls = [(which, index, [f32(g) for g in gradient]) for which, index, gradient in calls]
     seen = lab.run("compress", k=list(k), objects=[c[0] for c in calls], indices=[c[1] for c in calls],
                    sizes=[len(c[2]) for c in calls], gradients=floats(g for c in calls for g in c[2]))
@@ -186,25 +186,25 @@ def compresses(lab, k, calls):
         width = seen["widths"][number]
         same(f"the residual after {call}", seen["residuals"][left:left + width], floats(objects[which].residuals[index]), seen)
         left += width
-        expect.equal("the residual of a bucket that never came: its size", seen["unknown"][number], 0, seen)
+        expect.equal("the residual of a bucket that never arrived: its size", seen["unknown"][number], 0, seen)
 
 
 @lab_test
 def feedback(lab):
-    """Task 4: what is not sent waits for the next gradient; sent + residual is exactly what there was."""
+    """Task 4: values not sent are added to the next gradient; sent + residual is exactly the sum."""
     compresses(lab, (1, 2), [(0, 0, [4, -3, 2]), (0, 0, [0, -1, 2]), (0, 0, [0, 0, 0]), (0, 0, [0, 0, 0])])
     # Two buckets, two hooks: four residuals.
     calls = [(which, index, [which + 1.0, -index - 3.0, 0.3, 0.7]) for _ in range(3) for which in (0, 1) for index in (0, 7)]
     compresses(lab, (1, 2), calls)
-    # Rounding: 1e8 + 1 is 1e8 in float. What is sent and what waits have the bits of the sum.
+    # Rounding: 1e8 + 1 is 1e8 in float. Sent values and residual have the bits of the sum.
     compresses(lab, (1, 0), [(0, 0, [1.0, 3.0]), (0, 0, [1e8, 0.5]), (0, 0, [0.25, 1e-8])] * 2)
-    # Another size: from zeros.
+    # A new size restarts from zeros.
     compresses(lab, (1, 1), [(0, 3, [1, 2, 3]), (0, 3, [1, 2]), (0, 3, [1, 2]), (0, 3, [1, 2, 3, 4])])
 
 
 @lab_test
 def sparse(lab):
-    """Task 5: the hook: three ranks, one, two and no values each; what waits arrives later."""
+    """Task 5: the hook: three ranks that send one, two and no values; the residual arrives later."""
     grads = [[[4, -3, 2, 0], [1, 1, 5, -6], [9, 9, 9, 9]], [[0, -1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]],
              [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]]
     Buckets("top_k", [(0, 0, rows) for rows in grads], k=[[1, 0], [2, 0], [0, 0]]).check(lab)
@@ -241,7 +241,7 @@ def exchanges(lab, have, by_world, strict=False):
 
 @lab_test
 def announce(lab):
-    """Task 6: who has a batch, the divisor, the authority; all ranks throw, or none."""
+    """Task 6: which ranks have a batch, the divisor, the authority; all ranks throw, or none."""
     for by_world in (True, False):
         exchanges(lab, [[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0]], by_world)
         exchanges(lab, [[1, 1, 0], [1, 0, 0]], by_world, strict=True)
@@ -250,7 +250,7 @@ def announce(lab):
 
 
 class Joined:
-    """Trainings of the toy model one after the other: rounds of batches, a list for each rank."""
+    """Consecutive trainings of the toy model: rounds of batches, a list for each rank."""
 
     def __init__(self, rng, world, buckets, rounds, by_world=True, strict=False, equal=True):
         self.world, self.buckets, self.rounds, self.by_world, self.strict = world, buckets, rounds, by_world, strict
@@ -267,7 +267,7 @@ class Joined:
         return [f32(o + f32(self.slope * p)) for o, p in zip(row, state)]
 
     def expected(self):
-        """Of each round: steps (-1: thrown), what is thrown, the states; and what each rank did."""
+        """For each round: steps (-1: thrown), the exception, the states; and the actions of each rank."""
         self.deeds, outcomes, self.calls = [""] * self.world, [], 0
         for batches in self.rounds:
             steps, thrown, active = 0, "", []
@@ -325,7 +325,7 @@ def batches_of(lengths):
 
 @lab_test
 def join(lab):
-    """Tasks 7 and 8: three ranks with three, one and two batches; equal ones; the next epoch."""
+    """Tasks 7 and 8: three ranks with three, one and two batches; equal numbers; the next epoch."""
     for by_world in (True, False):
         Joined(lab.random, 3, [2, 3], [batches_of([3, 1, 2])], by_world).check(lab)
         Joined(lab.random, 2, [4], [batches_of([2, 2]), batches_of([0, 2]), batches_of([1, 0])], by_world).check(lab)
@@ -364,7 +364,7 @@ class Adam:
         self.m, self.v, self.steps, self.grad = [0.0] * len(self.trainable), [0.0] * len(self.trainable), 0, None
 
     def reduce(self, grads):
-        """grads: a row of all elements for each rank."""
+        """grads: for each rank, a row of all elements."""
         self.grad = [average([row[i] for row in grads]) for i in self.trainable]
 
     def clip(self, limit):
@@ -388,7 +388,7 @@ class Adam:
 
 
 class Sharded:
-    """A script for the optimizers A and B on some ranks, and what must come out of it."""
+    """A script for the optimizers A and B on some ranks, and the expected results."""
 
     def __init__(self, world, a, b=None):
         self.world, self.of = world, {"A": a, **({"B": b} if b else {})}
@@ -410,14 +410,14 @@ class Sharded:
         return -(-len(self.of[who].trainable) // self.world)
 
     def gradients(self, rows, who="A"):
-        """A row for each rank, of all elements, frozen ones too; reduced later."""
+        """Sets each rank's row of gradients, of all elements, frozen ones too; reduced later."""
         self.given = [[f32(g) for g in row] for row in rows]
         for rank, row in enumerate(self.given):
             self.grads[rank] += row
         self.note(who + "g")
 
     def write(self, values, who="A"):
-        """Between two steps somebody writes to the parameters: a checkpoint, or the end of train_joined."""
+        """Writes to the parameters between two steps, as a checkpoint or the end of train_joined does."""
         self.of[who].values = [f32(x) for x in values]
         self.written += self.of[who].values
         self.note(who + "v")
@@ -500,7 +500,7 @@ def trains(lab, world, sizes, frozen=None, steps=3, limit=None, **options):
 
 @lab_test
 def sharded(lab):
-    """Tasks 9 and 10: 7 elements on 3 ranks, frozen parameters, more ranks than elements: the bits of one optimizer."""
+    """Tasks 9 and 10: 7 elements on 3 ranks, frozen parameters, more ranks than elements: equal to one optimizer."""
     trains(lab, 3, [7])
     trains(lab, 2, [3, 4, 2])
     trains(lab, 3, [2, 3, 2], frozen=[0, 1, 0])
@@ -518,7 +518,7 @@ def clip(lab):
 
 @lab_test
 def memory(lab):
-    """Tasks 9 and 10: what the optimizer holds between steps: its shard's numbers, not all."""
+    """Tasks 9 and 10: between steps the optimizer holds its shard's numbers, not all."""
     for world, size, parts in ((2, 40000, 3), (3, 60001, 7), (4, 80002, 2)):
         seen = lab.run("memory", world=world, size=size, parts=parts)
         for rank in range(world):
@@ -531,7 +531,7 @@ def memory(lab):
 
 @lab_test
 def state(lab):
-    """Task 12: saved by three ranks, loaded by two, then by four: the training goes on bit for bit."""
+    """Task 12: saved by three ranks, loaded by two, then by four: the training continues bit for bit."""
     sizes, frozen = [4, 2, 3], [0, 1, 0]
     one = Adam(sizes, frozen, [lab.random.uniform(-3, 3) for _ in range(9)])
     for world in (3, 2, 4):

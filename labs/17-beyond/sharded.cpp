@@ -1,4 +1,5 @@
-// Runs the student's sharded optimizer on the kit's fabric, measures what it holds. No verdicts.
+// Runs the student's sharded optimizer on the kit's fabric, and measures its memory. No verdicts
+// here.
 #include LAB17_ZERO
 
 #include <cstdlib>
@@ -11,7 +12,8 @@
 
 using namespace on_ranks;
 
-// What a rank's thread holds, in bytes: what an optimizer keeps between two steps is measured.
+// Bytes allocated by a rank's thread, to measure the memory that an optimizer holds between two
+// steps.
 namespace {
 thread_local std::int64_t held = 0;
 }
@@ -42,7 +44,7 @@ KIT_SCENARIO(shards) {
 
 namespace {
 
-// The parameters of one optimizer, and it.
+// One optimizer and its parameters.
 struct Trained {
   std::vector<std::vector<float>> values, grads;
   std::vector<lab17::Parameter> parameters;
@@ -73,10 +75,10 @@ std::vector<float> joined(const std::vector<std::vector<float>>& all) {
 
 }  // namespace
 
-// Letters in pairs: which optimizer, A or B, and
+// Letters in pairs: the optimizer, A or B, and
 //   g  new gradients            r  reduce_gradients     c  clip by the next of `norms`
 //   s  step                     S  state                L  load the next of the states
-//   v  others write to its parameters: the next of `written`
+//   v  write the next of `written` to its parameters
 KIT_SCENARIO(zero) {
   const std::string script = in.text("script");
   run(in, out, [&](Group& group) {
@@ -141,7 +143,7 @@ KIT_SCENARIO(zero) {
   });
 }
 
-// What one optimizer holds: after its constructor, and after steps.
+// The memory that one optimizer holds: after its constructor, and after steps.
 KIT_SCENARIO(memory) {
   run(in, out, [&](Group& group) {
     const auto count = std::size_t(in.integer("size")), parts = std::size_t(in.integer("parts"));

@@ -7,8 +7,8 @@
 //     m, v, update of               abc         def         g
 //     all-gather: parameters        abcdefg     abcdefg     abcdefg
 //
-// An all-reduce is a reduce-scatter and an all-gather, so the bytes are the same. The two numbers
-// that AdamW keeps for each element are kept once, not once on each rank.
+// An all-reduce is a reduce-scatter plus an all-gather, so the traffic is the same. AdamW's two
+// numbers per element are stored once in total, not once per rank.
 #pragma once
 
 #include <algorithm>
@@ -26,15 +26,15 @@
 
 namespace lab17 {
 
-// Elements [first, first + length) of all trainable parameters, laid one after the other.
+// Elements [first, first + length) of the concatenation of all trainable parameters.
 struct Shard {
   std::size_t first = 0;
   std::size_t length = 0;
 };
 
-// Task 9. Which of `count` elements belong to `rank`. Each rank has count / world of them, rounded
-// up, as long as there are some; the last ones have fewer, or none: 7 on 3 ranks are 3 3 1, and 4
-// on 3 ranks are 2 2 0. (So does torch.chunk.) An empty shard begins at `count`.
+// Task 9. Returns the shard of `rank` among `count` elements. Each rank has count / world of them,
+// rounded up, as long as elements remain; the last ranks have fewer, or none, as in torch.chunk:
+// 7 on 3 ranks are 3, 3, 1, and 4 on 3 ranks are 2, 2, 0. An empty shard begins at `count`.
 inline Shard shard_of(std::size_t count, int world, int rank) {
 #ifdef SOLUTION
   const std::size_t ranks = std::size_t(world), each = (count + ranks - 1) / ranks;
@@ -48,14 +48,14 @@ inline Shard shard_of(std::size_t count, int world, int rank) {
 
 struct Parameter {
   std::span<float> value;
-  std::span<const float> grad;  // of this rank, not averaged
-  bool trainable = true;        // false: frozen. grad is not to be read then, nor value written
+  std::span<const float> grad;  // this rank's own gradient, not averaged
+  bool trainable = true;        // false: frozen; do not read grad or write value
 };
 
 struct AdamW {
   float lr = 1e-3F, beta1 = 0.9F, beta2 = 0.999F, eps = 1e-8F, weight_decay = 0.01F;
 };
-// Given: one element's update; `step` is 1 in the first one. Call it as it is: the bits count.
+// Given: one element's update; `step` is 1 in the first one. Do not rewrite it: the bits matter.
 inline void adamw(const AdamW& o, std::int64_t step, float grad, float& value, float& m, float& v) {
   m = o.beta1 * m + (1 - o.beta1) * grad;
   v = o.beta2 * v + (1 - o.beta2) * (grad * grad);
@@ -65,17 +65,17 @@ inline void adamw(const AdamW& o, std::int64_t step, float grad, float& value, f
   value = kept - o.lr * (m / correct1) / (std::sqrt(v / correct2) + o.eps);
 }
 
-// The state of all ranks together, as one plain optimizer would have it.
+// The complete state, as a single unsharded optimizer would have it.
 struct FullState {
   std::int64_t steps = 0;
-  std::vector<float> m, v;  // one number for each element of the trainable parameters, in order
+  std::vector<float> m, v;  // one number per element of the trainable parameters, in order
 };
 
-// Each step: reduce_gradients(), then clip() or not, then step(). Between steps it holds no more
-// than three floats for each element of its own shard, and a few bytes for each parameter.
+// Each step: reduce_gradients(), then optionally clip(), then step(). Between steps the object
+// holds at most three floats for each element of its own shard, and a few bytes for each parameter.
 class ShardedAdamW {
  public:
-  // The same parameters on all ranks, in the same order; their memory outlives this object.
+  // All ranks pass the same parameters in the same order; their memory outlives this object.
   ShardedAdamW(Group& group, std::vector<Parameter> parameters, const AdamW& options)
       : group_(group), parameters_(std::move(parameters)), options_(options) {
 #ifdef SOLUTION
@@ -89,9 +89,8 @@ class ShardedAdamW {
 #endif
   }
 
-  // Task 10. The average over the ranks of the gradients of this rank's shard: divided by the
-  // number of ranks, then summed. One collective: a reduce-scatter. The parameters' grad stays as
-  // it is.
+  // Task 10. Averages the gradients of this rank's shard over the ranks: divides by the number of
+  // ranks, then sums. One collective: a reduce-scatter. Does not change the parameters' grad.
   void reduce_gradients() {
 #ifdef SOLUTION
     std::vector<float> all;
@@ -106,10 +105,10 @@ class ShardedAdamW {
 #endif
   }
 
-  // Task 11. The norm of all averaged gradients: the root of the sum of their squares, each element
-  // of all shards once, computed in double. If it is above max_norm, gradients get smaller: each is
-  // multiplied by float(max_norm / (norm + 1e-6)), if that quotient is not above 1. If the norm is
-  // NaN, so are all gradients then, on all ranks. Returns the norm. One collective, of one number.
+  // Task 11. Returns the norm of all averaged gradients: the root of the sum of their squares, each
+  // element of all shards once, computed in double. Multiplies each gradient by float(max_norm /
+  // (norm + 1e-6)) unless that quotient is above 1. If the norm is NaN, all gradients become NaN,
+  // on all ranks. One collective, of one number.
   double clip(double max_norm) {
 #ifdef SOLUTION
     std::vector<double> squares{0};
@@ -125,10 +124,10 @@ class ShardedAdamW {
 #endif
   }
 
-  // Task 10 as well. adamw() for the elements of this rank's shard; then all ranks have all new
-  // values. One collective: an all-gather. The result has the bits of one optimizer that updates
-  // everything. std::logic_error without a reduce_gradients() since the last step, and nothing is
-  // sent.
+  // Also task 10. Calls adamw() for the elements of this rank's shard; then all ranks receive all
+  // new values. One collective: an all-gather. The result is bitwise equal to a single optimizer
+  // that updates every element. Throws std::logic_error, and sends nothing, if there was no
+  // reduce_gradients() since the last step.
   void step() {
 #ifdef SOLUTION
     if (!reduced_) throw std::logic_error("step: no reduce_gradients() since the last one");
@@ -151,7 +150,7 @@ class ShardedAdamW {
 #endif
   }
 
-  // Task 12. The state of all ranks, on every rank. Collective.
+  // Task 12. Returns the state of all ranks, on every rank. Collective.
   FullState state() {
 #ifdef SOLUTION
     FullState full{steps_, std::vector<float>(count_), std::vector<float>(count_)};
@@ -162,9 +161,9 @@ class ShardedAdamW {
     kit::todo("task 12, state");
 #endif
   }
-  // Task 12 as well. Goes on as the optimizers did that this state is of, on however many ranks;
-  // the same on all ranks. std::invalid_argument for negative steps, or another number of elements
-  // than the parameters have; then nothing has changed. Sends nothing.
+  // Also task 12. Continues like the optimizers that saved this state, on any number of ranks; all
+  // ranks pass the same state. Throws std::invalid_argument, and changes nothing, if steps is
+  // negative or the number of elements does not match the parameters. Sends nothing.
   void load(const FullState& full) {
 #ifdef SOLUTION
     if (full.steps < 0) throw std::invalid_argument("load: negative steps");
@@ -187,8 +186,8 @@ class ShardedAdamW {
   AdamW options_;
 #ifdef SOLUTION
   std::size_t count_ = 0;  // elements of all trainable parameters
-  Counts counts_;          // of all shards
-  Shard shard_;            // of this rank
+  Counts counts_;          // lengths of all shards
+  Shard shard_;            // this rank's
   std::vector<float> grad_, m_, v_;
   std::int64_t steps_ = 0;
   bool reduced_ = false;

@@ -1,4 +1,4 @@
-// Part 2 of the driver: runs the student's simulator and says what came out. No verdicts here.
+// Part 2 of the driver: runs the student's simulator and reports the results. No verdicts here.
 #include LAB18_MUSEUM
 #include LAB18_SIMULATOR
 
@@ -21,7 +21,7 @@ Plan plan_of(const Integers& numbers, std::size_t i) {
   return {numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 2], numbers[4 * i + 3]};
 }
 
-// kind, begin, end, cut of each.
+// Rows of kind, begin, end, cut.
 Integers rows_of(const std::vector<Phase>& phases) {
   Integers rows;
   rows.reserve(4 * phases.size());
@@ -29,7 +29,7 @@ Integers rows_of(const std::vector<Phase>& phases) {
   return rows;
 }
 
-// A long answer is cut, and has a digest of all of it: h = 31 h + number, modulo 2^64.
+// Reports at most 12,000 numbers, and a digest of all of them: h = 31 h + number, modulo 2^64.
 void put_long(kit::Observation& out, const char* name, Integers numbers) {
   constexpr std::size_t kMost = 12000;
   std::uint64_t digest = 0;
@@ -51,7 +51,7 @@ void append(Integers& rows, const Account& a) {
   rows.insert(rows.end(), {a.useful, a.saving, a.restarting, a.lost, a.waiting});
 }
 
-// A key that counts comparisons and copies, and can do nothing else.
+// A key that counts comparisons and copies, and supports nothing else.
 struct Key {
   static inline std::int64_t work = 0;
   std::int64_t value = 0;
@@ -71,8 +71,8 @@ struct Key {
 
 }  // namespace
 
-// Two queues, in turns. Operation k >= 0: push key k with the number of the operation into queue
-// (number modulo 2); -1, -2: pop queue 0, 1.
+// Operates on two queues. Operation k >= 0: push key k, with the number of the operation as its
+// event, into queue (number modulo 2); -1, -2: pop queue 0, 1.
 KIT_SCENARIO(queue) {
   lab18::EventQueue<Key, std::int64_t> queues[2];
   Integers popped;
@@ -104,7 +104,8 @@ KIT_SCENARIO(queue) {
   out.put("refuses", threw);
 }
 
-// Several jobs in one process: four numbers of each plan; the failures of all, counts[i] of job i.
+// Several jobs in one process. plans: four numbers each; failures: of all jobs together, of which
+// counts[i] belong to job i.
 KIT_SCENARIO(timelines) {
   const Integers plans = in.integers("plans"), counts = in.integers("counts");
   const Integers failures = in.integers("failures");
@@ -121,7 +122,7 @@ KIT_SCENARIO(timelines) {
   out.put("lengths", lengths);
 }
 
-// Accounts of phases that the judge gives: lengths[i] of them belong to account i.
+// Accounts of the judge's phases; lengths[i] phases belong to account i.
 KIT_SCENARIO(accounts) {
   const std::vector<Phase> phases = phases_of(in.integers("rows"));
   std::size_t from = 0;
@@ -141,7 +142,8 @@ KIT_SCENARIO(gpu_hours) {
   out.put("hours", hours);
 }
 
-// A cluster whose machine m lives lives[m * draws + k] at its k-th joining, and forever after that.
+// A cluster whose machine m lives lives[m * draws + k] after its k-th joining, and forever after
+// the last.
 KIT_SCENARIO(cluster) {
   const lab18::Cluster cluster{int(in.integer("machines")), int(in.integer("spares")),
                                in.integer("repair")};
@@ -149,7 +151,7 @@ KIT_SCENARIO(cluster) {
   const auto draws = std::size_t(in.integer("draws"));
   std::vector<std::size_t> drawn(std::size_t(cluster.machines + cluster.spares));
   Integers order;
-  // What one run leaves behind must not matter to the next: two spares, and one in repair.
+  // A previous run must not influence the next: two spares, and a machine in repair.
   (void)lab18::simulate({10, 5, 1, 1}, {2, 3, 100},
                         [](int machine) { return machine == 0 ? 3 : lab18::kNever; });
   const lab18::Run run =
@@ -189,7 +191,7 @@ KIT_SCENARIO(refusals) {
   out.put("clusters", of_clusters);
 }
 
-// Rounds of times[step * ranks + rank], several tables in one process.
+// Several tables of times[step * ranks + rank] in one process.
 KIT_SCENARIO(steps) {
   const Integers times = in.integers("times"), ranks = in.integers("ranks");
   const Integers counts = in.integers("counts");
@@ -212,7 +214,7 @@ KIT_SCENARIO(steps) {
   out.put("lengths", lengths);
 }
 
-// slow, fast, restart, redo of each.
+// cases: rows of slow, fast, restart, redo.
 KIT_SCENARIO(worth) {
   const Integers x = in.integers("cases");
   Integers from;
@@ -221,7 +223,7 @@ KIT_SCENARIO(worth) {
   out.put("from", from);
 }
 
-// Many trials of one plan: when each is done. failures: counts[t] of trial t.
+// Many trials of one plan; reports when each is done. failures: counts[t] of trial t.
 KIT_SCENARIO(trials) {
   const Plan plan = plan_of(in.integers("plan"), 0);
   const Integers failures = in.integers("failures");
@@ -236,7 +238,7 @@ KIT_SCENARIO(trials) {
   out.put("ends", ends);
 }
 
-// The student's tests: plan, failures and expected account of each.
+// Reports the student's cases: plan, failures and expected account of each.
 KIT_SCENARIO(museum) {
   Integers plans, failures, counts, expected;
   for (const lab18::Case& c : lab18::cases()) {

@@ -1,11 +1,11 @@
-// Lab 18, part 1: what can be said on paper about a job of many ranks, and how to compare it with
-// a simulation.
+// Lab 18, part 1: formulas for a job of many ranks, and statistics to compare them with a
+// simulation.
 //
 //     | work tau | save C | work tau | save C | wo X       X: a failure, on average every M
-//                                             restart R, and the work since the last save again
+//                                             restart R, then redo the work since the last save
 //
 // Young (1974) and Daly (2006) balance the two costs of tau: short intervals save too often, long
-// ones lose too much. Here all times are doubles, in any one unit; infinity is a time as well.
+// ones lose too much. All times here are doubles in the same, arbitrary unit, and may be infinite.
 #pragma once
 
 #include <cmath>
@@ -20,9 +20,9 @@
 
 namespace lab18 {
 
-// Task 1. The mean time between failures of a job that fails when any of its ranks does; ranks[r]
-// is that of rank r, above 0, and infinity for one that never fails. Without ranks: infinity.
-// std::invalid_argument if one is not above 0, or NaN.
+// Task 1. Returns the mean time between failures of a job that fails when any of its ranks does.
+// ranks[r] is the MTBF of rank r, above 0, and infinity for a rank that never fails. Without ranks:
+// infinity. Throws std::invalid_argument if any is NaN or not above 0.
 inline double job_mtbf(std::span<const double> ranks) {
 #ifdef SOLUTION
   double rate = 0;
@@ -37,9 +37,9 @@ inline double job_mtbf(std::span<const double> ranks) {
 #endif
 }
 
-// Task 1. The probability of at least one failure in a time `duration`, when failures have no
-// memory (exponential times between them, of mean mtbf). Right to nine digits for short durations
-// too.
+// Task 1. Returns the probability of at least one failure within `duration`, when failures are
+// memoryless (exponential times between them, of mean mtbf). Accurate to nine digits, also for
+// short durations.
 inline double chance_of_failure(double mtbf, double duration) {
 #ifdef SOLUTION
   return -std::expm1(-duration / mtbf);
@@ -49,7 +49,7 @@ inline double chance_of_failure(double mtbf, double duration) {
 #endif
 }
 
-// Task 2. Young's interval: work between two saves that take `save` each.
+// Task 2. Returns Young's interval: the work between two saves that take `save` each.
 inline double young(double save, double mtbf) {
 #ifdef SOLUTION
   return std::sqrt(2 * save * mtbf);
@@ -59,8 +59,8 @@ inline double young(double save, double mtbf) {
 #endif
 }
 
-// Task 2. Daly's: Young's times (1 + x/3 + x^2/9) with x = sqrt(save / (2 mtbf)), less save; but
-// mtbf itself if a save takes 2 mtbf or longer.
+// Task 2. Returns Daly's interval: Young's, multiplied by (1 + x/3 + x^2/9), less save, where
+// x = sqrt(save / (2 mtbf)). Returns mtbf itself if a save takes 2 mtbf or longer.
 inline double daly(double save, double mtbf) {
 #ifdef SOLUTION
   if (save >= 2 * mtbf) return mtbf;
@@ -72,17 +72,17 @@ inline double daly(double save, double mtbf) {
 #endif
 }
 
-// Task 3. The expected time of a job of `work` that saves after each `interval` of it, but not at
-// its end. A failure, in work, in a save or in a restart, begins a restart; its work since the
-// last complete save is done again. A stretch of length s between two points that are kept takes
-// M e^(R/M) (e^(s/M) - 1). A job that never saves depends neither on save nor on interval. work,
-// interval > 0. mtbf may be infinity, the other four not.
+// Task 3. Returns the expected time of a job of `work` that saves after each `interval` of work,
+// but not at its end. A failure during work, a save or a restart starts a restart; the work since
+// the last complete save is then repeated. A stretch of length s between two points that are kept
+// takes M e^(R/M) (e^(s/M) - 1). A job that never saves depends neither on save nor on interval.
+// work, interval > 0. mtbf may be infinity, the other four not.
 inline double expected_time(double work, double interval, double save, double restart,
                             double mtbf) {
 #ifdef SOLUTION
   const double saves = std::ceil(work / interval) - 1, last = work - saves * interval;
-  if (std::isinf(mtbf)) return work + saves * save;  // infinity times 0 would be no number
-  // Without a save the interval does not matter, were it as long that nothing survives it.
+  if (std::isinf(mtbf)) return work + saves * save;  // avoids infinity * 0, which is NaN
+  // Without a save, an interval whose exponential overflows must not matter.
   const double saved = saves > 0 ? saves * std::expm1((interval + save) / mtbf) : 0;
   return mtbf * std::exp(restart / mtbf) * (saved + std::expm1(last / mtbf));
 #else
@@ -91,8 +91,8 @@ inline double expected_time(double work, double interval, double save, double re
 #endif
 }
 
-// Task 3. The share of time that a long job trains: interval / (expected time of interval and
-// save).
+// Task 3. Returns the share of time that a long job spends on useful work: interval / (expected
+// time of interval and save).
 inline double goodput(double interval, double save, double restart, double mtbf) {
 #ifdef SOLUTION
   if (std::isinf(mtbf)) return interval / (interval + save);
@@ -103,9 +103,9 @@ inline double goodput(double interval, double save, double restart, double mtbf)
 #endif
 }
 
-// Task 4. The expected time of a step that waits for the slowest of `ranks` ranks, at most a
-// million, each of which takes base plus an exponential time of mean `jitter`: base + jitter (1 +
-// 1/2 + ... + 1/ranks).
+// Task 4. Returns the expected time of a step that waits for the slowest of `ranks` ranks, at most
+// a million, each of which takes base plus an exponential time of mean `jitter`:
+// base + jitter (1 + 1/2 + ... + 1/ranks).
 inline double expected_slowest(double base, double jitter, std::int64_t ranks) {
 #ifdef SOLUTION
   double sum = 0;
@@ -117,15 +117,15 @@ inline double expected_slowest(double base, double jitter, std::int64_t ranks) {
 #endif
 }
 
-// What a simulation says: a mean, and its standard error.
+// The result of a simulation: a mean and its standard error.
 struct Estimate {
   double mean = 0;
   double error = 0;
 };
 
-// Task 5. The standard error is s / sqrt(n), s^2 the sum of squared differences to the mean, by n
-// - 1. Of one sample it is infinity. The samples may be huge and nearly equal: 1e15 and 1e15 + 1.
-// std::invalid_argument without a sample.
+// Task 5. The standard error is s / sqrt(n), where s^2 is the sum of squared differences from the
+// mean, divided by n - 1. For a single sample it is infinity. The samples may be huge and nearly
+// equal: 1e15 and 1e15 + 1. Throws std::invalid_argument without samples.
 inline Estimate estimate(std::span<const double> samples) {
 #ifdef SOLUTION
   if (samples.empty()) throw std::invalid_argument("estimate: no sample");
@@ -142,8 +142,8 @@ inline Estimate estimate(std::span<const double> samples) {
 #endif
 }
 
-// Task 5. By how much a is greater than b, where a[i] and b[i] met the same failures: the
-// estimate of the differences. std::invalid_argument if their numbers differ.
+// Task 5. Returns by how much a exceeds b, where a[i] and b[i] had the same failures: the estimate
+// of the differences. Throws std::invalid_argument if their sizes differ.
 inline Estimate difference(std::span<const double> a, std::span<const double> b) {
 #ifdef SOLUTION
   if (a.size() != b.size()) throw std::invalid_argument("difference: not as many a as b");
@@ -156,8 +156,8 @@ inline Estimate difference(std::span<const double> a, std::span<const double> b)
 #endif
 }
 
-// Task 5. Whether the mean is at most `errors` standard errors from `expected`. Never if one of
-// the numbers is NaN or infinite.
+// Task 5. True if the mean is at most `errors` standard errors from `expected`. False if any of the
+// numbers is NaN or infinite.
 inline bool agrees(const Estimate& seen, double expected, double errors) {
 #ifdef SOLUTION
   return std::isfinite(seen.error) && std::isfinite(expected) && std::isfinite(errors) &&

@@ -1,4 +1,4 @@
-// Part 1 of the driver: asks the student's formulas and statistics. No verdicts here.
+// Part 1 of the driver: calls the student's formulas and statistics. No verdicts here.
 #include LAB18_FORMS
 
 #include <limits>
@@ -8,7 +8,7 @@
 #include "labs/18-scale/refusing.hpp"
 #include "labs/kit/driver.hpp"
 
-// One formula, for each row of arguments.
+// Evaluates one formula for each row of arguments.
 KIT_SCENARIO(formula) {
   const std::string name = in.text("name");
   const std::vector<double> x = in.numbers("arguments");
@@ -17,7 +17,8 @@ KIT_SCENARIO(formula) {
     for (std::size_t i = 0; i + arity <= x.size(); i += arity) results.push_back(call(&x[i]));
   };
   if (name == "job_mtbf") {
-    (void)lab18::job_mtbf(std::vector<double>{3, 6});  // another job, which must not matter
+    // Another job, which must not influence the next one.
+    (void)lab18::job_mtbf(std::vector<double>{3, 6});
     results.push_back(lab18::job_mtbf(x));
   }
   if (name == "chance_of_failure")
@@ -36,7 +37,8 @@ KIT_SCENARIO(formula) {
 
 KIT_SCENARIO(statistics) {
   const std::vector<double> a = in.numbers("a"), b = in.numbers("b");
-  (void)lab18::estimate(std::vector<double>{1, 2, 4});  // other samples, which must not matter
+  // Other samples, which must not influence the next ones.
+  (void)lab18::estimate(std::vector<double>{1, 2, 4});
   const lab18::Estimate one = lab18::estimate(a);
   out.put("estimate", std::vector<double>{one.mean, one.error});
   if (a.size() == b.size()) {
@@ -45,7 +47,7 @@ KIT_SCENARIO(statistics) {
   }
 }
 
-// So many samples, which are 0 and 1 by turns.
+// `count` samples, alternately 0 and 1.
 KIT_SCENARIO(many_samples) {
   std::vector<double> samples(std::size_t(in.integer("count")));
   for (std::size_t i = 1; i < samples.size(); i += 2) samples[i] = 1;
@@ -53,7 +55,7 @@ KIT_SCENARIO(many_samples) {
   out.put("estimate", std::vector<double>{one.mean, one.error});
 }
 
-// mean, error, expected, errors of each question.
+// questions: rows of mean, error, expected, errors.
 KIT_SCENARIO(agreement) {
   const std::vector<double> x = in.numbers("questions");
   Integers answers;

@@ -1,4 +1,4 @@
-"""Hidden tests of lab 18: every formula beyond small numbers, random jobs and clusters event by event, the museum."""
+"""Hidden tests of lab 18: every formula with extreme numbers, random jobs and clusters event by event, the museum."""
 import array
 import bisect
 import heapq
@@ -16,10 +16,10 @@ SECOND = 10 ** 9
 DAY = 86400 * SECOND
 
 
-# A second simulator, written otherwise: it jumps from failure to failure.
+# A second simulator with another method: it jumps from failure to failure.
 
 def ahead(plan, saved, fresh):
-    """(kind, length) of all that a job would do from its last save on, without a failure."""
+    """Yields (kind, length) of the phases from the last save on if there were no failure."""
     work, interval, save, restart = plan
     if fresh:
         yield RESTART, restart
@@ -67,7 +67,7 @@ def account(phases):
 
 
 def simulate(plan, machines, spares, repair, draw):
-    """(phases, failures as (when, machine, substitute), machines in the order in which they joined)"""
+    """Returns (phases, failures as (when, machine, substitute), machines in the order in which they joined)."""
     work, interval, save, restart = plan
     events, number, joined = [], 0, []
     phases, failures = [], []
@@ -124,7 +124,7 @@ def simulate(plan, machines, spares, repair, draw):
 
 @lab_test
 def forms(lab):
-    """Tasks 1 to 4 far from small numbers: 16,384 ranks, rare failures, none, and costs that dominate."""
+    """Tasks 1 to 4 with extreme numbers: 16,384 ranks, rare failures, none, and dominant costs."""
     ranks = [lab.random.uniform(1e4, 1e5) for _ in range(16384)]
     got, seen = formula(lab, "job_mtbf", ranks)
     expect.near("the MTBF of 16,384 different ranks", got[0], 1 / math.fsum(1 / r for r in ranks), seen)
@@ -163,7 +163,7 @@ def expected(work, interval, save, restart, mtbf):
 def long_jobs(lab):
     """Task 3: rare failures, no last interval, one interval only, intervals that do not divide the work.
 
-    And no save: an interval or a save so long that its exponential is infinite costs nothing then."""
+    Without a save, an interval or save so long that its exponential is infinite costs nothing."""
     rows = []
     for _ in range(60):
         interval = float(lab.random.randrange(1, 5000))
@@ -192,7 +192,7 @@ def long_jobs(lab):
 
 @lab_test
 def statistics(lab):
-    """Task 5: samples that are huge and nearly equal, one sample, pairs; and NaN, which agrees with nothing."""
+    """Task 5: huge, nearly equal samples, one sample, pairs; and NaN, which never agrees."""
     for shift, spread in ((0.0, 1.0), (1e15, 40.0), (-3e9, 1e-3), (4e15, 8.0)):
         n = lab.random.randrange(2, 400)
         a = [shift + spread * lab.random.randrange(-1000, 1000) / 8 for _ in range(n)]
@@ -249,18 +249,18 @@ def order(lab):
             want += [key, key, pushed]
         seen = lab.run("queue", operations=operations)
         for at in range(0, len(want), 3):
-            expect.equal(f"event {at // 3} that comes out, as (next, key, operation that pushed it)",
+            expect.equal(f"event {at // 3} that is popped, as (next, key, operation that pushed it)",
                          list(seen["popped"][at:at + 3]), want[at:at + 3], seen)
         expect.equal("whether the queues are empty", list(seen["empty"]), [int(not q) for q in inside], seen)
         limit = len(operations) * (8 * math.log2(size) + 24)
         expect.at_most(f"{len(operations)} pushes and pops with up to {size} events take", seen["work"], limit,
                        "comparisons and copies of keys", seen)
-    # More at one moment than 16 bits can number.
+    # More simultaneous events than 16 bits can number.
     operations = [7] * 140_000 + [-1] * 70_000
     seen = lab.run("queue", operations=operations)
     got, want = list(seen["popped"][2::3]), list(range(0, 140_000, 2))
     at = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), 0)
-    name = f"the operation that pushed event {at} that comes out, of 70,000 at the same moment,"
+    name = f"the operation that pushed event {at} that is popped, of 70,000 at the same moment,"
     expect.equal(name, got[at], want[at], seen)
 
 
@@ -281,7 +281,7 @@ def compare(seen, plans, failures):
 
 @lab_test
 def boundaries(lab):
-    """Task 7: a failure at every moment of a short job, and every pair of them."""
+    """Task 7: a failure at every moment of a short job, and pairs of failures."""
     for plan in ((7, 3, 2, 2), (6, 3, 1, 2), (5, 5, 1, 1), (5, 9, 1, 1), (4, 2, 0, 1), (4, 2, 1, 0), (3, 1, 0, 0)):
         some = [[]] + [[a] for a in range(17)] + [[a, a + b] for a in range(15) for b in range(6)]
         some += [[a, a, a + 1, a + 1] for a in range(12)]
@@ -292,7 +292,7 @@ def boundaries(lab):
 
 @lab_test
 def weeks(lab):
-    """Task 7: random jobs in nanoseconds, up to weeks and hundreds of failures; an interval beyond all work."""
+    """Task 7: random jobs in nanoseconds, up to weeks and hundreds of failures; an interval longer than all work."""
     plans, failures = [], []
     for scale in (10, 1 << 25, 1 << 33, 1 << 41, 1 << 47):
         for _ in range(12):
@@ -332,7 +332,7 @@ def accounts(lab):
     hour = 3600 * SECOND
     times = [54 * DAY, 54 * DAY - 1, hour - 1, hour, 0] + [lab.random.randrange(60 * DAY) for _ in range(30)]
     ranks = [16384, 16384, 1000000, 1, 16384] + [lab.random.choice((1, 3, 16384, 24576, 1000000)) for _ in range(30)]
-    for n in (16381, 999983, 7):  # primes: times whose product is just short of whole hours, just whole, or 1 ns beyond
+    for n in (16381, 999983, 7):  # primes: products 1 ns below, at, and 1 ns above whole hours
         times += [pow(n, -1, hour) * (hour - 1) % hour + 40 * hour, hour * n, pow(n, -1, hour)]
         ranks += [n, n, n]
     seen = lab.run("gpu_hours", times=times, ranks=ranks)
@@ -341,7 +341,7 @@ def accounts(lab):
 
 
 def drawing(lives):
-    """(draw, drawn): the k-th life of machine m is lives[m][k]; after the last one it never fails."""
+    """Returns (draw, drawn): the k-th life of machine m is lives[m][k]; after the last one it never fails."""
     drawn = [0] * len(lives)
 
     def draw(machine):
@@ -362,7 +362,7 @@ def play(lab, plan, machines, spares, repair, lives, **how):
     for i, want in enumerate(failures):
         expect.equal(f"failure {i}, as (when, machine, substitute)", tuple(got[3 * i:3 * i + 3]), want, seen)
     expect.equal("the number of failures", len(got) // 3, len(failures), seen)
-    if plan[0]:  # without work it does not matter who joins
+    if plan[0]:  # without work, the joins do not matter
         expect.equal("the machines in the order in which they joined", list(seen["joined"]), joined[:1000], seen)
     if how.get("rows", 1):
         same_phases("the job", seen["rows"], phases, seen)
@@ -373,7 +373,7 @@ def play(lab, plan, machines, spares, repair, lives, **how):
 
 @lab_test
 def clusters(lab):
-    """Task 9: spares that run out, repairs that end together, failures in restarts and waits, in ties and not."""
+    """Task 9: spares that run out, simultaneous repairs, failures in restarts and waits, with and without ties."""
     for _ in range(36):
         machines, spares = lab.random.choice((1, 2, 3, 5)), lab.random.choice((0, 0, 1, 2, 4))
         scale = lab.random.choice((1, 1, 1, 1 << 34))
@@ -387,7 +387,7 @@ def clusters(lab):
 
 @lab_test
 def together(lab):
-    """Task 9: several machines fail at the same moment, with fewer spares than that; the job's end in a tie."""
+    """Task 9: several machines fail at the same moment, with too few spares; a tie at the job's end."""
     for spares in (0, 1, 2, 3, 5):
         lives = [[20, 30], [20, 20], [20, 7], [9], [20, 50], *[[11, 5]] * spares]
         play(lab, (100, 10, 2, 4), 5, spares, 15, lives)
@@ -399,7 +399,7 @@ def together(lab):
 
 
 def same_long(one, seen, name, rows):
-    """A long answer: the rows at its beginning, its length, and its digest (put_long in driver.cpp)."""
+    """Compares a long answer: its first rows, its length, and its digest (put_long in driver.cpp)."""
     got, digest = seen[name], 0
     for i, row in enumerate(rows):
         if 3 * i < len(got):
@@ -413,7 +413,7 @@ def same_long(one, seen, name, rows):
 
 @lab_test
 def crowd(lab):
-    """Task 9: 120,000 machines that all fail once: what looks at all machines at every event does not finish."""
+    """Task 9: 120,000 machines that all fail once: code that looks at all machines at every event does not finish."""
     machines = 120_000
     lives = lab.random.sample(range(1 << 44), machines)
     plan = (1 << 44, (1 << 28) + 1, 1 << 12, 1 << 10)
@@ -426,7 +426,7 @@ def crowd(lab):
 
 @lab_test
 def rush(lab):
-    """Task 10: two updates of each of 80,000 ranks: what looks at all ranks at every update does not finish."""
+    """Task 10: two updates of each of 80,000 ranks: code that looks at all ranks at every update does not finish."""
     ranks = 80_000
     times = array.array("q", [lab.random.randrange(1, 1 << 40) for _ in range(2 * ranks)])
     seen = lab.run("steps", times=times, ranks=[ranks], counts=[2 * ranks], wait=0, deadline=4)
@@ -440,7 +440,7 @@ def rush(lab):
 
 @lab_test
 def pace(lab):
-    """Task 10: random steps with and without waiting, several tables in one process; the price of putting a rank out."""
+    """Task 10: random steps with and without waiting, several tables in one process; the price of removing a rank."""
     times, ranks, counts = [], [], []
     for n in (1, 2, 3, 7, 16):
         for steps in (0, 1, 2, 9):
@@ -473,17 +473,17 @@ def pace(lab):
     cases = [(lab.random.randrange(1, 90), lab.random.randrange(1, 90), lab.random.randrange(300),
               lab.random.randrange(20)) for _ in range(200)]
     cases += [(12 * SECOND, 10 * SECOND, 600 * SECOND, 10 ** 6), (11, 10, 0, 0), (10, 10, 0, 0), (9, 10, 0, 0),
-              (10 * SECOND + 1, 10 * SECOND, 600 * SECOND + 1, 10 ** 6)]  # no double is so exact
+              (10 * SECOND + 1, 10 * SECOND, 600 * SECOND + 1, 10 ** 6)]  # beyond a double's precision
     seen = lab.run("worth", cases=[n for case in cases for n in case])
     for (slow, fast, restart, redo), got in zip(cases, seen["from"]):
         want = (restart + redo * fast) // (slow - fast) + 1 if slow > fast else -1
-        expect.equal(f"the steps from which it pays (slow {slow}, fast {fast}, restart {restart}, redo {redo})", got,
+        expect.equal(f"the steps from which it pays off (slow {slow}, fast {fast}, restart {restart}, redo {redo})", got,
                      want, seen)
 
 
 @lab_test
 def refusals(lab):
-    """What is no plan, no cluster, no MTBF, no sample: std::invalid_argument; and what looks like it but is one."""
+    """std::invalid_argument for invalid plans, clusters, MTBFs and samples; and valid edge cases."""
     plans = [(10, 0, 1, 1), (10, -1, 1, 1), (-1, 5, 1, 1), (10, 5, -1, 1), (10, 5, 1, -1), (0, 0, 0, 0),
              (0, 1, 0, 0), (10, 5, 0, 0), (10, 50, 1, 1)]
     seen = lab.run("refusals", plans=[n for plan in plans for n in plan],
@@ -503,7 +503,7 @@ def refusals(lab):
 
 @lab_test
 def agrees_with_daly(lab):
-    """Simulated means are the expected ones within 6 standard errors, and no interval beats Daly's by that much."""
+    """Simulated means agree with the expected ones within 6 standard errors; no interval beats Daly's by that much."""
     mtbf, work, save, restart = 10800.0, 72000.0, 60.0, 300.0
     best = round(math.sqrt(2 * save * mtbf) * (1 + math.sqrt(save / 2 / mtbf) / 3 + save / 2 / mtbf / 9) - save)
     intervals = [best, best // 4, best // 2, 2 * best, 4 * best]
@@ -548,13 +548,13 @@ def llama(lab):
     many = end / (hours * 3600)
     expect.that(abs(len(failures) - many) <= 6 * math.sqrt(many), f"{len(failures)} failures in {end:.0f} s", seen)
     good = seen["sum"][0] / seen["end"]
-    expect.that(0.88 < good < 0.945, f"a goodput of {good:.4f} is not what the formula says", seen)
+    expect.that(0.88 < good < 0.945, f"a goodput of {good:.4f} does not match the formula", seen)
 
 
 def visit(lab):
-    """(exhibits that were not found, false alarms, what was run)"""
+    """Returns (exhibits that were not found, number of false alarms, observation)."""
     cases, seen = public.collection(lab)
-    # Two right ones: account(timeline()), and the exhibits' machine without a bug.
+    # Two correct simulators: account(timeline()), and the exhibits' simulator without a bug.
     rights = (lambda plan, failures: account(timeline(plan, failures)), museum.exhibit())
     true = [case for case in cases if not any(public.found_by([case], right) for right in rights)]
     missed = [name for name, wrong in museum.EXHIBITS.items() if not public.found_by(true, wrong)]

@@ -1,4 +1,4 @@
-"""The museum of lab 18: simulators with one bug each, as (plan, failures) -> account. hidden.py judges by them."""
+"""The museum of lab 18: simulators with one bug each, as (plan, failures) -> account. hidden.py uses them."""
 from labs.course.lab import load_sibling
 
 public = load_sibling(__file__, "public")
@@ -6,7 +6,7 @@ WORK, SAVE, RESTART = public.WORK, public.SAVE, public.RESTART
 
 
 def exhibit(bug=None, most=None, rounded=int):
-    """A simulator with a bug of that name, which knows so many failures, and rounds its sums so; without all: right."""
+    """A simulator with the named bug, that knows at most `most` failures and rounds its sums. Defaults: correct."""
     def overlooked(at, kind, begin, end, saved, last):
         return at < end and (bug == f"overlooked in {public.KINDS[kind]}" or
                              bug == "overlooked in the last stretch" and kind == WORK and last or
@@ -18,7 +18,7 @@ def exhibit(bug=None, most=None, rounded=int):
         failures = list(failures)[:most]
         sums = dict.fromkeys(public.FIELDS, 0)
         kind, begin, saved, pending = WORK, 0, 0, 0
-        used, again = 0, False  # of the interval before the last failure; whether the last phase was a cut restart
+        used, again = 0, False  # part of the interval used before the last failure; the last phase was a cut restart
         while saved < work or kind != WORK:
             length = min(interval - (used if bug == "timer" else 0), work - saved)
             if kind == WORK and bug == "whole":
@@ -84,30 +84,30 @@ def exhibit(bug=None, most=None, rounded=int):
 
 
 def as_float(number):
-    """number, cut to the 24 bits of a float"""
+    """number, truncated to the 24 bits of a float"""
     shift = max(0, number.bit_length() - 24)
     return number >> shift << shift
 
 
 EXHIBITS = {
     "a failure during a restart is overlooked": exhibit("overlooked in restart"),
-    "a failure during a restart does not begin it anew": exhibit("goes on"),
+    "a failure during a restart does not start it again": exhibit("goes on"),
     "a failure during a restart makes the next one twice as long": exhibit("double"),
     "a failure during a save is overlooked": exhibit("overlooked in save"),
     "a save that was cut is complete": exhibit("cut and complete"),
     "a save that was cut keeps its work": exhibit("keeps"),
     "a save that was cut counts as saving": exhibit("save saving"),
     "work before a cut save counts as useful as well": exhibit("forgets"),
-    "work goes on where it was cut": exhibit("resumes"),
+    "work continues where it was cut": exhibit("resumes"),
     "half of the lost work is lost": exhibit("half"),
     "lost work counts twice": exhibit("twice"),
     "the job begins at zero after a failure": exhibit("zero"),
     "a save at the end": exhibit("at the end"),
     "a save at the end if the interval divides the work": exhibit("if it divides"),
     "whole intervals only": exhibit("whole"),
-    "the timer of saves goes on over a failure": exhibit("timer"),
-    "what ends when a failure comes is cut": exhibit("closed"),
-    "what begins when a failure comes is spared": exhibit("open"),
+    "the timer of saves continues across a failure": exhibit("timer"),
+    "a phase that ends when a failure occurs is cut": exhibit("closed"),
+    "a phase that begins when a failure occurs is spared": exhibit("open"),
     "failures in the last stretch are overlooked": exhibit("overlooked in the last stretch"),
     "failures before the first save are overlooked": exhibit("overlooked before the first save"),
     "no restart is paid before the first save": exhibit("free"),

@@ -1,6 +1,5 @@
-// Lab 18, part 3: a museum of wrong simulators. Each exhibit is a timeline() and account() with
-// one bug that somebody has really written. You do not see them. You write the tests that find
-// them.
+// Lab 18, part 3: a museum of wrong simulators. Each exhibit is a timeline() and account() with one
+// bug that someone has really written. You do not see them; you write the tests that find them.
 #pragma once
 
 #include <cstddef>
@@ -10,30 +9,30 @@
 
 namespace lab18 {
 
-// A job, when it fails, and what account(timeline(plan, failures)) is.
+// A job, its failures, and the expected account(timeline(plan, failures)).
 struct Case {
   Plan plan;
   std::vector<Time> failures;  // in ascending order
   Account expected;
 };
 
-inline constexpr std::size_t kMostCases = 12, kMostFailures = 6;  // of the whole list; of each case
+inline constexpr std::size_t kMostCases = 12, kMostFailures = 6;  // per list; per case
 
-// Task 11. At most 12 cases with at most 6 failures each: they must be few, so think which bug
-// each of them would find. An exhibit is found by a case if its account differs, or finds none. A
-// case that a right simulator fails as well is a false alarm: it finds nothing, and costs one
+// Task 11. Returns at most 12 cases with at most 6 failures each: they must be few, so decide which
+// bug each case would find. A case finds an exhibit whose account differs or that does not return
+// one. A case that a correct simulator also fails is a false alarm: it finds nothing, and costs one
 // exhibit.
 inline std::vector<Case> cases() {
 #ifdef SOLUTION
   // Without failures: 10 work, 3 save, 10 work, 3 save, 4 work, done at 30.
   const Plan plan{24, 10, 3, 2};
-  const Time far = 24'000'000'000'000'007;  // odd, and beyond what a double can tell apart
+  const Time far = 24'000'000'000'000'007;  // odd, and too large for a double to represent
   return {
       {plan, {}, {24, 6, 0, 0, 0}},
-      {{20, 10, 3, 2}, {}, {20, 3, 0, 0, 0}},  // no save at 23, where work ends as well
+      {{20, 10, 3, 2}, {}, {20, 3, 0, 0, 0}},  // no save at 23, where the work ends
       {plan, {4}, {24, 6, 2, 4, 0}},           // nothing was saved yet
       {plan, {17, 18}, {24, 6, 3, 4, 0}},      // in a restart
-      {plan, {24}, {24, 6, 2, 11, 0}},         // in a save: 10 of work are lost as well
+      {plan, {24}, {24, 6, 2, 11, 0}},         // in a save: the 10 of work before it are lost too
       {plan, {13}, {24, 6, 2, 0, 0}},          // when a save ends
       {plan, {30}, {24, 6, 0, 0, 0}},          // when the job ends
       {plan, {28}, {24, 6, 2, 2, 0}},          // after the last save

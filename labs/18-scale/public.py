@@ -25,7 +25,7 @@ def told(row):
 
 
 def same_phases(name, got, want, seen):
-    """got: the flat array of a driver; want: rows. The first phase that differs is named."""
+    """got: the driver's flat array; want: rows. Reports the first phase that differs."""
     rows = [tuple(got[i:i + 4]) for i in range(0, len(got), 4)]
     for number, (a, b) in enumerate(zip(rows, want)):
         expect.that(a == tuple(b), f"phase {number} of {name} is {told(a)}; must be {told(b)}", seen)
@@ -57,7 +57,7 @@ def rates(lab):
 
 @lab_test
 def intervals(lab):
-    """Task 2: Young's interval of the lesson, 60 minutes, and those of Daly's paper: 117, 57 and 9.1 minutes."""
+    """Task 2: Young's interval from the lesson, 60 minutes, and the intervals in Daly's paper: 117, 57, 9.1 minutes."""
     got, seen = formula(lab, "young", (3, 600))
     expect.near("Young's interval, saves of 3 minutes, an MTBF of 600", got[0], 60.0, seen)
     got, seen = formula(lab, "daly", (5, 1440), (5, 360), (5, 15), (50, 15))
@@ -80,7 +80,7 @@ def expectations(lab):
 
 @lab_test
 def slowest(lab):
-    """Task 4: a step of one rank and of three that wait for each other."""
+    """Task 4: a step of one rank, and of three ranks that wait for each other."""
     got, seen = formula(lab, "expected_slowest", (10, 6, 1), (10, 6, 3))
     expect.near("the expected step of 1 rank", got[0], 16.0, seen)
     expect.near("the expected step of 3 ranks", got[1], 21.0, seen)
@@ -88,7 +88,7 @@ def slowest(lab):
 
 @lab_test
 def samples(lab):
-    """Task 5: a mean, its standard error, and what is no agreement."""
+    """Task 5: a mean, its standard error, and disagreement."""
     seen = lab.run("statistics", a=[1.0, 2.0, 3.0, 6.0], b=[1.0, 1.0, 2.0, 5.0])
     for name, got, want in (("the mean", seen["estimate"][0], 3.0), ("the error", seen["estimate"][1], 1.08012344974),
                             ("the mean difference", seen["difference"][0], 0.75),
@@ -101,9 +101,9 @@ def samples(lab):
 
 @lab_test
 def queue(lab):
-    """Task 6: events come out by time, and those of the same time in the order in which they were pushed."""
+    """Task 6: events are popped by time, and simultaneous events in the order in which they were pushed."""
     seen = lab.run("queue", operations=[30, 9, 10, 9, 20, 9, 10, -1, -1, -1, -2, -2])
-    expect.equal("what comes out, as (next, key, operation that pushed it)", list(seen["popped"]),
+    expect.equal("the popped events, as (next, key, operation that pushed it)", list(seen["popped"]),
                  [10, 10, 2, 10, 10, 6, 20, 20, 4, 9, 9, 1, 9, 9, 3], seen)
     expect.equal("whether the queues are empty", list(seen["empty"]), [0, 0], seen)
     expect.that(seen["refuses"], "pop of an empty queue must throw std::out_of_range", seen)
@@ -128,7 +128,7 @@ def by_hand(lab):
 
 @lab_test
 def shares(lab):
-    """Task 8: where the 372 minutes went, and what they cost."""
+    """Task 8: where the 372 minutes went, and their cost in GPU-hours."""
     seen = lab.run("accounts", rows=[n for row in BY_HAND for n in row], lengths=[len(BY_HAND)])
     same_account("the job of the lesson", seen["sums"], (240, 9, 25, 98, 0), seen)
     hour = 3_600_000_000_000
@@ -150,19 +150,19 @@ def one_spare(lab):
 
 @lab_test
 def stragglers(lab):
-    """Task 10: two steps of three ranks, in which they wait for each other or not; when to put out a slow rank."""
+    """Task 10: two steps of three ranks, which wait for each other or not; when to remove a slow rank."""
     how = {"times": [5, 2, 9, 5, 8, 1], "ranks": [3], "counts": [6]}
     seen = lab.run("steps", wait=1, **how)
     expect.equal("the time of both steps, when all wait for the slowest", list(seen["together"]), [17], seen)
     seen = lab.run("steps", wait=0, **how)
-    expect.equal("the updates when nobody waits, as (when, rank, staleness)", list(seen["updates"]),
+    expect.equal("the updates when no rank waits, as (when, rank, staleness)", list(seen["updates"]),
                  [2, 1, 0, 5, 0, 1, 9, 2, 2, 10, 0, 1, 10, 1, 3, 10, 2, 2], seen)
     seen = lab.run("worth", cases=[12, 10, 30, 5, 10, 10, 30, 5])
-    expect.equal("the steps from which putting out a rank pays", list(seen["from"]), [41, -1], seen)
+    expect.equal("the steps from which excluding a rank pays off", list(seen["from"]), [41, -1], seen)
 
 
 def collection(lab):
-    """The student's cases as [(plan, failures, expected account)]; what is none is said to be so."""
+    """Returns the student's cases as [(plan, failures, expected account)]; raises Wrong for invalid ones."""
     seen = lab.run("museum")
     expect.that(0 < len(seen["counts"]) <= MOST_CASES,
                 f"there are {len(seen['counts'])} cases; 1 to {MOST_CASES} are allowed", seen)
@@ -180,13 +180,13 @@ def collection(lab):
 
 
 def found_by(cases, exhibit):
-    """Whether a wrong simulator, (plan, failures) -> account, is found by one of the cases."""
+    """True if one of the cases finds a wrong simulator, (plan, failures) -> account."""
     return any(exhibit(plan, failures) != expected for plan, failures, expected in cases)
 
 
 @lab_test
 def first_room(lab):
-    """Task 11: the museum's first room: cases that can be true, and find what does not know failures at all."""
+    """Task 11: the museum's first room: cases are plausible, and find simulators that ignore failures."""
     cases, seen = collection(lab)
     for i, (plan, failures, expected) in enumerate(cases):
         expect.equal(f"useful in case {i} (all work is done in the end)", expected[0], plan[0], seen)

@@ -1,4 +1,4 @@
-// What both drivers of lab 18 use.
+// Shared by both drivers of lab 18.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// Whether a call refuses its arguments; what else it throws is not caught.
+// True if the call throws std::invalid_argument; other exceptions propagate.
 template <class Call>
 bool refuses(Call call) {
   try {

@@ -1,11 +1,11 @@
 // Lab 18, part 2: a simulator of a job of many ranks. It plays failures, saves, restarts, spares
-// and stragglers event by event, and loses no nanosecond:
+// and stragglers event by event, and accounts for every nanosecond:
 //
-//     useful + saving + restarting + lost + waiting = the time that has passed
+//     useful + saving + restarting + lost + waiting = the elapsed time
 //
-// Time is in whole nanoseconds. 54 days are 4.7e15: too many for 32 bits and for a float, and 54
-// days of 16,384 ranks, 7.6e19, are too many for 64 bits. All failures are given: a simulation
-// with the same input has the same output, to the nanosecond.
+// Time is in whole nanoseconds. 54 days are 4.7e15: too large for 32 bits and for a float; 54 days
+// of 16,384 ranks are 7.6e19: too large for 64 bits. All failures are inputs, so a simulation with
+// the same input has the same output, to the nanosecond.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,9 @@ namespace lab18 {
 using Time = std::int64_t;                     // nanoseconds
 inline constexpr Time kNever = Time{1} << 62;  // longer than any run: 146 years
 
-// Task 6. Events by time: pop() takes the one with the least key; of equal keys, the one that was
-// pushed first. Of n events, push and pop take O(log n) comparisons and copies. Key has operator<
-// and no other comparison. pop() of an empty queue throws std::out_of_range.
+// Task 6. A queue of events. pop() removes and returns the event with the least key; of equal keys,
+// the one pushed first. With n events, push and pop take O(log n) comparisons and copies. Key has
+// operator< and no other comparison. pop() of an empty queue throws std::out_of_range.
 template <class Key, class What>
 class EventQueue {
  public:
@@ -49,7 +49,7 @@ class EventQueue {
 #endif
   }
 
-  // The least key; only if not empty.
+  // Returns the least key. The queue must not be empty.
   [[nodiscard]] const Key& next() const {
 #ifdef SOLUTION
     return heap_.top().key;
@@ -73,9 +73,9 @@ class EventQueue {
 #ifdef SOLUTION
   struct Entry {
     Key key;
-    std::uint64_t number;  // a heap does not keep the order of equal keys
+    std::uint64_t number;  // keeps equal keys in order: a heap does not
     What what;
-    bool operator<(const Entry& other) const {  // std::priority_queue has the greatest on top
+    bool operator<(const Entry& other) const {  // std::priority_queue: the greatest is on top
       if (other.key < key) return true;
       return !(key < other.key) && other.number < number;
     }
@@ -85,8 +85,8 @@ class EventQueue {
 #endif
 };
 
-// What a job does: `work` in all, a save of length `save` after each `interval` of work, but none
-// when the work is done; after a failure a restart of length `restart`.
+// A job has `work` in total, a save of length `save` after each `interval` of work, but none when
+// the work is done, and after each failure a restart of length `restart`.
 struct Plan {
   Time work = 0;
   Time interval = 0;
@@ -96,7 +96,7 @@ struct Plan {
 
 enum class Kind { work, save, restart, wait };
 
-// One thing that the job did, [begin, end); cut: a failure ended it before it was complete.
+// One phase of the job, [begin, end). cut: a failure ended it before it was complete.
 struct Phase {
   Kind kind = Kind::work;
   Time begin = 0;
@@ -104,7 +104,8 @@ struct Phase {
   bool cut = false;
 };
 
-// For tasks 7 and 9. std::invalid_argument if interval is not above 0, or any other time negative.
+// For tasks 7 and 9. Throws std::invalid_argument if interval is not above 0, or any other time is
+// negative.
 inline void check(const Plan& plan) {
 #ifdef SOLUTION
   if (plan.interval <= 0) throw std::invalid_argument("Plan: interval must be above 0");
@@ -117,7 +118,7 @@ inline void check(const Plan& plan) {
 }
 
 #ifdef SOLUTION
-// What a job is about to do; the same for a job whose failures are given and one of a cluster.
+// The state of a job; shared by timeline() with given failures and simulate() with a cluster.
 class Progress {
  public:
   explicit Progress(const Plan& plan) : plan_(plan) { check(plan); }
@@ -128,7 +129,7 @@ class Progress {
     if (kind_ == Kind::restart) return begin_ + plan_.restart;
     return begin_ + std::min(plan_.interval, plan_.work - saved_);
   }
-  // The phase ends, complete, and the next one begins.
+  // Ends the phase as complete and begins the next one.
   void complete() {
     const Time length = end() - begin_;
     phases.push_back({kind_, begin_, end(), false});
@@ -140,7 +141,7 @@ class Progress {
     if (kind_ == Kind::save) saved_ = done_;
     kind_ = kind_ == Kind::work && saved_ != done_ ? Kind::save : Kind::work;
   }
-  // The phase ends at `now`, and `next`, a restart or a wait, begins. Work not saved is gone.
+  // Ends the phase at `now` and begins `next`, a restart or a wait. Unsaved work is lost.
   void stop(Time now, Kind next) {
     phases.push_back({kind_, begin_, now, kind_ != Kind::wait});
     kind_ = next, begin_ = now, done_ = saved_;
@@ -150,15 +151,17 @@ class Progress {
  private:
   Plan plan_;
   Kind kind_ = Kind::work;
-  Time begin_ = 0, saved_ = 0, done_ = 0;  // work: in the last complete save; in memory
+  // Work: saved_ in the last complete save, done_ in memory.
+  Time begin_ = 0, saved_ = 0, done_ = 0;
 };
 #endif
 
-// Task 7. The phases of a job that fails at the given moments, in ascending order, two at the
-// same moment perhaps, until its work is done. Failures after that do not matter.
+// Task 7. Returns the phases of a job that fails at the given moments, until its work is done. The
+// moments are ascending and may repeat. Later failures are ignored.
 //
-// What ends at t is complete, also if a failure comes at t; what begins at t is cut at t. Every
-// phase that begins is listed, even if it lasts 0. A failure during a restart begins it anew.
+// A phase that ends at t is complete even if a failure happens at t; a phase that begins at t is
+// cut at t. Every phase that begins is listed, even with length 0. A failure during a restart
+// starts another restart.
 inline std::vector<Phase> timeline(const Plan& plan, std::span<const Time> failures) {
 #ifdef SOLUTION
   Progress job(plan);
@@ -175,9 +178,9 @@ inline std::vector<Phase> timeline(const Plan& plan, std::span<const Time> failu
 #endif
 }
 
-// Where the time went. useful: work that was kept. lost: work that was thrown away, whether its
-// phase was cut or not, and saves that were cut. saving: complete saves. restarting: all
-// restarts, cut or not. waiting: for a machine.
+// Where the time went. useful: work that was kept. lost: work that was thrown away, whether or not
+// its phase was cut, and saves that were cut. saving: complete saves. restarting: all restarts, cut
+// or not. waiting: for a machine.
 struct Account {
   Time useful = 0;
   Time saving = 0;
@@ -186,7 +189,7 @@ struct Account {
   Time waiting = 0;
 };
 
-// Task 8. The account of a finished job's phases.
+// Task 8. Returns the account of a finished job's phases.
 inline Account account(std::span<const Phase> phases) {
 #ifdef SOLUTION
   Account sum;
@@ -213,8 +216,8 @@ inline Account account(std::span<const Phase> phases) {
 #endif
 }
 
-// Task 8. What a time costs on `ranks` GPUs, at most a million: whole GPU-hours, rounded down.
-// The product of the two need not fit 64 bits.
+// Task 8. Returns the cost of `time` on `ranks` GPUs, at most a million, in whole GPU-hours,
+// rounded down. The product of the two need not fit into 64 bits.
 inline std::int64_t gpu_hours(Time time, std::int64_t ranks) {
 #ifdef SOLUTION
   constexpr Time kHour = 3'600'000'000'000;
@@ -225,22 +228,22 @@ inline std::int64_t gpu_hours(Time time, std::int64_t ranks) {
 #endif
 }
 
-// A job needs `machines` of them at work at the same time, numbered from 0; `spares` more stand
-// by, with the next numbers. One that fails comes back to the spares after `repair`.
+// A job needs `machines` machines at the same time, numbered from 0; `spares` more stand by, with
+// the next numbers. A failed machine returns to the spares after `repair`.
 struct Cluster {
   int machines = 1;
   int spares = 0;
   Time repair = 0;
 };
 
-// How long a machine lasts from the moment at which it joins the job; 1 to kNever. Every call
-// draws anew: one call each time that a machine joins.
+// Returns how long a machine lasts from the moment at which it joins the job, 1 to kNever. Every
+// call draws a new life: call it once each time a machine joins.
 using Lives = std::function<Time(int machine)>;
 
 struct Failure {
   Time at = 0;
   int machine = 0;
-  int substitute = -1;  // the spare that joined for it at once; -1 if there was none
+  int substitute = -1;  // the spare that immediately replaced it; -1 if there was none
 };
 
 struct Run {
@@ -248,24 +251,24 @@ struct Run {
   std::vector<Failure> failures;
 };
 
-// Task 9. The job on a cluster. At 0, machines 0, 1, ... join, in this order. When one fails, the
-// spare that has stood by longest joins at once (at first that of the lowest number), and a
-// restart begins. If there is none, the job waits until machines are repaired and all places are
-// taken; then a restart begins. Machines fail while they are in the job, whether it works, saves,
+// Task 9. Runs the job on a cluster. At 0, machines 0, 1, ... join, in this order. When a machine
+// fails, the spare that has stood by longest joins immediately (initially the one with the lowest
+// number), and a restart begins. If there is no spare, the job waits until repairs have filled all
+// places; then a restart begins. Machines fail while they are in the job, whether it works, saves,
 // restarts or waits; spares do not fail.
 //
-// At the same moment: first the phase that ends then is complete; then repairs end; then machines
-// fail. Repairs of the same moment end in the order in which they began, and machines of the same
-// moment fail in the order in which they joined. What would happen when the work is done, or later,
-// does not. O(log machines) a failure: no event may look at all machines. std::invalid_argument as
-// in check(), and for less than 1 machine, or a number below 0.
+// Events at the same moment: first the phase that ends then is complete; then repairs end; then
+// machines fail. Simultaneous repairs end in the order in which they began, and machines fail in
+// the order in which they joined. Nothing happens at or after the moment when the work is done.
+// O(log machines) per failure: no event may look at all machines. Throws std::invalid_argument as
+// in check(), and for less than 1 machine or any number below 0.
 inline Run simulate(const Plan& plan, const Cluster& cluster, const Lives& lives) {
 #ifdef SOLUTION
   if (cluster.machines < 1 || cluster.spares < 0 || cluster.repair < 0)
     throw std::invalid_argument("Cluster: at least 1 machine, and no number below 0");
   Progress job(plan);
   std::vector<Failure> failures;
-  enum What { repaired, fails };  // in this order at the same moment
+  enum What { repaired, fails };  // order of simultaneous events
   EventQueue<std::pair<Time, What>, int> events;
   std::deque<int> spares;
   int missing = 0;
@@ -307,8 +310,8 @@ inline Run simulate(const Plan& plan, const Cluster& cluster, const Lives& lives
 #endif
 }
 
-// Task 10. Steps in which all ranks wait for each other: step s takes as long as the slowest of
-// times[s * ranks + r], r = 0 .. ranks - 1. The time of all steps.
+// Task 10. Returns the time of all steps if the ranks wait for each other: step s takes as long as
+// the slowest of times[s * ranks + r], r = 0 .. ranks - 1.
 inline Time synchronous(std::span<const Time> times, int ranks) {
 #ifdef SOLUTION
   Time sum = 0;
@@ -321,18 +324,17 @@ inline Time synchronous(std::span<const Time> times, int ranks) {
 #endif
 }
 
-// An update of the parameters by one rank's gradient. staleness: updates by others between the
-// moment at which the rank pulled the parameters and this one.
+// An update of the parameters by one rank's gradient. staleness: the number of updates by other
+// ranks since this rank pulled the parameters.
 struct Update {
   Time at = 0;
   int rank = 0;
   std::int64_t staleness = 0;
 };
 
-// Task 10. The same gradients, and nobody waits: rank r pulls at 0, computes its s-th gradient
-// for times[s * ranks + r], pushes it, pulls at the same moment, and goes on, until it has done
-// all its steps. All updates in order; at the same moment the rank of the lowest number pushes
-// first.
+// Task 10. The same gradients without waiting: rank r pulls at 0, computes its s-th gradient in
+// times[s * ranks + r], pushes it, pulls at the same moment, and continues until it has done all
+// its steps. Returns all updates in order; at the same moment the lowest rank pushes first.
 inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) {
 #ifdef SOLUTION
   EventQueue<std::pair<Time, int>, std::size_t> events;
@@ -355,10 +357,10 @@ inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) 
 #endif
 }
 
-// Task 10. A slow rank makes every step last `slow`; without it a step lasts `fast`. Putting it
-// out costs a restart of length `restart`, and `redo` steps since the last save, which are done
-// again without it. From how many remaining steps on (not counting those) does the job end
-// earlier, by at least 1 ns? -1: never.
+// Task 10. A slow rank makes every step last `slow`; without it a step lasts `fast`. Removing it
+// costs a restart of length `restart`, and repeats the `redo` steps since the last save without it.
+// Returns the least number of remaining steps (without the repeated ones) from which the job ends
+// at least 1 ns earlier; -1 if there is none.
 inline std::int64_t worth_from(Time slow, Time fast, Time restart, std::int64_t redo) {
 #ifdef SOLUTION
   if (slow <= fast) return -1;

@@ -1,5 +1,5 @@
-// Runs the student's hand-offs under all executions of small programs, and says what was seen; with
-// each order that was asked for made weaker, too. No verdicts here.
+// Runs the student's hand-offs under all executions of small programs, and reports the
+// observations; also with each requested order made weaker. No verdicts here.
 #include LAB19_HAND_OFFS
 
 #include "labs/kit/driver.hpp"
@@ -22,7 +22,7 @@ using explorer::require;
 using lab19::Count;
 using lab19::Number;
 
-// An order that was asked for: of all accesses of this kind to this location with this order.
+// A requested order: of all accesses of this kind to this location with this order.
 struct Use {
   std::string name;
   Access access;
@@ -49,7 +49,7 @@ explorer::Value as_value(T x) {
   return static_cast<explorer::Value>(x);
 }
 
-// The explorer's memory, which notes the orders.
+// The explorer's memory, which also records the orders.
 struct Watched {
   static constexpr Order relaxed = explorer::relaxed, acquire = explorer::acquire,
                          release = explorer::release, acq_rel = explorer::acq_rel,
@@ -113,13 +113,13 @@ struct Watched {
   static void fence(Order order) { explorer::fence(asked("fence", Access::fence, order)); }
   template <class Condition>
   static void wait_until(Condition condition) {
-    if (!may_wait) explorer::require(false, "waits, and must not wait for anybody");
+    if (!may_wait) explorer::require(false, "waits, but must never wait");
     explorer::wait_until(condition);
   }
   static inline bool may_wait = true;
 };
 
-// The processor's memory.
+// The processor's memory, by <atomic>.
 struct Real {
   static constexpr std::memory_order relaxed = std::memory_order_relaxed,
                                      acquire = std::memory_order_acquire,
@@ -142,7 +142,7 @@ struct Real {
     T value_ = 0;
   };
   static void fence(std::memory_order order) { std::atomic_thread_fence(order); }
-  // Until the other thread has given up, too.
+  // Set when a thread has given up, so that the other one stops waiting.
   static inline std::atomic<bool> over = false;
   struct Over {};
   template <class Condition>
@@ -157,7 +157,7 @@ using Slots = lab19::Slots<Watched>;
 using Meeting = lab19::Meeting<Watched>;
 using Bell = lab19::Bell<Watched>;
 using Record = lab19::Record<Watched>;
-using Shared = Watched::plain<Number>;  // what a hand-off is to make visible
+using Shared = Watched::plain<Number>;  // data that a hand-off must make visible
 using Numbers = std::vector<std::int64_t>;
 
 std::string said(const std::string& what, Number got, Number want) {
@@ -169,8 +169,8 @@ void expect(const std::string& what, Number got, Number want) {
 
 // ---- the programs ----
 
-// 0: a letter, and what was written before it. 1: two letters, taken in the other order.
-// 2: a letter about a letter: what the first writer did is visible to the last reader.
+// 0: a letter, and data written before it. 1: two letters, taken in the opposite order.
+// 2: a letter about a letter: the first writer's actions are visible to the last reader.
 Program letters(const Numbers& n) {
   struct State {
     Letter one, two;
@@ -200,8 +200,8 @@ Program letters(const Numbers& n) {
 
 Number message(Count m) { return Number(10 * m + 7); }
 
-// 0: so many messages one way. 1: a message there, one back, and so on. 2: one thread fills all
-// slots, and empties them, twice: nothing waits.
+// 0: n[2] messages one way. 1: messages back and forth. 2: one thread fills all slots and empties
+// them, twice, without waiting.
 Program slots(const Numbers& n) {
   const auto count = std::size_t(n[1]);
   const auto messages = Count(n[2]), lived = Count(n[3]);
@@ -249,14 +249,14 @@ Program slots(const Numbers& n) {
             }}}};
 }
 
-// So many threads and rounds. Each writes a number of its own; the last one adds them.
+// n[0] threads, n[1] rounds. Each thread writes its own number; the last one adds them.
 Program meetings(const Numbers& n) {
   const auto threads = Count(n[0]), rounds = Count(n[1]), lived = Count(n[2]);
   struct State {
     Meeting meeting;
     std::deque<Shared> own;
     Shared sum{"sum"};
-    std::vector<Count> last;  // how often each thread was the last one
+    std::vector<Count> last;  // number of rounds in which each thread was last
     State(Count threads, Count lived) : meeting(threads, lived), last(threads) {
       for (const char* name : {"number 0", "number 1", "number 2", "number 3"})
         if (own.size() < threads) own.emplace_back(name);
@@ -286,12 +286,12 @@ Program meetings(const Numbers& n) {
   program.after = [=] {
     Count last = 0;
     for (const Count l : s->last) last += l;
-    expect("how often somebody was the last one", Number(last), Number(rounds));
+    expect("how often a thread was the last one", Number(last), Number(rounds));
   };
   return program;
 }
 
-// 0: so many pieces of work are posted, the sleeper does them. 1: one thread is both.
+// 0: n[1] pieces of work are posted, and the sleeper does them. 1: one thread is both.
 Program bells(const Numbers& n) {
   const auto posts = Count(n[1]), lived = Count(n[2]);
   struct State {
@@ -351,7 +351,7 @@ Program bells(const Numbers& n) {
             }}}};
 }
 
-// 0: so many writes beside so many reads. 1: one thread is both.
+// 0: n[1] writes concurrent with n[2] reads. 1: one thread is both.
 Program records(const Numbers& n) {
   const Number writes = n[1], reads = n[2], readers = n[3];
   const auto s = std::make_shared<Record>();
@@ -359,12 +359,12 @@ Program records(const Numbers& n) {
   const auto read = [=](Number least, Number most, bool must) {
     const auto both = s->try_read();
     if (!both) {
-      require(!must, "try_read() gives nothing, although nobody writes");
+      require(!must, "try_read() returns nothing, although no thread writes");
       return least;
     }
     const Number w = -both->second;
     require(both->first == w * 11, "a is " + std::to_string(both->first) + " and b is " +
-                                       std::to_string(both->second) + ": not of one write");
+                                       std::to_string(both->second) + ": not from the same write");
     require(w >= least && w <= most,
             "write " + std::to_string(w) + " is read after write " + std::to_string(least));
     return w;
@@ -390,7 +390,7 @@ Program records(const Numbers& n) {
 }
 
 Program program_of(const std::string& task, const Numbers& numbers) {
-  Watched::may_wait = task != "Record";  // its reader and its writer do not wait for each other
+  Watched::may_wait = task != "Record";  // its reader and writer do not wait for each other
   if (task == "Letter") return letters(numbers);
   if (task == "Slots") return slots(numbers);
   if (task == "Meeting") return meetings(numbers);
@@ -399,7 +399,7 @@ Program program_of(const std::string& task, const Numbers& numbers) {
 }
 
 explorer::Result explored(const std::string& task, const Numbers& numbers) {
-  std::string missing;  // kit::NotAttempted must not leave a fiber
+  std::string missing;  // kit::NotAttempted must not escape from a fiber
   const auto result = explorer::explore([&] {
     Program program = program_of(task, numbers);
     for (explorer::Thread& thread : program.threads)
@@ -439,7 +439,7 @@ std::string described(const Use& use, Order instead) {
 
 }  // namespace
 
-// One program, in all executions.
+// Runs one program in all executions.
 KIT_SCENARIO(executions) {
   const auto result = explored(in.text("task"), in.integers("numbers"));
   out.put("failure", result.failure);
@@ -448,8 +448,8 @@ KIT_SCENARIO(executions) {
   out.put("complete", result.complete);
 }
 
-// Programs of one task, `numbers` one behind the other, each of `arity`: with every order that was
-// asked for made weaker. enough: those with which all programs are still right.
+// Runs programs of one task, each of `arity` numbers, with each requested order made weaker.
+// enough: the weaker orders with which all programs are still right.
 KIT_SCENARIO(weaker_orders) {
   const std::string task = in.text("task");
   const Numbers all = in.integers("numbers");
@@ -468,7 +468,7 @@ KIT_SCENARIO(weaker_orders) {
   std::int64_t tried = 0;
   for (const Use& use : asked_for)
     for (const Order instead : weaker_than(use)) {
-      if (use.name == "wakes") continue;  // the driver's own
+      if (use.name == "wakes") continue;  // an access of the driver
       weakened = &use;
       weaker = instead;
       ++tried;
@@ -479,11 +479,11 @@ KIT_SCENARIO(weaker_orders) {
   out.put("enough", enough);
 }
 
-// The same text with <atomic>, on two threads of this processor: a number there, one more back.
+// The same text with <atomic>, on two threads of this processor: each number is sent back plus one.
 KIT_SCENARIO(real_threads) {
   const std::int64_t messages = in.integer("messages");
   lab19::Slots<Real> there(std::size_t(in.integer("slots"))), back(2);
-  std::array<std::string, 2> missing;  // of each thread
+  std::array<std::string, 2> missing;  // by thread
   const auto attempted = [&](std::size_t thread, auto body) {
     try {
       body();
@@ -500,7 +500,7 @@ KIT_SCENARIO(real_threads) {
   });
   Numbers got;
   attempted(0, [&] {
-    for (std::int64_t m = 0; m <= messages; ++m) {  // one is under way
+    for (std::int64_t m = 0; m <= messages; ++m) {  // keeps one message in flight
       if (m < messages) there.send(m * m);
       if (m > 0) got.push_back(back.receive());
     }

@@ -1,4 +1,4 @@
-"""Hidden tests of lab 19: more of everything, long lives, no order too strong, and the processor's own atomics."""
+"""Hidden tests of lab 19: larger programs, counters near overflow, no order too strong, and real atomics."""
 from labs.course.lab import load_sibling
 from labs.course.testing import expect, lab_test
 
@@ -10,7 +10,7 @@ LIVES = (1, 2 ** 8 - 1, 2 ** 16 - 2, 2 ** 31 - 1, 2 ** 32 - 1, 2 ** 40 + 1, 2 **
 
 @lab_test
 def letters(lab):
-    """Any number; two letters that cross; a letter about a letter."""
+    """Any number; two letters in opposite orders; a letter about a letter."""
     for text in (0, -1, 2 ** 24 + 1, 2 ** 40 + 1, -2 ** 62):
         right(lab, "Letter", 0, text)
     right(lab, "Letter", 1, 5)
@@ -19,7 +19,7 @@ def letters(lab):
 
 @lab_test
 def messages(lab):
-    """1 to 4 slots, more messages than slots; messages that go to and fro."""
+    """1 to 4 slots, more messages than slots; messages back and forth."""
     for count, most in ((1, 3), (2, 5), (3, 4), (4, 6)):
         right(lab, "Slots", 0, count, most, 0)
     for count in (1, 2, 3, 4):
@@ -40,21 +40,21 @@ def long_lives(lab):
 
 @lab_test
 def meetings(lab):
-    """1 to 4 threads, several rounds: each ends with one last, who sees all."""
+    """1 to 4 threads, several rounds: each has exactly one last thread, which sees all numbers."""
     for threads, rounds in ((1, 3), (2, 1), (2, 3), (3, 2), (4, 1)):
         right(lab, "Meeting", threads, rounds, 0)
 
 
 @lab_test
 def bells(lab):
-    """Two pieces of work, with wakes that come late."""
+    """Two pieces of work, with late wakes."""
     right(lab, "Bell", 0, 2, 0)
     right(lab, "Bell", 0, 2, 2 ** 32 - 1)
 
 
 @lab_test
 def records(lab):
-    """Two writes, two reads; two readers; many writes, one behind the other."""
+    """Two writes, two reads; two readers; many consecutive writes."""
     right(lab, "Record", 0, 2, 1, 1)
     right(lab, "Record", 0, 1, 2, 1)
     right(lab, "Record", 0, 1, 1, 2)
@@ -63,7 +63,7 @@ def records(lab):
 
 @lab_test
 def weakest_others(lab):
-    """No order of tasks 2 to 5 is stronger than it must be."""
+    """No order of tasks 2 to 5 is stronger than necessary."""
     weakest(lab, "Slots", [(0, 2, 3, 0), (0, 1, 2, 0), (1, 1, 2, 0)])
     weakest(lab, "Meeting", [(2, 2, 0), (3, 1, 0)])
     weakest(lab, "Bell", [(0, 1, 0), (1, 0, 0)])
@@ -72,9 +72,9 @@ def weakest_others(lab):
 
 @lab_test
 def real_threads(lab):
-    """The same text on the processor's atomics: 2,000 numbers to and fro between two threads."""
+    """The same text on the processor's atomics: 2,000 numbers back and forth between two threads."""
     for count in (1, 3):
         seen = lab.run("real_threads", messages=2000, slots=count)
         expect.equal("the first number that is wrong", next(
             ((m, got) for m, got in enumerate(seen["got"]) if got != m * m + 1), None), None, seen)
-        expect.equal("numbers that came back", len(seen["got"]), 2000, seen)
+        expect.equal("numbers that were returned", len(seen["got"]), 2000, seen)

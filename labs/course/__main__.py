@@ -1,10 +1,10 @@
-"""python3 -m labs.course COMMAND [--lab 06] ...: what the targets of the Makefile call.
+"""python3 -m labs.course COMMAND [--lab 06] ...: the commands behind the Makefile's targets.
 
 For students:
   lab       copy the skeleton to work/ (never overwrites)      check     the public tests
   hint      the next hint                                      grade     all tests that are here, with points
-  watch     check at every save                                reset     start over; the old files are put aside
-  progress  where you stand in all labs                        mine      lab 13: train with all that you wrote
+  watch     check at every save                                reset     start over; the old files are moved aside
+  progress  where you stand in all labs                        mine      lab 13: train with everything you wrote
 For instructors, in the repository:
   grade-the-grader  the table of mutants and cheats            soak      the tests many times under load
   mutate            wrong solutions made by rule               handout     the students' archive
@@ -19,9 +19,9 @@ import sys
 
 sys.dont_write_bytecode = True
 
-if sys.version_info < (3, 11):  # Ubuntu 22.04: the imports below would end in a traceback (no tomllib)
+if sys.version_info < (3, 11):  # Ubuntu 22.04: the imports below would fail with a traceback (no tomllib)
     version = ".".join(str(n) for n in sys.version_info[:3])
-    print(f"labs: python3 is {version}, and the labs need 3.11 or newer: install it first in PATH", file=sys.stderr)
+    print(f"labs: python3 is {version}, but the labs need 3.11 or newer: put it first in PATH", file=sys.stderr)
     sys.exit(2)
 
 from labs.course import commands, mine, sandbox  # noqa: E402
@@ -34,7 +34,7 @@ INSTRUCTOR = ["grade-the-grader", "handout", "instructor", "soak", "mutate"]
 
 def one(wanted):
     if not wanted:
-        raise AuthorError("which lab? For instance N=06")
+        raise AuthorError("name a lab, e.g. N=06")
     lab, = select(wanted)
     return lab
 
@@ -76,7 +76,7 @@ def run(args):
 
 
 def trouble(error):
-    """A line for what the system refuses, with a remedy where the owner of a folder is the reason."""
+    """One line about a system error, with a remedy if a folder belongs to another user."""
     if error.filename is None:
         return f"labs: {error.strerror or error}"
     text = f"labs: '{error.filename}': {error.strerror}"
@@ -86,7 +86,7 @@ def trouble(error):
             if path.stat().st_uid != os.geteuid():
                 return f"{text}; '{path}' belongs to {path.owner()}: sudo chown -R {getpass.getuser()} '{path}'"
             break
-        except (OSError, KeyError):  # not made yet, not to be seen, or of a user without a name
+        except (OSError, KeyError):  # not created yet, inaccessible, or owned by a user without a name
             path = path.parent
     return text
 
@@ -95,16 +95,16 @@ def main():
     parser = argparse.ArgumentParser(prog="python3 -m labs.course", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=STUDENT + INSTRUCTOR, metavar="COMMAND")
-    parser.add_argument("--lab", default="", help="number or name; without it, where that makes sense, all")
-    parser.add_argument("--seed", type=int, help="of the inputs and the delays; every failure prints its own")
-    parser.add_argument("--test", action="append", help="only this test (again for more)")
+    parser.add_argument("--lab", default="", help="number or name; default where it makes sense: all")
+    parser.add_argument("--seed", type=int, help="seed of the inputs and the delays; every failure prints its seed")
+    parser.add_argument("--test", action="append", help="only this test (repeatable)")
     parser.add_argument("--submission", type=pathlib.Path, help="grade: folder of the files, instead of work/NN-slug")
     parser.add_argument("--reports", type=pathlib.Path,
                         help="grade: folder for results.json (Gradescope) and junit.xml")
-    parser.add_argument("--unsafe", action="store_true", help="grade, also where no sandbox works")
-    parser.add_argument("--rounds", type=int, default=200, help="soak: how often")
-    parser.add_argument("--mutant", action="append", help="mutate: only those whose id begins so (again for more)")
-    parser.add_argument("--most", type=int, help="mutate: try so many of a lab")
+    parser.add_argument("--unsafe", action="store_true", help="grade, even where no sandbox works")
+    parser.add_argument("--rounds", type=int, default=200, help="soak: number of rounds")
+    parser.add_argument("--mutant", action="append", help="mutate: only mutants whose id begins with this (repeatable)")
+    parser.add_argument("--most", type=int, help="mutate: number of mutants to try per lab")
     parser.add_argument("--quick", action="store_true", help="grade-the-grader: without most mutants and cheats")
     return 0 if run(parser.parse_args()) else 1
 
@@ -119,6 +119,6 @@ if __name__ == "__main__":
         sys.exit(130)
     except BrokenPipeError:
         os._exit(141)
-    except OSError as error:  # after `sudo make` the folders are root's; or the disk is full, or read-only
+    except OSError as error:  # after `sudo make` the folders belong to root; or the disk is full or read-only
         print(trouble(error), file=sys.stderr)
         sys.exit(2)

@@ -1,20 +1,22 @@
-"""A student's text apart from the driver: preprocessed alone, read as the compiler reads it, and written anew without a
-macro. The driver includes what is written here.
+"""Separates a student's text from the driver: the text is preprocessed alone, read as the compiler reads
+it, and written again without macros. The driver includes the result.
 
     ring.hpp  --g++ -E-->  tokens of ring.hpp, tokens of <vector>, ...  --this file-->  #include <vector>
                                                                                         tokens of ring.hpp
 
-So no #define of the student's reaches the kit's headers or the driver, and no line splice, digraph, comment or string
-hides a word: the compiler's own preprocessor has resolved them. -dD and -dI keep #define and #include where they stood.
+So no #define of the student's reaches the kit's headers or the driver, and no line splice, digraph,
+comment or string hides a word: the compiler's own preprocessor has resolved them. -dD and -dI keep
+#define and #include at their places.
 
-A forged line marker gains nothing: what it claims for a header is dropped, what it claims for the student is looked at.
+A forged line marker gains nothing: text attributed to a header is dropped, text attributed to the student
+is checked.
 """
 import dataclasses
 import re
 
 from labs.course.verdicts import Crash
 
-MOST = 4 << 20  # characters of a student's own text after preprocessing
+MOST = 4 << 20  # maximum number of characters of a student's own text after preprocessing
 
 MARK = re.compile(r'^# (\d+) "((?:[^"\\\n]|\\.)*)"((?: \d)*)[ \r]*\n', re.M)
 TOKEN = re.compile(r"""
@@ -32,22 +34,23 @@ DEFINED = re.compile(r"^#(define|undef) (\w+)(\(?)([^\n]*)", re.M)
 
 
 class Unreadable(Crash):
-    """Not a text that may be compiled. The message says why."""
+    """A text that must not be compiled. The message says why."""
     status = "does not compile"
 
 
 @dataclasses.dataclass
 class Text:
-    """What a student's files say."""
-    clean: str = ""                                     # to be compiled
+    """The contents of a student's files."""
+    clean: str = ""                                     # the text to compile
     words: list = dataclasses.field(default_factory=list)      # tokens, digraphs resolved, without spaces
-    includes: list = dataclasses.field(default_factory=list)   # as they are written: <vector>, "labs/kit/link.hpp"
-    macros: list = dataclasses.field(default_factory=list)     # names that it defines
+    includes: list = dataclasses.field(default_factory=list)   # as written: <vector>, "labs/kit/link.hpp"
+    macros: list = dataclasses.field(default_factory=list)     # names that the text defines
     pragmas: list = dataclasses.field(default_factory=list)
 
 
 def read(preprocessed, own):
-    """preprocessed: the output of -E -dD -dI. own(name): whether a file of that name is the student's."""
+    """preprocessed: the output of -E -dD -dI. own(name): true if a file of that name is the
+    student's."""
     text, parts, files, at = Text(), ["#pragma once\n"], [], 0
     while at < len(preprocessed):
         mark = MARK.match(preprocessed, at)
@@ -67,13 +70,13 @@ def read(preprocessed, own):
             at = following.start() if following else len(preprocessed)
     text.clean = "".join(parts) + "\n"
     if len(text.clean) > MOST:
-        raise Unreadable(f"after preprocessing it has {len(text.clean) >> 20} MiB, allowed are {MOST >> 20}")
+        raise Unreadable(f"after preprocessing it has {len(text.clean) >> 20} MiB; at most {MOST >> 20} are allowed")
     _no_late_macro(preprocessed, text)
     return text
 
 
 def _students(source, at, own, text, parts):
-    """Reads from `at` to the next line marker; returns where that is."""
+    """Reads the student's text from `at` to the next line marker; returns the marker's position."""
     begun, line_starts = at, True
     while at < len(source):
         if line_starts and source[at] == "#":
@@ -89,7 +92,7 @@ def _students(source, at, own, text, parts):
             raise Unreadable(f"stray {source[at]!r} in the text")
         kind, word = found.lastgroup if found.lastgroup != "end" else "raw", found.group()
         if kind == "mark" and DIGRAPHS.get(word, word) in ("#", "##"):
-            raise Unreadable("stray # in the text: a directive that macros put together is none")
+            raise Unreadable("stray # in the text: macros cannot form a directive")
         if kind != "space":
             text.words.append(DIGRAPHS.get(word, word))
         line_starts = word.endswith("\n") if kind == "space" else False
@@ -99,7 +102,7 @@ def _students(source, at, own, text, parts):
 
 
 def _directive(line, own, text):
-    """What of a line that begins with # is to be compiled."""
+    """Returns the part of a line beginning with # that is to be compiled."""
     found = DIRECTIVE.match(line)
     kind, rest = found.groups() if found else ("", line)
     rest = rest.split("/* clang -E")[0].strip()
@@ -112,7 +115,7 @@ def _directive(line, own, text):
         name = re.match(r"\w+", rest)
         text.macros.append(name.group())
         return "\n"
-    if kind == "undef":  # of a header's macro: it is not there in the driver either
+    if kind == "undef":  # of a header's macro, which must not exist in the driver either
         return "\n" if rest in text.macros else f"#undef {rest}\n"
     if kind == "pragma":
         text.pragmas.append(rest)
@@ -121,11 +124,12 @@ def _directive(line, own, text):
 
 
 def _no_late_macro(preprocessed, text):
-    """A call of a header's macro that is still there would become one in the driver: words nobody has looked at."""
+    """Rejects calls of a header's macro that remain after preprocessing: the driver would expand
+    them to unchecked words."""
     calls = {name for name, following in zip(text.words, text.words[1:]) if following == "("}
     late = set()
     for kind, name, call, rest in DEFINED.findall(preprocessed):
         if name in calls:
             (late.add if kind == "define" and call and not re.search(rf"\b{name}\b", rest) else late.discard)(name)
     for name in late.difference(text.macros):
-        raise Unreadable(f"{name}( is a macro of a header, and is put together by other macros")
+        raise Unreadable(f"{name}( is a macro of a header, formed by other macros")

@@ -1,8 +1,8 @@
-"""From a student's files to a driver: preprocess, look at the text, compile, look at the object, link. Each step of a
-compiler that sees a student's text is in a sandbox, and has a deadline.
+"""Builds a driver from a student's files: preprocess, check the text, compile, check the object, link.
+Each compiler step that reads a student's text runs in a sandbox and has a deadline.
 
-Everything lands in build/labs/cache/KEY, where KEY is the hash of all that went in. The same text is compiled once,
-and a mutant that was judged yesterday starts at once.
+All results are stored in build/labs/cache/KEY, where KEY is the hash of all inputs. The same text is
+compiled only once, so a mutant that was judged yesterday starts immediately.
 """
 import collections
 import concurrent.futures
@@ -24,16 +24,16 @@ from labs.course.verdicts import AuthorError, Cheat, Crash
 
 CXX = os.environ.get("CXX", "g++")
 FLAGS = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow", "-ffp-contract=off", "-D_GLIBCXX_ASSERTIONS",
-         "-fno-strict-aliasing", "-I."]  # relative, in ROOT: so the cache serves every copy of the course
+         "-fno-strict-aliasing", "-I."]  # relative to ROOT, so that all copies of the course can share the cache
 LIBRARIES = ["-pthread"]
 # CUDA code without a GPU: the emulator, compiled by the same compiler ([build] vgpu = true in lab.toml).
 VGPU = {"patterns": ["kernels/vgpu/*.[ch]pp", "runtime/base/error.[ch]pp"],
         "flags": ["-Ikernels/vgpu/include", "-DRINGSMITH_VGPU", "-Wno-unknown-pragmas"],
         "link": ["-lboost_context", "-lfmt"]}
-LONGEST = 300 * PATIENCE    # seconds of one step of the compiler; sandbox.py limits its processor time
-MOST_WORDS = 1 << 20        # characters that are read of what it says
-_making = collections.defaultdict(threading.Lock)    # one at a time makes a library
-_compilers = threading.Semaphore(max(2, os.cpu_count() or 2))  # of libraries, at the same time
+LONGEST = 300 * PATIENCE    # seconds per compiler step; sandbox.py limits its processor time
+MOST_WORDS = 1 << 20        # maximum number of characters read of a compiler's output
+_making = collections.defaultdict(threading.Lock)    # one thread at a time makes a library
+_compilers = threading.Semaphore(max(2, os.cpu_count() or 2))  # limits the libraries' units compiled simultaneously
 
 
 class Broken(Crash):
@@ -63,7 +63,8 @@ def sources_of(patterns):
 
 
 def _new(place):
-    """A folder that nobody else has. What a judge that was killed has left there goes."""
+    """Creates a temporary folder for this process, and removes those that killed judges have left
+    behind."""
     sandbox.sweep(place, ".new")
     new = pathlib.Path(tempfile.mkdtemp(dir=place, prefix=f".new-{os.getpid()}-"))
     new.chmod(0o755)
@@ -71,7 +72,7 @@ def _new(place):
 
 
 def _in_place(folder, make):
-    """Makes a folder once: others see it complete or not at all."""
+    """Makes a folder once. Other processes see it complete or not at all."""
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -80,20 +81,22 @@ def _in_place(folder, make):
         make(new)
         new.rename(folder)
     except OSError:
-        if not folder.exists():  # another process was faster otherwise
+        if not folder.exists():  # else another process was faster
             raise
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
 def _units(sources):
-    """Texts that include all sources, at most eleven in each: what takes long are the standard headers, once a unit."""
+    """Returns texts that include all sources, at most eleven each: the standard headers, read once
+    per unit, take the most time."""
     count = -(-len(sources) // 11)
     return ["".join(f'#include "{path.relative_to(ROOT)}"\n' for path in sources[at::count]) for at in range(count)]
 
 
 class Library:
-    """A static library of the kit, or of what a lab links. Two of its files can't have the same name for two things."""
+    """A static library of the kit or of a lab. Its units include several files, so file-local names
+    must be unique."""
 
     def __init__(self, name, patterns, flags):
         self.name, self.flags = name, flags
@@ -103,7 +106,7 @@ class Library:
         self.file = self.folder / f"lib{name}.a"
 
     def make(self):
-        with _making[self.folder]:  # labs that are judged at the same time want the same
+        with _making[self.folder]:  # labs that are judged simultaneously need the same library
             _in_place(self.folder, self._make)
 
     def _make(self, new):
@@ -122,7 +125,8 @@ class Library:
 
 
 def _built_vgpu():
-    """The emulator as `make build` left it, if nothing is newer; else nothing."""
+    """The emulator's libraries from `make build` if they are newer than its sources; else an empty
+    list."""
     newest = max(p.stat().st_mtime for p in sources_of(VGPU["patterns"]))
     for built in sorted(ROOT.glob("build/*/libringsmith_vgpu.a")):
         base = built.with_name("libringsmith_base.a")
@@ -132,7 +136,8 @@ def _built_vgpu():
 
 
 def libraries_of(lab):
-    """What a lab's driver is linked with: files, and those of them that are still to be made: its own, the kit."""
+    """Returns the files that a lab's driver links, and the libraries that may still have to be
+    made."""
     wanted = [Library(name, patterns, flags_of(lab)) for name, patterns in lab.build.get("libraries", {}).items()]
     wanted.append(Library("kit", ["labs/kit/*.cpp"], []))
     built = _built_vgpu() if lab.build.get("vgpu") else []
@@ -142,9 +147,9 @@ def libraries_of(lab):
 
 
 def make_all(libraries, units=()):
-    """All at the same time: a student waits."""
+    """Makes all of them simultaneously, because a student is waiting."""
     with concurrent.futures.ThreadPoolExecutor(len(libraries) + len(units) + 1) as pool:
-        jail = pool.submit(sandbox.here)  # it compiles a little too, and no unit is compiled outside
+        jail = pool.submit(sandbox.here)  # it compiles a little; no unit may be compiled outside the sandbox
         jobs = [pool.submit(library.make) for library in libraries]
         jail.result()
         jobs += [pool.submit(unit.make) for unit in units]
@@ -153,7 +158,8 @@ def make_all(libraries, units=()):
 
 
 def swapped_in(lab):
-    """Files of earlier labs that this one uses: the student's own, or the reference's with LAB06=ref."""
+    """Files of earlier labs that this lab uses: the student's own, or the course's solution with
+    LAB06=ref."""
     found = []
     for number in lab.build.get("uses", []):
         earlier, = select(number)
@@ -170,12 +176,12 @@ def swapped_in(lab):
 
 
 def flags_of(lab):
-    """Flags of lab.toml; {root} stands for this folder's place."""
+    """Compiler flags of lab.toml; {root} stands for the path of the repository or handout."""
     return [flag.replace("{root}", str(ROOT)) for flag in lab.build.get("flags", [])]
 
 
 def _includes(lab):
-    """Headers of the lab's own that drivers and students include."""
+    """The lab's additional headers, which drivers and students include."""
     return [ROOT / path for path in lab.build.get("includes", [])]
 
 
@@ -199,7 +205,8 @@ def build(lab, files, swapped=None):
 
 
 def _included(driver, parts):
-    """Which of the students' files a driver's text reaches: (owner, name, text), by macro, then by name."""
+    """The students' files that a driver's text includes, directly or not: (owner, name, text).
+    Finds them by macro or name."""
     reached, texts_seen = [], [driver.read_text()]
     for _ in range(3):
         for owner, own in parts:
@@ -213,22 +220,24 @@ def _included(driver, parts):
 
 @functools.cache
 def _rules():
-    """What decides whether a text is compiled, as bytes: a cached verdict is as old as these."""
+    """The rules that decide whether a text is compiled, as bytes: a cached verdict is valid only
+    for the same rules."""
     files = ["apart.py", "forbidden.py", "sandbox.py", "symbols.txt"]
     return b"".join(pathlib.Path(__file__).with_name(name).read_bytes() for name in files)
 
 
-# What a compiler says when it runs into a limit of ours, and what a student is told.
-LIMITS = [(r"(CPU time limit exceeded|Killed) signal terminated", "the compiler was not done after "
-           f"{sandbox.COMPILER['processor']} s of processor time: a template or a constant that does not end?"),
+# Compiler output that indicates an exceeded limit, and the message for the student.
+LIMITS = [(r"(CPU time limit exceeded|Killed) signal terminated", "the compiler did not finish within "
+           f"{sandbox.COMPILER['processor']} s of processor time: an endless template or constant?"),
           (r"(cc1plus|as|ld|LLVM ERROR): .*out of memory|virtual memory exhausted|: Cannot allocate memory",
-           f"the compiler needs more than {sandbox.COMPILER['memory'] >> 30} GiB: a template that does not end?"),
-          (r"File size limit exceeded|File too large", "what the compiler writes is larger than "
-           f"{sandbox.COMPILER['file'] >> 20} MiB: a large array with a value in it?")]
+           f"the compiler needs more than {sandbox.COMPILER['memory'] >> 30} GiB: an endless template?"),
+          (r"File size limit exceeded|File too large", "the compiler's output is larger than "
+           f"{sandbox.COMPILER['file'] >> 20} MiB: a large initialized array?")]
 
 
 def _step(words, reads, own, name):
-    """One step of a compiler. (whether it went well, what it said); its words are limited like its files."""
+    """Runs one compiler step. Returns (whether it succeeded, its output). The output is limited
+    like the compiler's files."""
     said = own / name
     with open(said, "wb") as file:
         process = subprocess.Popen(sandbox.here().compiler(words, reads, own), cwd=ROOT, stdin=subprocess.DEVNULL,
@@ -241,7 +250,7 @@ def _step(words, reads, own, name):
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            raise Broken(f"the compiler was not done after {LONGEST:g} s") from None  # not cached: a busy machine?
+            raise Broken(f"the compiler did not finish within {LONGEST:g} s") from None  # not cached: maybe the machine was busy
     with open(said, errors="replace") as file:
         output = file.read(MOST_WORDS).replace(f"{own}/", "work/")
     said.unlink()
@@ -255,7 +264,8 @@ def _step(words, reads, own, name):
 
 
 class Unit:
-    """One translation unit: a driver with the students' files that it includes. Made once for the same text."""
+    """One translation unit: a driver with the students' files that it includes. Compiled once per
+    text."""
 
     def __init__(self, lab, source, parts, flags):
         self.lab, self.source, self.flags = lab, source, flags
@@ -268,11 +278,11 @@ class Unit:
         self.folder = BUILD / "cache" / f"unit-{self.key}"
 
     def make(self):
-        """Leaves unit.o, and what the compiler said; or, without unit.o, why there is none: cheat.txt or its words."""
+        """Leaves unit.o and the compiler's output; without unit.o, the reason: cheat.txt or that output."""
         _in_place(self.folder, self._make)
 
     def _reads(self):
-        """What a compiler may read beside the system."""
+        """Paths that a compiler may read in addition to the system's."""
         found = [ROOT / "labs/kit", *_includes(self.lab)]
         if self.lab.build.get("vgpu"):
             found += [ROOT / "kernels/vgpu", ROOT / "runtime/base", ROOT / "kernels/half.hpp"]  # as in a handout
@@ -289,7 +299,8 @@ class Unit:
             macros[owner.macro(name)] = new / owner.slug / name
         said, cheat = self._apart(new, options, macros)
         if not cheat and said is None:
-            # All of the students' text comes where the driver includes the first of their files.
+            # The first student's file that the driver includes is replaced by the text of all of
+            # them, the others by an empty file.
             (new / "empty.hpp").write_text("#pragma once\n")
             first = next(iter(self._asked(macros)), None)
             options += [f'-D{m}="{new / ("clean.hpp" if m == first else "empty.hpp")}"' for m in macros]
@@ -299,18 +310,19 @@ class Unit:
                                 source, "-o", str(new / "unit.o")], [*self._reads(), self.source], new, "said")
             if not well:
                 (new / "unit.o").unlink(missing_ok=True)
-            if (new / "needs.d").exists():  # the student's files are where the cache has them now
+            if (new / "needs.d").exists():  # names the student's files by their paths in the cache
                 (new / "needs.d").write_text((new / "needs.d").read_text().replace(str(new), str(self.folder)))
         if cheat:
             (new / "cheat.txt").write_text(cheat)
         (new / "compiler.txt").write_text(said or "")
 
     def _asked(self, macros):
-        """The macros by which the driver includes students' files, in its order."""
+        """The macros by which the driver includes students' files, in the driver's order."""
         return [m for m in re.findall(r"^\s*#\s*include\s+(\w+)", self.source.read_text(), re.M) if m in macros]
 
     def _apart(self, new, options, macros):
-        """Writes clean.hpp. (why that cannot be, or None; what makes it a cheat, or None)."""
+        """Writes clean.hpp. Returns (reason why it cannot be compiled, reason why it is a cheat),
+        each or None."""
         (new / "all.cpp").write_text("".join(f"#include {macro}\n" for macro in self._asked(macros)))
         names = {path.name for path in macros.values()}
         defines = [f'-D{macro}="{path}"' for macro, path in macros.items()]

@@ -13,11 +13,11 @@ from labs.course.verdicts import FINE, AuthorError
 
 
 def submission(lab, folder=None):
-    """The student's files; complains by name about what is missing."""
+    """Returns the student's files. Raises AuthorError with the name of a missing one."""
     where = pathlib.Path(folder) if folder else lab.work
     missing = [f for f in lab.files if not (where / f).exists()]
     if missing:
-        raise AuthorError(f"{where / missing[0]} is not there yet. Begin with: make lab N={lab.number}")
+        raise AuthorError(f"{where / missing[0]} does not exist yet. Begin with: make lab N={lab.number}")
     return {f: (where / f).read_text(errors="replace") for f in lab.files}
 
 
@@ -26,15 +26,15 @@ def start(lab):
     for name, text in texts(lab, solution=False).items():
         target = lab.work / name
         if target.exists():
-            print(f"{target} is there already and stays as it is (make reset N={lab.number} starts over)")
+            print(f"{target} already exists and stays as it is (make reset N={lab.number} starts over)")
         else:
             target.write_text(text)
-            print(f"{target} is yours now")
+            print(f"{target} is created")
     print(f"Read labs/{lab.slug}/README.md, edit, then: make check N={lab.number}")
 
 
 def _task(message):
-    """The number of "task 2, launch: ..."."""
+    """The number in "task 2, launch: ...", else 0."""
     number = re.match(r"task (\d+)", message)
     return int(number.group(1)) if number else 0
 
@@ -47,16 +47,17 @@ def check(lab, only=None, seed=None):
         print(beware)
     edited = manifest.require_whole()
     if edited:
-        print(f"Beware: {edited}. With that, make grade gives 0.")
+        print(f"Warning: {edited}. With these changes, make grade gives 0.")
     _remember(lab, report)
     if untouched(report):
         first = min((r.message for r in report.results), key=_task)
-        print(f"Nothing is written yet: that is the beginning. First step: {first}. Stuck? make hint N={lab.number}")
+        print(f"Nothing is written yet. First step: {first}. Stuck? make hint N={lab.number}")
     return all(r.status in FINE for r in report.results)
 
 
 def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder=None, unsafe=False):
-    """Every test that is here. A handout whose tests were edited scores zero; so does anything that is a cheat."""
+    """Runs every test that is present. A handout with edited tests scores zero, and so does a
+    cheat."""
     sandbox.require(unsafe)
     report = grade(lab, submission(lab, submission_folder), only=only, seed=seed)
     report.sandbox = sandbox.here().describe()
@@ -98,7 +99,8 @@ def _remember(lab, report):
 
 
 def hint(lab):
-    """The next hint of lab.toml; what was shown is remembered in work/, so that each call tells more."""
+    """Prints the next hint of lab.toml. work/ records how many were shown, so each call tells
+    more."""
     lab.work.mkdir(parents=True, exist_ok=True)
     path, state = _state(lab)
     shown = min(state.get("hints", 0) + 1, len(lab.hints))
@@ -106,27 +108,27 @@ def hint(lab):
     path.write_text(json.dumps(state))
     print(f"hint {shown} of {len(lab.hints)}: {lab.hints[shown - 1]}")
     if shown == len(lab.hints):
-        print("That was the last one. make check names the first element that is wrong; begin there.")
+        print("That was the last hint. make check names the first element that is wrong; begin there.")
 
 
 def reset(lab):
-    """Puts the student's files aside, never away, and starts over."""
+    """Moves the student's files aside, without deleting any, and starts over."""
     if lab.work.exists():
         aside = lab.work.with_name(f"{lab.slug}.{time.strftime('%Y%m%d-%H%M%S')}")
         shutil.move(lab.work, aside)
-        print(f"What was there is in {aside}")
+        print(f"The old files are in {aside}")
     start(lab)
 
 
 def progress():
     for lab in all_labs():
         if not lab.work.exists():
-            print(f"  {lab.number} {lab.title:36} not begun")
+            print(f"  {lab.number} {lab.title:36} not started")
             continue
         _, state = _state(lab)
         tests = state.get("tests", 0)
         done = len(state.get("passing", []))
-        text = f"{done} of {tests} public tests passed at the last check" if tests else "begun, not checked yet"
+        text = f"{done} of {tests} public tests passed at the last check" if tests else "started, not checked yet"
         print(f"  {lab.number} {lab.title:36} {text}, {state.get('hints', 0)} of {len(lab.hints)} hints seen")
     if not WORK.exists():
         print("Begin with: make lab N=00")

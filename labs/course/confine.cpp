@@ -1,17 +1,17 @@
-// confine [OPTION VALUE]... -- PROGRAM ARGUMENTS...: gives up rights, then becomes PROGRAM.
+// confine [OPTION VALUE]... -- PROGRAM ARGUMENTS...: drops privileges, then executes PROGRAM.
 //
 //   --memory N --data N --file N   bytes, --processor N seconds, --processes N: rlimits
-//   --user N          (as root) becomes this user, who owns nothing but --own
-//   --calls inside    seccomp: no system call that reaches out of a sandbox, or makes a new one
-//   --calls alone     the same, and those that namespaces would make harmless, where there are none
-//   --judge PID       stays as the parent, and ends all when that process, its parent, is gone
-//   --landlock 1      Landlock: --read PATH, --write PATH (again for more), --own FOLDER are all
-//                     that can be opened
+//   --user N          (as root) becomes this user, which owns only the folder --own
+//   --calls inside    seccomp: no system call that reaches out of a sandbox or makes a new one
+//   --calls alone     also none that only namespaces would make harmless, where there are none
+//   --judge PID       remains as the parent, and ends everything when its parent PID has ended
+//   --landlock 1      Landlock: only --read PATH, --write PATH (both repeatable) and --own FOLDER
+//                     can be opened
 //
-// labs/course/sandbox.py decides which. With bubblewrap it runs twice: before it, for the judge's
-// end alone (bubblewrap and its child each tie themselves to their parents a little late), and
-// inside, as the last step before a student's driver. `confine --probe` prints the ABI of this
-// kernel's Landlock, 0 without.
+// labs/course/sandbox.py chooses the options. With bubblewrap, confine runs twice: outside, only to
+// end with the judge (bubblewrap and its child tie themselves to their parents a little too late),
+// and inside, as the last step before a student's driver. `confine --probe` prints the ABI version
+// of the kernel's Landlock, or 0.
 //
 // Landlock: https://docs.kernel.org/userspace-api/landlock.html
 #include <algorithm>
@@ -41,7 +41,7 @@
 
 namespace {
 
-// What of Landlock this program knows: headers of older systems have less than their kernel.
+// The part of Landlock's ABI used here: an old system's headers lack newer parts of it.
 struct Ruleset {
   std::uint64_t files, network, scopes;
 };
@@ -62,7 +62,7 @@ constexpr std::uint64_t for_files = execute | write_file | read_file | cut | dev
 long landlock_abi() { return std::max(0L, syscall(landlock_create, nullptr, 0, 1)); }
 
 std::uint64_t all_file_rights(long abi) {
-  // ABI 1 knows 13 rights, 2 renaming across folders, 3 truncation, 5 calls of devices.
+  // ABI 1 has 13 rights; ABI 2 adds renaming across folders, 3 truncation, 5 ioctl on devices.
   const int count = abi >= 5 ? 16 : abi >= 3 ? 15 : abi >= 2 ? 14 : 13;
   return (std::uint64_t{1} << count) - 1;
 }
@@ -99,8 +99,8 @@ constexpr std::uint32_t architecture = AUDIT_ARCH_AARCH64;
 #error "confine knows the system calls of x86-64 and arm64"
 #endif
 
-// Each refused call fails with EPERM; clone3 with ENOSYS, so that the C library falls back to
-// clone, whose flags can be seen. No call of another architecture.
+// Refused calls fail with EPERM; clone3 fails with ENOSYS, so that the C library falls back to
+// clone, whose flags can be checked. A call of another architecture kills the process.
 void restrict_calls(bool without_namespaces) {
   const auto statement = [](int code, std::uint32_t k) {
     return sock_filter{std::uint16_t(code), 0, 0, k};
@@ -125,12 +125,13 @@ void restrict_calls(bool without_namespaces) {
       SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_open_by_handle_at, SYS_name_to_handle_at,
       SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_swapon,
       SYS_swapoff, SYS_acct, SYS_quotactl, SYS_syslog, SYS_personality, SYS_fanotify_init,
-      // Newer than some headers, the same number everywhere: io_uring (which goes round seccomp),
-      // pidfd_getfd, mounts.
+      // By number, because older headers lack the names; the numbers are the same everywhere:
+      // io_uring (which bypasses seccomp), pidfd_getfd, mounts.
       425, 426, 427, 438, 428, 429, 430, 431, 432, 433, 442};
   if (without_namespaces) {
-    // Nothing may leave the process group, which ends as a whole; and what Landlock does not look
-    // at: the length (up to ABI 2), owner, mode, times and attributes of files that it keeps shut.
+    // No process may leave the process group, which is killed as a whole. The other calls change
+    // properties of files that Landlock does not protect: length (up to ABI 2), owner, mode, times,
+    // attributes.
     for (const long call :
          {SYS_setsid, SYS_setpgid, SYS_truncate, SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat,
           SYS_utimensat, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr,
@@ -145,7 +146,7 @@ void restrict_calls(bool without_namespaces) {
     code.push_back(unless(std::uint32_t(call), 1));
     code.push_back(statement(BPF_RET | BPF_K, refuse));
   }
-  if (without_namespaces) {  // sockets only between its own processes
+  if (without_namespaces) {  // only socketpair() between its own processes remains
     code.push_back(unless(SYS_socket, 1));
     code.push_back(statement(BPF_RET | BPF_K, refuse));
   }
@@ -179,13 +180,13 @@ void become(const std::string& user, const std::string& own) {
 
 void end_the_group(int) { kill(0, SIGKILL); }
 
-// This process ends with its parent, also if that has ended before the kernel was asked.
+// Ends this process with its parent, even if the parent ended before this call.
 void tie_to(pid_t parent, int by) {
   if (prctl(PR_SET_PDEATHSIG, by) != 0) fail("PR_SET_PDEATHSIG");
   if (getppid() != parent) _exit(125);
 }
 
-// The program in a child; the parent waits and ends as the child did. The judge's end ends both.
+// Runs the program in a child; the parent waits and ends the same way. Both end with the judge.
 void stay_as_parent(pid_t judge) {
   signal(SIGTERM, end_the_group);
   tie_to(judge, SIGTERM);
@@ -233,18 +234,18 @@ int main(int argc, char** argv) {
   }
   const bool landlock = !options["--landlock"].empty();
   if (!options["--judge"].empty()) stay_as_parent(std::atoi(options["--judge"].c_str()));
-  if (std::strcmp(argv[1], "--judge") == 0 && at == 3) {  // bubblewrap gives up the rights
+  if (std::strcmp(argv[1], "--judge") == 0 && at == 3) {  // bubblewrap drops the privileges
     execv(program[0], program);
     fail(program[0]);
   }
-  // Opened before the rights go: the folder that it lies in may be closed to others.
+  // Opened before the privileges are dropped: the folder may be closed to other users.
   const int file = open(program[0], O_RDONLY);
   if (file < 0) fail(program[0]);
   if (landlock) reads.emplace_back(program[0]);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) fail("no_new_privs");
   if (landlock) restrict_files(reads, writes);
   become(options["--user"], options["--own"]);
-  if (landlock) prctl(PR_SET_PDEATHSIG, SIGKILL);  // another user's process has lost it
+  if (landlock) prctl(PR_SET_PDEATHSIG, SIGKILL);  // the change of user has cleared it
   if (!options["--calls"].empty()) restrict_calls(options["--calls"] == "alone");
   limit(RLIMIT_CORE, "0");
   limit(RLIMIT_AS, options["--memory"]);

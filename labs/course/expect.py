@@ -1,10 +1,11 @@
-"""Comparisons that say what is wrong in one line. Equality before tolerance; NaN equals only an expected NaN."""
+"""Comparisons whose failure is one line. Equality is tested before tolerance; NaN equals only an
+expected NaN."""
 import array
 import math
 
 from labs.course.verdicts import Wrong
 
-BLANK, MIXED = 1 << 40, 2 << 40  # labs/kit/counted.hpp
+BLANK, MIXED = 1 << 40, 2 << 40  # as in labs/kit/counted.hpp
 WIDTH = 11
 
 
@@ -22,7 +23,7 @@ def equal(name, got, want, seen=None):
 
 
 def at_most(name, got, limit, unit, seen=None):
-    that(got <= limit, f"{name}: {got:g} {unit}, allowed are {limit:g}", seen)
+    that(got <= limit, f"{name}: {got:g} {unit}, at most {limit:g} allowed", seen)
 
 
 def _counts(times, wanted, world):
@@ -37,9 +38,9 @@ def _counts(times, wanted, world):
 
 
 def counted(seen, name, world, first, length, wanted, shift=0):
-    """Elements [first, first+length) of an output hold each rank `wanted[rank]` times, and come from their own place.
+    """Elements [first, first+length) of an output hold each rank `wanted[rank]` times, from the right place.
 
-    name: "out.3", what rank 3 has. shift: by how much the place of origin is ahead of the place in this buffer.
+    name: "out.3" is the output of rank 3. shift: place of origin minus place in this buffer.
     """
     runs, end = seen[name], first + length
     covered = first
@@ -55,7 +56,7 @@ def counted(seen, name, world, first, length, wanted, shift=0):
         if trouble:
             raise Wrong(f"element {begin} on {label}: {trouble}{where(seen)}")
         if moved == MIXED:
-            raise Wrong(f"element {begin} on {label} adds elements of different places{where(seen)}")
+            raise Wrong(f"element {begin} on {label} adds elements from different places{where(seen)}")
         if moved != shift and any(wanted):
             raise Wrong(f"element {begin} on {label} is what belongs at element {begin + moved - shift}{where(seen)}")
         covered = max(covered, stop)
@@ -63,25 +64,27 @@ def counted(seen, name, world, first, length, wanted, shift=0):
 
 
 def each_once(seen, world, count):
-    """Every element, on every rank, holds every rank exactly once."""
+    """Every element on every rank holds each rank exactly once."""
     for rank in range(world):
         counted(seen, f"out.{rank}", world, 0, count, [1] * world)
 
 
 def same_bits(name, got, want, seen=None):
-    """Arrays that must agree in every bit; the first difference is named. Both are array('f') or array('d')."""
+    """Arrays must agree in every bit; names the first difference. Both are array('f') or
+    array('d')."""
     if got.tobytes() == want.tobytes():
         return
     that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
     for i, (a, b) in enumerate(zip(got, want)):
         if array.array(got.typecode, [a]).tobytes() != array.array(want.typecode, [b]).tobytes():
             if math.isnan(a) and math.isnan(b):
-                continue  # a NaN has many bit patterns; all of them are right here
+                continue  # NaN has many bit patterns; all of them are right here
             raise Wrong(f"element {i} of {name} is {a!r}, must be {b!r}{where(seen or {})}")
 
 
 def near(name, got, want, seen=None, tolerance=1e-9):
-    """One number, relative to what it must be. NaN is never near, and to infinity nothing else is."""
+    """A number, with a relative tolerance. NaN is never near, and only infinity is near
+    infinity."""
     that(got == want or abs(got - want) <= tolerance * abs(want) < math.inf, f"{name} is {got:.12g}, must be {want:.12g}",
          seen)
 

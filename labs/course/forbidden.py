@@ -1,8 +1,8 @@
-"""What a submission may ask for. A lab is about writing the thing: calling MPI, or the course's own answer, is no
-solution; and no lab needs files, other processes, or the judge's channel unless its lab.toml allows it.
-
-The text is looked at as apart.py gives it, word by word; the object by its symbols: what is not in symbols.txt, in the
-libraries that it is linked with, or in `allow` of lab.toml is refused. What is in GROUPS is no slip: it is a cheat.
+"""Rules for the names and files that a submission may use. A lab is about writing an algorithm: calling
+MPI, or the course's own answer, is no solution; and no lab needs files, other processes or the judge's
+channel unless its lab.toml allows them. The text is checked word by word, as apart.py returns it. The
+object is checked by its symbols: a symbol that is not in symbols.txt, in the linked libraries or in
+`allow` of lab.toml is refused. A symbol that matches GROUPS is not used by accident: it is a cheat.
 """
 import functools
 import pathlib
@@ -11,15 +11,16 @@ import subprocess
 
 from labs.course.lab import LABS, ROOT
 
-# Groups of symbols that no submission calls by mistake, for the message: without leading underscores, and without _chk,
-# 64 and the like at the end. Mangled names: _ZN9ringsmith is namespace ringsmith.
+# Groups of symbols that no submission calls by mistake, with messages: compared without leading
+# underscores and without suffixes such as _chk and 64. Mangled names: _ZN9ringsmith is namespace
+# ringsmith.
 GROUPS = [
     (r"P?MPI_\w+|nccl\w+", "calls a finished collective, {}: this lab is about writing it"),
     (r"Z\w*9ringsmith\w*", "calls the course's runtime, {}: this lab is about writing it"),
     (r"ZN3kit7channel\w*", "calls the judge's channel, {}"),
-    (r"[eE]xit|quick_exit", "leaves the program by {}, before the judge has its answer"),
+    (r"[eE]xit|quick_exit", "ends the program by {}, before the judge has its answer"),
     (r"t?g?kill|killpg|pthread_(kill|sigqueue|cancel)|ptrace|getppid|process_vm_\w+|sigqueue|pidfd_\w+",
-     "reaches for other processes by {}"),
+     "accesses other processes by {}"),
     (r"v?[fF]ork|forkpty|openpty|login_tty|daemon|clone3?|system|popen|f?exec[vl]\w*|posix_spawn\w*|dlm?open|dlv?sym"
      r"|prctl|unshare|setns|setsid|setpgid|wordexp|glob|ZN5boost7process\w*",
      "starts or loads something by {}"),
@@ -33,20 +34,21 @@ GROUPS = [
      "uses file descriptors by {}: the judge's channel is one"),
     (r"socket(pair)?|connect|bind|listen|accept4?|send(to|m?msg)?|recv(from|m?msg)?|getaddrinfo|gethostby\w+"
      r"|(shm|sem)_(open|unlink)|mq_\w+|shm(get|at|ctl)|msg(get|snd|rcv)|mmap|mremap|mprotect|memfd_create",
-     "makes a connection or a mapping of its own by {}"),
+     "creates a connection or a mapping by {}"),
 ]
 
-# Attributes that say how to compile, not what a name means: not alias, ifunc, section, weak, constructor, symver.
+# Attributes that control compilation but keep a name's meaning: not alias, ifunc, section, weak,
+# constructor, symver.
 ATTRIBUTES = set("""aligned always_inline artificial cold const deprecated fallthrough flatten format gnu_inline hot
     leaf malloc may_alias maybe_unused nodiscard noinline nonnull noreturn nothrow optimize packed pure returns_nonnull
     target tls_model unused vector_size visibility warn_unused_result""".split())
 PRAGMAS = re.compile(r"once|(GCC )?unroll\b.*|nounroll|GCC ivdep|(GCC|clang) diagnostic .*|clang loop .*|STDC .*"
                      r"|GCC (push|pop)_options|omp\b.*|message.*")
-# Headers of the kit that are the judge's: a student's code has no business there.
+# Headers of the kit that belong to the judge: a student's code must not include them.
 JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|(fabric|cluster)/\w+_state"
                     r"|nodes/(staged|whereabouts)|verbs/\w+|explorer/\w+)\.hpp")
 COURSES = ("kit", "ringsmith", "explorer")  # namespaces
-# Names of files that only somebody who looks for them writes.
+# Names of files that a submission includes only to look for answers.
 COURSE = re.compile(r"[/.].*|(labs(?!/kit/)|lessons|slides|tests|runtime|kernels|work|build)/.*|.*\.\./.*"
                     r"|.*\.(py|toml|txt|json)")
 KEYWORDS = set("""alignas alignof and and_eq auto bitand bitor bool break case catch char char8_t char16_t
@@ -67,7 +69,7 @@ def _allowed():
 
 @functools.cache
 def _symbols(path, mtime):
-    """(wanted, strongly defined) names of an object or archive."""
+    """Returns the undefined symbols of an object or archive, and the defined ones with nm's letters."""
     wanted, defined = set(), set()
     for line in subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True).stdout.splitlines():
         parts = line.split()
@@ -88,13 +90,14 @@ def _readable(symbol):
 
 
 def _group(symbol):
-    """What a symbol is refused for, or None."""
+    """Returns the reason to refuse a symbol, or None."""
     bare = re.sub(r"(_2|_chk|64|_nocancel)+$", "", re.sub(r"^_*(libc_)?", "", symbol))
     return next((what for pattern, what in GROUPS if re.fullmatch(pattern, bare)), None)
 
 
 def not_there(lab, message):
-    """The compiler's complaint about a file that cannot be included, if that is none of a submission's business."""
+    """Returns a message if the compiler did not find a file that no submission has a reason to
+    include; else None."""
     found = re.search(r"error: '?([^\n:']+)'?(: No such file| file not found|: Permission denied|: Is a dir)", message)
     if not found or not COURSE.fullmatch(found.group(1)):
         return None
@@ -113,7 +116,7 @@ def _included(lab, written):
 
 @functools.cache
 def _kit_words(drivers):
-    """Words of the kit's and the driver's code: not those in capitals, nor very short ones."""
+    """Identifiers of the kit's and the drivers' code, except all-capitals and very short ones."""
     found = set()
     for path in [*(LABS / "kit").rglob("*.hpp"), *drivers]:
         found.update(re.findall(r"[A-Za-z_]\w{2,}", re.sub(r'//[^\n]*|"[^"\n]*"', "", path.read_text())))
@@ -121,7 +124,7 @@ def _kit_words(drivers):
 
 
 def _attributes(words):
-    """Names of attributes, __aligned__ as aligned."""
+    """Yields the names of attributes, __aligned__ as aligned."""
     for i, word in enumerate(words):
         if word in ("__attribute__", "__attribute", "__declspec"):
             depth = 0
@@ -138,7 +141,7 @@ def _attributes(words):
 
 
 def _specialized(words, at):
-    """Whether template <> at `at` is of something in namespace kit."""
+    """True if the template <> at `at` specializes a name in one of the course's namespaces."""
     for i in range(at + 3, len(words)):
         if words[i] in "{;(":
             return False
@@ -148,7 +151,8 @@ def _specialized(words, at):
 
 
 def look_at_text(lab, text):
-    """text: an apart.Text. None, or what it does that no submission may, as a message."""
+    """Checks an apart.Text. Returns a message if it does something that no submission may do, else
+    None."""
     trouble = next(filter(None, (_included(lab, written) for written in text.includes)), None)
     if trouble:
         return trouble
@@ -163,7 +167,7 @@ def look_at_text(lab, text):
         if word in COURSES and "namespace" in (words[i - 1], words[i - 2] if words[i - 1] == "::" else ""):
             return f"opens the namespace {word}, which is the course's"
         if word == "template" and words[i + 1:i + 3] == ["<", ">"] and _specialized(words, i):
-            return "specializes a template of the kit's"
+            return "specializes a template of the kit"
     for name in _attributes(words):
         if name not in ATTRIBUTES:
             return f"gives a name another meaning by the attribute {name}"
@@ -178,7 +182,7 @@ def look_at_text(lab, text):
 
 
 def _outside(lab, dependencies, folder):
-    """Files of the repository that were included, and that the student's file has no business with."""
+    """The first included file that a student's file must not include, or None."""
     allowed = [folder, LABS / "kit", *(lab.folder / d for d in lab.build.get("drivers", ["driver.cpp"]))]
     allowed += [ROOT / path for path in lab.build.get("includes", [])]
     if lab.build.get("vgpu"):
@@ -194,7 +198,8 @@ def _outside(lab, dependencies, folder):
 
 
 def look(lab, unit, libraries):
-    """(message, whether that is a cheat) of what the compiled submission reaches for; None when it is in order."""
+    """Checks a compiled submission. Returns (message, whether it is a cheat), or None if it is in
+    order."""
     outside = _outside(lab, unit.folder / "needs.d", unit.folder)
     if outside:
         return f"includes {outside}, which is not part of this lab's kit", True
@@ -215,7 +220,7 @@ def look(lab, unit, libraries):
         c_name = not symbol.startswith(("_Z", "DW.ref."))
         if kind in "TDBRGSCi" and (c_name or _group(symbol) or linked.get(symbol, "W") in "TDB") or \
                 kind in "WVu" and (c_name or linked.get(symbol, "W") in "TDB"):
-            return f"defines {_readable(symbol)} anew, in place of the judge's or the C library's", True
+            return f"defines {_readable(symbol)}, in place of the judge's or the C library's", True
     if unknown:
         return (f"it asks for {_readable(unknown)}, which is not among what a lab may use "
                 "(labs/course/symbols.txt)"), False

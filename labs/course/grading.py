@@ -10,7 +10,7 @@ from labs.course.build import Broken, build
 from labs.course.testing import Bench
 from labs.course.verdicts import AuthorError, Cheat, NotAttempted, Verdict
 
-# A program that prints verdicts: only the judge's lines are verdicts.
+# Output that looks like a verdict: only the judge prints verdicts.
 FORGED = re.compile(r"^\W*(PASS(ED)?\W*$|all (\d+ )?tests pass|\d+ of \d+ (tests pass|points))", re.I | re.M)
 
 
@@ -19,7 +19,7 @@ class Result:
     name: str
     title: str
     hidden: bool
-    points: float           # to be had
+    points: float           # maximum
     status: str = "pass"
     message: str = ""
     seconds: float = 0.0
@@ -37,8 +37,8 @@ class Report:
     results: list
     warnings: str = ""
     seconds: float = 0.0
-    cheat: str = ""         # what makes the whole submission score zero
-    sandbox: str = ""       # which one, and what it leaves open: a line
+    cheat: str = ""         # why the whole submission scores zero; "" if it does not
+    sandbox: str = ""       # one line: the kind of sandbox, and its known gaps
     swapped: list = dataclasses.field(default_factory=list)
 
     @property
@@ -51,7 +51,8 @@ class Report:
 
 
 def _seed(lab, test, given):
-    """Given on the command line; else that of hidden.py, for its tests; else the lab's."""
+    """The seed of the command line; else HIDDEN_SEED, for tests of hidden.py; else the lab's
+    seed."""
     own = getattr(test[1], "seed", None)
     return given if given is not None else own if own is not None else lab.config.get("seed", 2026)
 
@@ -71,16 +72,17 @@ def _one(lab, driver, test, seed):
         result.status, result.message = verdict.status, str(verdict)
         if result.status in ("wrong", "not attempted", "crash") and FORGED.search(bench.printed + verdict.printed):
             result.status = "cheat"
-            result.message = f"it prints a verdict of its own, and its answer is not right: {result.message}"
+            result.message = f"it prints its own verdict, and its answer is wrong: {result.message}"
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, struct.error) as error:
         result.status = "crash"
-        result.message = f"the answer is none that this test can read ({type(error).__name__}: {error})"
+        result.message = f"this test cannot read the answer ({type(error).__name__}: {error})"
     result.seconds, result.runs = time.monotonic() - begun, bench.runs
     return result
 
 
 def _give_up(lab, result, swapped):
-    """A pass of a test whose points are for an earlier lab ([parts] in lab.toml) that was the course's, not one's own."""
+    """Withholds the points of a passed test that rewards an earlier lab ([parts] in lab.toml) if
+    the course's solution of that lab was used."""
     others = [n for n in lab.config.get("parts", {}).get(result.name, []) if n in swapped]
     if others and result.status == "pass":
         result.status = "given up"
@@ -89,7 +91,8 @@ def _give_up(lab, result, swapped):
 
 
 def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
-    """A Report for {file name: text}. only: names of tests; seed None: the course's own."""
+    """Grades {file name: text} and returns a Report. only: names of tests; seed None: the course's
+    seed."""
     begun = time.monotonic()
     there = lab.tests()
     unknown = sorted(set(only or []) - {name for name, _, _ in there})
@@ -98,7 +101,7 @@ def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
                           + (", ".join(name for name, _, _ in there) or "none"))
     tests = [t for t in there if (not only or t[0] in only) and not (public_only and t[2])]
     if not tests:
-        raise AuthorError(f"{lab.slug}: no test to run: that is no pass")
+        raise AuthorError(f"{lab.slug}: no test to run, so nothing passes")
     report = Report(lab, [], swapped=[f"{n}" for n in lab.build.get("uses", []) if os.environ.get(f"LAB{n}") == "ref"])
     try:
         driver, report.warnings = build(lab, files, swapped)

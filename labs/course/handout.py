@@ -1,7 +1,8 @@
-"""make handout: the archive that students get. make instructor: the one that they do not get.
+"""make handout builds the archive for students; make instructor builds the archive for instructors.
 
-A handout is made of named files only, never of "everything but". Then it is scanned for what must not be in it,
-unpacked into an empty folder, built there from scratch without the repository, and shown to score zero.
+A handout is assembled from a list of files, never from "everything but". It is then scanned for
+content that must not be in it, unpacked into an empty folder, built there from scratch without the
+repository, and shown to score zero.
 """
 import os
 import pathlib
@@ -58,7 +59,8 @@ def student_files(lab):
 
 
 def without_dead_links(name, text, names):
-    """A link to what is not in the archive becomes its words: lessons quote the runtime, and stay in the repository."""
+    """Replaces a link to a file outside the archive by its text: lessons and the runtime are not in
+    a handout."""
     def link(found):
         words, target = found.groups()
         there = os.path.normpath(os.path.join(os.path.dirname(name), target.split("#")[0]))
@@ -68,7 +70,7 @@ def without_dead_links(name, text, names):
 
 
 def packages(labs):
-    """What the emulator of CUDA links, for the labs that use it."""
+    """The packages that the CUDA emulator links against, for the labs that use it."""
     numbers = " and ".join(lab.number for lab in labs if lab.build.get("vgpu"))
     if not numbers:
         return ""
@@ -97,7 +99,8 @@ def contents(labs):
 
 
 def solution_lines(labs):
-    """Lines of code that only the solutions have, long enough to be nobody's by accident."""
+    """{line: lab} of the lines of code that occur only in solutions and are too long to match by
+    accident."""
     found = {}
     for lab in labs:
         skeleton = "\n".join(texts(lab, False).values())
@@ -110,14 +113,15 @@ def solution_lines(labs):
 
 
 def scan(folder, labs):
-    """What a handout must not contain: a list of sentences, empty when it is clean."""
+    """Returns a list of sentences about content that a handout must not have; empty if it is
+    clean."""
     found, lines = [], solution_lines(labs)
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             found.append(f"{name}: neither a file nor a folder")
         if path.name in (".git", ".github", ".hg", ".svn", "__pycache__", "work", "build"):
-            found.append(f"{name}: history, or something that was built")
+            found.append(f"{name}: history, or a build output")
         if not path.is_file() or ".git" in path.parts:
             continue
         if path.suffix in (".o", ".a", ".so", ".gch", ".pyc", ".d") or path.read_bytes()[:4] in (b"\x7fELF", b"!<ar"):
@@ -158,7 +162,8 @@ def lay_out(labs, folder):
 
 
 def prove(archive, labs):
-    """Unpacks into an empty folder, and does what a student does: each lab is built there, and scores zero."""
+    """Unpacks the archive into an empty folder and does the same as a student: builds each lab,
+    which scores zero."""
     with tempfile.TemporaryDirectory(prefix="handout-") as place:
         with tarfile.open(archive) as tar:
             tar.extractall(place, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(place)
@@ -185,7 +190,7 @@ def prove(archive, labs):
 def pack(folder, archive):
     archive.parent.mkdir(parents=True, exist_ok=True)
 
-    def plain(info):  # no names, numbers or times of this machine
+    def plain(info):  # no user, group or time of this machine
         info.uid = info.gid = info.mtime = 0
         info.uname = info.gname = ""
         return info
@@ -206,7 +211,7 @@ def handout(labs, target):
 
 
 def instructor(labs, target):
-    """Solutions ready made, hidden tests, mutants, unusual solutions, the whole judge."""
+    """Packs the solutions, hidden tests, mutants, unusual solutions and the whole judge."""
     with tempfile.TemporaryDirectory(prefix="instructor-") as place:
         folder = pathlib.Path(place) / "course"
         shutil.copytree(ROOT / "labs/course", folder / "labs/course", ignore=shutil.ignore_patterns("__pycache__"))
@@ -226,7 +231,7 @@ def instructor(labs, target):
 
 
 def with_used(labs):
-    """These labs, and the earlier ones that they build on."""
+    """These labs, and the earlier labs that they build on."""
     numbers = {n for lab in labs for n in [lab.number, *lab.build.get("uses", [])]}
     return [lab for lab in all_labs() if lab.number in numbers]
 

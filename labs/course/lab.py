@@ -1,4 +1,4 @@
-"""A lab as it stands on disk: labs/NN-slug/lab.toml and what lies beside it."""
+"""A lab on disk: labs/NN-slug/lab.toml and the files next to it."""
 import importlib.util
 import os
 import pathlib
@@ -10,13 +10,13 @@ from labs.course.verdicts import AuthorError
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LABS = ROOT / "labs"
 WORK = pathlib.Path(os.environ.get("LABS_WORK", ROOT / "work"))
-BUILD = pathlib.Path(os.environ.get("LABS_BUILD", ROOT / "build" / "labs")).resolve()  # tests run elsewhere
-PATIENCE = float(os.environ.get("LABS_PATIENCE", 1))  # times every deadline: for a machine that is slow, or busy
+BUILD = pathlib.Path(os.environ.get("LABS_BUILD", ROOT / "build" / "labs")).resolve()  # independent of cwd
+PATIENCE = float(os.environ.get("LABS_PATIENCE", 1))  # factor for every deadline, for slow or busy machines
 NAME = re.compile(r"(\d\d)-[a-z0-9-]+")
 
 
 def load_module(path):
-    """A test file as a module of its own. It sits in a folder whose name is no Python name: 06-ring."""
+    """Imports a test file as a separate module. Its folder's name is not a Python name: 06-ring."""
     spec = importlib.util.spec_from_file_location(path.parent.name.replace("-", "_") + "_" + path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -24,7 +24,8 @@ def load_module(path):
 
 
 def load_sibling(file, stem):
-    """For hidden.py, which may use what public.py has: load_sibling(__file__, "public")."""
+    """Imports a file next to `file`. hidden.py reuses public.py: load_sibling(__file__,
+    "public")."""
     return load_module(pathlib.Path(file).with_name(stem + ".py"))
 
 
@@ -49,7 +50,8 @@ class Lab:
         self.work = WORK / self.slug
 
     def macro(self, file):
-        """The driver includes the student's ring.hpp of lab 06 as LAB06_RING."""
+        """The macro by which the driver includes a student's file: LAB06_RING for ring.hpp of lab
+        06."""
         return f"LAB{self.number}_" + re.sub(r"\W", "_", pathlib.Path(file).stem).upper()
 
     @property
@@ -71,7 +73,7 @@ class Lab:
         return found
 
     def problems(self):
-        """What a lab's author must mend: everything that can be said without running anything."""
+        """Mistakes in the lab's own files that can be found without running anything."""
         found = []
         tests = {name: hidden for name, _, hidden in self.tests()}
         complete = (self.folder / "hidden.py").exists()
@@ -79,7 +81,7 @@ class Lab:
             found.append(f"the points of lab.toml add up to {sum(self.points.values())}, not 100")
         found += [f"test {name} has no points in lab.toml" for name in tests if name not in self.points]
         if complete:
-            found += [f"lab.toml gives points to {name}, which is no test" for name in self.points if name not in tests]
+            found += [f"lab.toml gives points to {name}, which is not a test" for name in self.points if name not in tests]
         if not self.hints:
             found.append("lab.toml has no hints")
         return [f"{self.slug}: {text}" for text in found]
@@ -90,14 +92,14 @@ def all_labs():
 
 
 def select(wanted):
-    """N=06, N=6, N=06-ring or nothing for all."""
+    """The labs that N=06, N=6 or N=06-ring select; all labs without N."""
     labs = all_labs()
     if not wanted:
         return labs
     key = wanted.zfill(2) if wanted.isdigit() else wanted
     chosen = [lab for lab in labs if key in (lab.number, lab.slug)]
     if not chosen:
-        raise AuthorError(f"there is no lab {wanted}; there are: {', '.join(lab.slug for lab in labs)}")
+        raise AuthorError(f"there is no lab {wanted}; the labs are: {', '.join(lab.slug for lab in labs)}")
     return chosen
 
 

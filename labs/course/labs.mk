@@ -1,46 +1,46 @@
-# The course's targets: included by the Makefile of the repository and by that of a handout.
+# The course's targets, included by the Makefiles of the repository and of a handout.
 COURSE := PYTHONDONTWRITEBYTECODE=1 python3 -m labs.course
 LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST)) $(if $(UNSAFE),--unsafe)
 .PHONY: lab check hint grade watch reset progress mine
 
-lab: ## a lab's skeleton to work/: make lab N=06 (never overwrites)
+lab: ## copy a lab's skeleton to work/: N=06 (never overwrites)
 	@$(COURSE) lab $(LAB_OPTIONS)
 
 check: ## build a lab, run its public tests: N=06 [TEST=name SEED=7]
 	@$(COURSE) check $(LAB_OPTIONS)
 
-hint: ## the next hint of a lab; hints ask before they tell
+hint: ## print the next hint of a lab; hints ask before they tell
 	@$(COURSE) hint $(LAB_OPTIONS)
 
-grade: ## all tests of a lab, with points (REPORTS=folder: in files)
+grade: ## run all tests of a lab, with points (REPORTS=folder: files)
 	@$(COURSE) grade $(LAB_OPTIONS) $(if $(SUBMISSION),--submission $(SUBMISSION)) $(if $(REPORTS),--reports $(REPORTS))
 
-watch: ## check a lab again whenever you save
+watch: ## repeat make check whenever you save
 	@$(COURSE) watch $(LAB_OPTIONS)
 
-reset: ## start a lab over; your files are put aside
+reset: ## start a lab over; your files are kept aside
 	@$(COURSE) reset $(LAB_OPTIONS)
 
-progress: ## where you stand in all labs
+progress: ## show your progress in all labs
 	@$(COURSE) progress
 
-mine: ## lab 13: train with all that you wrote, kill a rank, resume
+mine: ## lab 13: train with all your labs, kill a rank, resume
 	@$(COURSE) mine
 
 # For instructors: not in a handout.
 .PHONY: handout instructor soak grade-the-grader mutate
-handout: ## the students' archive: scanned for leaks, built from scratch, shown to score zero
+handout: ## make the students' archive: scanned for leaks, built from scratch, shown to score zero
 	@$(COURSE) handout $(LAB_OPTIONS)
 
-instructor: ## the instructors' archive: solutions, hidden tests, mutants
+instructor: ## make the instructors' archive: solutions, hidden tests, mutants
 	@$(COURSE) instructor $(LAB_OPTIONS)
 
-grade-the-grader: ## each lab's skeleton, solution, mutants, cheats, as a table (N=06: one lab)
+grade-the-grader: ## test each lab's skeleton, solution, mutants, cheats; prints a table (N=06: one lab)
 	@$(COURSE) grade-the-grader $(LAB_OPTIONS)
 
-soak: ## a lab's tests on its solution, 200 times under load (N=06 ROUNDS=200)
+soak: ## run a lab's tests on its solution, 200 times under load (N=06 ROUNDS=200)
 	@$(COURSE) soak $(LAB_OPTIONS) --rounds $(or $(ROUNDS),200)
 
-mutate: ## wrong solutions made by rule from a lab's solution: which test rejects each? (N=06; MUTANT=id: one)
+mutate: ## generate wrong solutions of a lab: which test rejects each? (N=06; MUTANT=id: one)
 	@.ci/deps python3-clang-14
 	@$(subst python3,/usr/bin/python3,$(COURSE)) mutate $(LAB_OPTIONS) $(if $(MUTANT),--mutant $(MUTANT)) $(if $(MOST),--most $(MOST))

@@ -1,5 +1,5 @@
-"""The seal of a handout: the SHA-256 of every file that students do not write. A test or a header of the kit that was
-edited is named, and makes the grade zero.
+"""The seal of a handout: the SHA-256 of every file that students do not write. A test or a header of the
+kit that was edited is reported by name and makes the grade zero.
 """
 import hashlib
 
@@ -7,7 +7,7 @@ from labs.course.lab import LABS, ROOT
 from labs.course.verdicts import AuthorError
 
 NAME = "labs/MANIFEST.sha256"
-# In the repository nothing is sealed: there, git knows who changed what.
+# The repository has no seal: git records all changes there.
 
 
 def digest(path):
@@ -15,7 +15,7 @@ def digest(path):
 
 
 def sealed_files(root):
-    """Everything in a handout but the seal itself and what students make."""
+    """Every file of a handout except the seal itself and the files that students create."""
     skip = ("work/", "build/", NAME)
     return sorted(str(p.relative_to(root)) for p in root.rglob("*")
                   if p.is_file() and not str(p.relative_to(root)).startswith(skip) and "__pycache__" not in p.parts)
@@ -35,9 +35,9 @@ def read(root):
 
 
 def broken(root=ROOT, seal_of=None):
-    """Names of sealed files that are not as they were handed out. None where nothing is sealed.
+    """Describes sealed files that are missing, changed or added. None where nothing is sealed.
 
-    seal_of: the manifest to believe, the instructor's; by default the one in root.
+    seal_of: the manifest to trust, the instructor's; by default the one in root.
     """
     known = read(root) if seal_of is None else seal_of
     if known is None:
@@ -55,7 +55,7 @@ def broken(root=ROOT, seal_of=None):
 
 
 def require_whole(root=ROOT):
-    """For grade: a message about edited tests, or None."""
+    """Returns a message about edited tests, which make the grade zero, or None."""
     found = broken(root)
     if found:
         return f"the tests or the kit were edited: {'; '.join(found[:5])}"
@@ -64,5 +64,5 @@ def require_whole(root=ROOT):
 
 def for_handout(path):
     if not path.is_dir():
-        raise AuthorError(f"{path} is no unpacked handout")
+        raise AuthorError(f"{path} is not an unpacked handout")
     return read(path)

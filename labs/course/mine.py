@@ -1,7 +1,8 @@
-"""make mine: lab 13's trainer, with everything a student wrote, on three spirals; then kill -9, resume, and the runtime.
+"""make mine: lab 13's trainer, with everything that a student wrote, on three spirals; then kill -9,
+resume, and the runtime.
 
-    2 ranks train; the loss as a curve           one of them is killed, the job started again: the same bits
-    the ring's schedule in a file, proved        train_gpt adds up its gradients by it, where it is built
+    2 ranks train; the loss as a curve           one rank is killed, the job starts again: the same bits
+    the ring's schedule in a file, proved        train_gpt reduces its gradients by it, if it is built
 """
 import math
 import random
@@ -39,7 +40,8 @@ def job(rng):
 
 
 def curve(losses, width=64, height=10):
-    """Mean losses of equal stretches of the training, as lines of text; the axis is linear and begins at 0."""
+    """Mean losses of equal intervals of the training, as lines of text; the axis is linear and
+    begins at 0."""
     parts = [losses[i * len(losses) // width:(i + 1) * len(losses) // width] for i in range(width)]
     means = [sum(part) / len(part) for part in parts]
     top = max(means)

@@ -1,5 +1,6 @@
-"""Grading the grader: every lab's skeleton scores 0, its solution 100 %, each mutant is killed by its named test with
-the stated verdict, each unusual but correct solution passes, each cheat scores zero and is said to be one.
+"""Grades the grader: every lab's skeleton scores 0, its solution 100 %, each mutant is killed by its
+named test with the stated verdict, each unusual but correct solution passes, and each cheat scores
+zero and is reported as a cheat.
 """
 import concurrent.futures
 import os
@@ -26,7 +27,8 @@ def mutate(lab, mutant, solution):
 
 
 def unusual(lab, solution):
-    """{name: files}: unusual/NAME.hpp stands for the lab's first file, unusual/NAME/* for those named there."""
+    """{name: files}: unusual/NAME.hpp replaces the lab's first file, unusual/NAME/* the files of
+    these names."""
     found = {}
     for path in sorted((lab.folder / "unusual").glob("*")):
         if path.is_dir():
@@ -68,7 +70,7 @@ def is_killed(mutant):
     def judge(report):
         r, = report.results
         held = r.status == mutant["verdict"]
-        if held and r.status == "hang":  # found soon, and said who waits for whom
+        if held and r.status == "hang":  # it must be found soon, and report which rank waits for which
             held = r.seconds < 10 * PATIENCE and (mutant.get("no_cycle", False) or "wait-for cycle" in r.message)
         return held, f"{r.status}: {r.message.splitlines()[0] if r.message else ''}"
     return judge
@@ -85,7 +87,8 @@ def is_exposed(cheat):
 
 
 def jobs_of(lab, quick):
-    """(kind, name, expectation, files, judge, which tests) of everything that is to be graded; the solution first."""
+    """(kind, name, expectation, files, judge, names of tests) of every submission to grade; the
+    solution first."""
     skeleton, solution = texts(lab, False), texts(lab, True)
     names = {t[0] for t in lab.tests()}
     strange = unusual(lab, solution)
@@ -95,10 +98,10 @@ def jobs_of(lab, quick):
     for mutant in mutants(lab):
         if mutant["killed_by"] not in names:
             raise AuthorError(f"{lab.slug}: mutant {mutant['name']} is to be killed by {mutant['killed_by']}, "
-                              "which is no test")
+                              "which is not a test")
         found.append(("mutant", mutant["name"], f"{mutant['verdict']} by {mutant['killed_by']}",
                       mutate(lab, mutant, solution), is_killed(mutant), [mutant["killed_by"]]))
-    if quick:  # one of each kind
+    if quick:  # one job of each kind
         return [j for i, j in enumerate(found) if j[0] not in {k[0] for k in found[:i]}]
     for cheat in cheats(lab):
         if not any(re.fullmatch(a, cheat.get("needs", "")) for a in lab.build.get("allow", [])):
@@ -108,7 +111,7 @@ def jobs_of(lab, quick):
 
 
 def examine(lab, quick=False):
-    """Yields (kind, name, expectation, whether it held, what was seen, seconds)."""
+    """Yields (kind, name, expectation, whether it held, observation, seconds)."""
     swapped = references(lab)
     for problem in lab.problems():
         yield "lab", "lab.toml", "in order", False, problem, 0
@@ -124,13 +127,13 @@ def examine(lab, quick=False):
     first = graded(jobs[0])
     yield first
     if "does not compile" in first[4]:
-        return  # nothing more would be learnt
+        return  # the other jobs would fail for the same reason
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))) as pool:
         yield from pool.map(graded, jobs[1:])
 
 
 def grade_the_grader(labs, quick=False):
-    """Prints the table; True when every line held."""
+    """Prints the table. True if every line held."""
     all_held, rows, killed = True, 0, 0
     begun = time.monotonic()
     for lab in labs:

@@ -1,10 +1,11 @@
 """make mutate N=06: wrong solutions made by rule (mutators.py), each of which some test must reject.
 
-A mutant that passes every test either is a mistake that the tests overlook, or is none by the task's text: then
-survivors.toml of the lab says why. A survivor without a reason, and a reason without its survivor, fail.
+A mutant that passes every test is either a mistake that the tests overlook, or correct according to
+the task; then survivors.toml of the lab gives the reason. A survivor without a reason fails, and so
+does a reason without its survivor.
 
     [[survivor]]
-    reason = "the order of these two stores is free: nobody looks before the flag"
+    reason = "the order of these two stores is free: no reader looks before the flag"
     mutants = ["1f03ab moved: a = 1 -> b = 2 | a = 1;"]
 """
 import collections
@@ -28,9 +29,9 @@ from labs.course.split import texts
 from labs.course.testing import Bench
 from labs.course.verdicts import AuthorError, Verdict
 
-MOST = 320          # mutants tried of one lab: an even choice among the operators, the same every time
-FACTOR = 10         # a run may take so many times what the solution's took
-LEAST = 1.5         # seconds that every run gets
+MOST = 320          # mutants tried per lab: spread evenly over the operators, always the same choice
+FACTOR = 10         # time limit of a run, as a multiple of the solution's longest run in that test
+LEAST = 1.5         # seconds, the minimum time limit of a run
 KILLED = ("wrong", "hang", "crash", "cheat", "not attempted")
 
 
@@ -43,7 +44,7 @@ class Outcome:
 
 
 class Hasty(Bench):
-    """A test's view of the driver, with deadlines from what the solution needed."""
+    """A test's view of the driver, with deadlines derived from the solution's run times."""
 
     def __init__(self, lab, driver, name, seed, slowest=None):
         super().__init__(lab, driver, name, seed)
@@ -61,7 +62,7 @@ class Hasty(Bench):
 
 
 def chosen(mutants, most=MOST):
-    """At most so many: one of each operator in turn, in the order of their ids."""
+    """Chooses at most `most` mutants: one of each operator in turn, in the order of their ids."""
     groups = collections.defaultdict(list)
     for mutant in sorted(mutants, key=lambda m: m.id):
         groups[mutant.operator].append(mutant)
@@ -74,7 +75,7 @@ def chosen(mutants, most=MOST):
 
 
 def survivors_on_file(lab):
-    """{id: reason} of survivors.toml."""
+    """{id: reason} from survivors.toml."""
     path = lab.folder / "survivors.toml"
     if not path.exists():
         return {}
@@ -89,7 +90,7 @@ def survivors_on_file(lab):
 
 
 def worker(n):
-    """A worker's folder. All names have one length: see Quick._digest."""
+    """The name of a worker's folder. All names have the same length: see Quick._digest."""
     return f"w{n:->5}"
 
 
@@ -115,7 +116,8 @@ class Trial:
         self.base = self.code + self._tests()
 
     def _code(self):
-        """The hash of what decides whether a mutant compiles, and to which program; without its text."""
+        """Hash of everything that determines whether a mutant compiles, and to which program,
+        except its text."""
         digest = hashlib.sha256()
         paths = [*self.quick.libraries, *sorted((LABS / "kit").glob("*.hpp")), *self.quick.drivers,
                  *(LABS / "course" / f"{stem}.py" for stem in ("mutate", "quick")), self.lab.folder / "lab.toml"]
@@ -127,7 +129,7 @@ class Trial:
         return digest.hexdigest()
 
     def _tests(self):
-        """The hash of what decides whether a program passes."""
+        """Hash of everything that determines whether a program passes."""
         digest = hashlib.sha256()
         course = ["expect", "grading", "runner", "record", "testing"]
         for path in [*(LABS / "course" / f"{stem}.py" for stem in course), *sorted(self.lab.folder.glob("*.py")),
@@ -136,7 +138,7 @@ class Trial:
         return digest.hexdigest()
 
     def keys(self, files):
-        """Under which a mutant's outcome is kept: whatever the tests are, and with these tests."""
+        """The two keys of a mutant's cached outcome: without the tests' hash, and with it."""
         text = repr(sorted(files.items()))
         return [hashlib.sha256((base + text).encode()).hexdigest()[:24] for base in (self.code, self.base)]
 
@@ -154,7 +156,8 @@ class Trial:
         return mutators.mutants_of(sources, [(d, flags) for d in self.quick.drivers])
 
     def calibrate(self):
-        """The solution passes all tests here, too; how long each takes."""
+        """Checks that the solution passes all tests in this setup, and records how long each
+        takes."""
         driver, digest, said = self.quick.compile(self.solution, self.place / worker(0))
         if driver is None:
             raise AuthorError(f"{self.lab.slug}: the solution does not compile: {said[:300]}")
@@ -162,7 +165,7 @@ class Trial:
         self.passes(driver, "the solution")
 
     def passes(self, driver, what):
-        """Runs all tests, and notes how long each takes."""
+        """Runs all tests and records how long each takes."""
         def timed(test):
             name, function, seed = test
             bench = Hasty(self.lab, driver, name, seed)
@@ -177,13 +180,15 @@ class Trial:
             list(pool.map(timed, self.tests))
 
     def order(self, mutant):
-        """The test that killed it last time first; then those that kill many in little time."""
+        """Sorts the tests: the one that killed this mutant last time first, then by kills per
+        second."""
         with self.lock:
             return sorted(self.tests, key=lambda t: (t[0] == self.killers.get(mutant.id),
                                                      (1 + self.kills[t[0]]) / (0.05 + self.spent[t[0]])), reverse=True)
 
     def together(self, mutants):
-        """Compiles as many mutants as can be into one program. Returns (program, {mutant: its number there})."""
+        """Compiles as many mutants as possible into one program. Returns (program, {mutant: its
+        number there})."""
         folder, rejected = self.place / "schema", set()
         numbered = [(n, m) for n, m in enumerate(mutants, 1) if m.form]
         for _ in range(12):
@@ -193,7 +198,7 @@ class Trial:
                 continue
             driver, _, said = self.quick.compile(files, folder)
             if driver:
-                self.passes(driver, "the program of all mutants, with none of them,")
+                self.passes(driver, "the program of all mutants, with none selected,")
                 return driver, {m: n for n, m in numbered if n not in rejected}
             blamed = culprits(files, said) - rejected
             if not blamed:
@@ -202,14 +207,15 @@ class Trial:
         return None, {}
 
     def judge(self, mutant, files, folder, likely):
-        """A mutant in a program of its own. likely: it is likely to pass, because it did so among the others."""
+        """Tries a mutant in a separate program. likely: it passed in the combined program, so it
+        will probably pass here, too."""
         driver, digest, said = self.quick.compile(files, folder, self.known)
         if driver is None:
             if digest:
                 return Outcome(*self.known[digest].split("|")[:2]) if digest in self.known else Outcome("equivalent")
             return Outcome("does not compile", message=said[:200])
         if likely and self.quick.code(files, folder / "again", "-O2") == self.optimised():
-            return Outcome("equivalent")  # what -O1 does not see, -O2 may
+            return Outcome("equivalent")  # -O2 may prove equal what -O1 does not
         found = self.execute(mutant, driver)
         if found.status == "survived" and not likely:
             if self.quick.code(files, folder / "again", "-O2") == self.optimised():
@@ -249,7 +255,8 @@ class Trial:
                 outcome = self.execute(mutant, named)
                 named.unlink()
             if outcome.status == "survived" and not (number and mutant.id in self.on_file):
-                # Nobody noticed it there: alone, as a student would write it. One with a reason was tried so before.
+                # It survived in the combined program: try it alone, as a student would write it. A
+                # mutant with a recorded reason was tried alone before.
                 outcome = self.judge(mutant, files, folder, likely=bool(number))
                 if number:
                     self.compare(outcome.status in KILLED)
@@ -266,13 +273,14 @@ class Trial:
         return outcome
 
     def compare(self, killed):
-        """Mutants in one program behave as they do alone, or it does not know which of them it is."""
+        """Raises AuthorError if mutants pass in the combined program but fail alone: then that
+        program does not find its own number."""
         self.told_apart["alone"] += killed
         if self.told_apart["alone"] > 10 + self.told_apart["together"]:
-            raise AuthorError(f"{self.lab.slug}: mutants pass all tests in one program, and fail alone: which_mutant_?")
+            raise AuthorError(f"{self.lab.slug}: mutants pass all tests in one program, but fail alone: which_mutant_?")
 
     def save(self, keep):
-        """What today's mutants need, and no more."""
+        """Saves the outcomes of the mutants in `keep` and discards all others."""
         self.cache_file.parent.mkdir(parents=True, exist_ok=True)
         keys = {key for m in keep for key in self.keys(m.apply(self.solution))}
         kept = {"outcomes": {k: v for k, v in self.cache.items() if k in keys}, "killers": self.killers}
@@ -326,18 +334,18 @@ def row(title, values):
 
 
 def report(lab, generated, found, on_file, seconds, partial=False):
-    """The lab's row, and what is wrong with it: a list of sentences."""
+    """The lab's row of the table, and a list of sentences about its problems."""
     statuses = collections.Counter(o.status for _, o in found)
     alive = sorted((m for m, o in found if o.status == "survived"), key=lambda m: (m.file, m.start))
     unexplained = [m for m in alive if m.id not in on_file]
-    trouble = [f"{lab.slug}/{m.file}:{m.number}: nobody notices: \"{m.id}\"" for m in unexplained]
+    trouble = [f"{lab.slug}/{m.file}:{m.number}: no test fails: \"{m.id}\"" for m in unexplained]
     ids = {m.id for m in alive}
     names = {m.id for m in generated}
     if not partial:
         for known in on_file:
             if known not in ids:
-                why = "is killed by a test, or equivalent for the compiler" if known in names else "is no mutant now"
-                trouble.append(f"{lab.slug}/survivors.toml: \"{known}\" {why}: take it out")
+                why = "is killed by a test, or equivalent for the compiler" if known in names else "is no longer a mutant"
+                trouble.append(f"{lab.slug}/survivors.toml: \"{known}\" {why}: remove it")
     values = [len(generated), len(found), statuses["does not compile"], statuses["equivalent"],
               statuses["wrong"] + statuses["not attempted"], statuses["hang"], statuses["crash"], statuses["cheat"],
               len(alive) - len(unexplained), len(unexplained), round(seconds)]
@@ -345,7 +353,7 @@ def report(lab, generated, found, on_file, seconds, partial=False):
 
 
 def mutate(labs, only=None, most=None):
-    """Prints the table; True when every survivor has its reason."""
+    """Prints the table. True if every survivor has a reason, and every reason a survivor."""
     total, troubles = [0] * len(COLUMNS), []
     print(row("", COLUMNS), flush=True)
     for lab in labs:

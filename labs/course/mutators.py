@@ -1,12 +1,13 @@
-"""Wrong solutions made by rule: what `make mutate` tries. Each mutant replaces one expression or statement.
+"""Generates wrong solutions by rule for `make mutate`. Each mutant replaces one expression or statement.
 
-libclang parses the driver with the solution in it, so that a mutant is made from what the compiler sees: an operator
-between its operands, an argument of the same type as its neighbour, a variable in scope. Only lines between
-#ifdef SOLUTION and #else are changed: the others are not the student's.
-The operators are the usual ones (Offutt et al., An experimental determination of sufficient mutant operators, 1996)
-and the mistakes of this course: narrow types, weak memory orders, swapped statements, ranks, state between calls.
-Not made: other words in a message (those that a task fixes have mutants on file), copies of what nobody changes, and
-arguments that may change places.
+libclang parses the driver with the solution included, so mutants are made from the syntax tree: an
+operator between its operands, an argument of the same type as its neighbour, a variable in scope.
+Only lines between #ifdef SOLUTION and #else are changed; the other lines are not the student's.
+The operators are the usual ones (Offutt et al., An experimental determination of sufficient mutant
+operators, 1996) and the typical mistakes of this course: narrow types, weak memory orders, swapped
+statements, ranks, state that persists between calls. Not made: other texts in a message (mutants.toml
+covers the messages that a task prescribes), copies of objects that are never modified, and swaps of
+arguments whose order does not matter.
 """
 import dataclasses
 import hashlib
@@ -35,7 +36,7 @@ NARROW = {"int64_t": ["int32_t", "int16_t"], "uint64_t": ["uint32_t"], "size_t":
           "uint32_t": ["uint16_t"], "ptrdiff_t": ["int32_t"]}
 WEAKER = {"seq_cst": ["acq_rel", "relaxed"], "acq_rel": ["acquire", "release", "relaxed"], "acquire": ["relaxed"],
           "release": ["relaxed"]}
-EITHER_WAY = ("swap", "gcd", "lcm")     # their arguments may change places; those of min and max, if they are integers
+EITHER_WAY = ("swap", "gcd", "lcm")     # symmetric in their arguments; so are min and max of integers
 WHOLE = (K.IF_STMT, K.FOR_STMT, K.WHILE_STMT, K.DO_STMT, K.CXX_FOR_RANGE_STMT, K.COMPOUND_STMT, K.CXX_TRY_STMT,
          K.SWITCH_STMT)
 LOOPS = (K.FOR_STMT, K.WHILE_STMT, K.DO_STMT, K.CXX_FOR_RANGE_STMT)
@@ -45,15 +46,15 @@ LOOPS = (K.FOR_STMT, K.WHILE_STMT, K.DO_STMT, K.CXX_FOR_RANGE_STMT)
 class Mutant:
     file: str
     operator: str
-    start: int      # bytes of the solution's text
+    start: int      # byte offset in the solution's text
     end: int
     old: str
     put: str
-    line: str       # where it begins, stripped: the identity, which survives when other lines come and go
-    number: int     # of that line today
-    ordinal: int    # among mutants that are alike in all of this
-    form: str       # how it can stand beside the original in one program (schema.py): "expression", "statement", "tail"
-    whole: tuple    # of that expression or statement: (start, end)
+    line: str       # first changed line, stripped: part of the id, which survives edits elsewhere
+    number: int     # number of that line in the current text
+    ordinal: int    # tells apart mutants with the same operator, old, put and line
+    form: str       # how schema.py embeds it: "expression", "statement", "tail"; "": it cannot
+    whole: tuple    # (start, end) of the enclosing expression or statement
 
     @property
     def id(self):
@@ -81,14 +82,16 @@ def own_lines(annotated, name):
 
 
 class Source:
-    """One file of the solution, as bytes (clang counts those), and what is changed in it."""
+    """One file of the solution, as bytes (clang's offsets are in bytes), and the mutants found in
+    it."""
 
     def __init__(self, name, text, lines, path):
         self.name, self.text, self.lines, self.path = name, text.encode(), lines, str(path)
         self.found = []
 
     def at(self, cursor):
-        """(start, end) of an expression or statement that is written here, word for word; else None."""
+        """Returns the (start, end) of an expression or statement that is spelled out on a line of
+        the solution; else None."""
         start, end = cursor.extent.start, cursor.extent.end
         if not start.file or not end.file or start.file.name != self.path or end.file.name != self.path:
             return None
@@ -123,7 +126,7 @@ class Source:
 
 
 def plain(cursor_type):
-    """A type's name without const and references."""
+    """A type's name without const, volatile and &."""
     name = cursor_type.get_canonical().spelling
     return re.sub(r"\bconst\b|[&]|\bvolatile\b", "", name).strip()
 
@@ -134,14 +137,14 @@ def is_number(cursor_type):
 
 
 def is_integer(cursor_type):
-    """A number, or a reference to one, and no float."""
+    """True for an integer type (bool included) or a reference to one."""
     kind = cursor_type.get_canonical()
     kind = kind.get_pointee() if kind.kind == TypeKind.LVALUEREFERENCE else kind
     return is_number(kind) and kind.kind not in (TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.LONGDOUBLE)
 
 
 def operator_between(source, left, right):
-    """(start, end, spelling) of what stands between two operands."""
+    """Returns the (start, end, spelling) of the operator between two operands, or None."""
     a, b = source.at(left), source.at(right)
     if not a or not b or a[1] > b[0]:
         return None
@@ -173,7 +176,7 @@ def binary(source, cursor, left, right):
 
 def arguments(source, cursor):
     given = [a for a in cursor.get_arguments() if a is not None and source.at(a)]
-    if not given:  # a call that depends on a template's parameter: the callee, then the arguments
+    if not given:  # a call that depends on a template parameter: the children are the callee and the arguments
         given = [c for c in list(cursor.get_children())[1:] if source.at(c)]
     return given
 
@@ -223,7 +226,7 @@ def literal(source, cursor):
 
 
 def statement(source, cursor, parent):
-    """What stands in a block, or alone below an if or a loop."""
+    """A statement in a block, or the unbraced body of an if or a loop."""
     if cursor.kind in (K.DECL_STMT, K.NULL_STMT, K.CASE_STMT, K.DEFAULT_STMT, K.LABEL_STMT):
         if cursor.kind == K.DECL_STMT and parent.kind == K.COMPOUND_STMT and source.at(cursor):
             start = source.at(cursor)[0]
@@ -296,7 +299,8 @@ def loop(source, cursor):
 
 
 class Scopes:
-    """Variables that may stand where another one does: of the same type, declared before, in a block around."""
+    """Variables that can replace another one: same type, declared earlier, in an enclosing
+    block."""
 
     def __init__(self, source):
         self.source, self.variables = source, []
@@ -317,7 +321,7 @@ class Scopes:
 
 
 def reference(source, cursor, scopes, parent):
-    """A variable or a field is used."""
+    """A use of a variable or a field."""
     text = source.of(cursor)
     target = cursor.referenced
     if not text or target is None or target.kind not in (K.VAR_DECL, K.PARM_DECL, K.FIELD_DECL):
@@ -394,7 +398,7 @@ def walk(source, cursor, scopes, parent, scope):
 
 
 def words(source, unit):
-    """What is a matter of words: types and memory orders."""
+    """Token-level mutants: narrower types and weaker memory orders."""
     for token in unit.get_tokens(extent=unit.get_extent(source.path, (0, len(source.text)))):
         start, end = token.extent.start.offset, token.extent.end.offset
         if token.location.line not in source.lines or token.location.file.name != source.path:
@@ -407,7 +411,7 @@ def words(source, unit):
 
 
 def resources():
-    """The flags for libclang's own headers, which its library alone does not find."""
+    """The compiler flags for clang's own headers, which libclang does not find by itself."""
     return [f"-resource-dir={max(pathlib.Path('/usr/lib/llvm-14/lib/clang').glob('*'), default='/usr')}"]
 
 

@@ -1,8 +1,9 @@
-"""Many drivers from texts that differ in one place: for `make mutate`.
+"""Builds many drivers from texts that differ in one place, for `make mutate`.
 
-What `build.py` makes once for a student, this makes hundreds of times: with a precompiled header of what every driver
-includes, without debug information, and without a cache (thousands of drivers would fill the disk). Two texts with the
-same object code behave alike: such a mutant is no mistake (Papadakis et al., Trivial compiler equivalence, ICSE 2015).
+`build.py` makes a driver once for a student; this file makes hundreds, with a precompiled header of
+all common includes, without debug information, and without a cache (thousands of drivers would fill
+the disk). Two texts with the same object code behave the same way, so such a mutant is no mistake
+(Papadakis et al., Trivial compiler equivalence, ICSE 2015).
 """
 import hashlib
 import pathlib
@@ -18,7 +19,8 @@ INCLUDE = re.compile(r'^#include (<[^>]+>|"labs/kit/[^"]+")', re.M)
 
 
 class Quick:
-    """One lab's compiler. A worker gives its own folder to compile(); the result is good until its next call."""
+    """The compiler for one lab. Each worker passes its own folder to compile(); the result is valid
+    until its next call."""
 
     def __init__(self, lab, solution, place):
         self.lab, self.place = lab, pathlib.Path(place)
@@ -53,7 +55,7 @@ class Quick:
         return options
 
     def _objects(self, files, folder, *level):
-        """Objects of all drivers, or None and what the compiler says."""
+        """Compiles all drivers. Returns (objects, "") or (None, the compiler's output)."""
         options = self.texts(files, folder) + [f"-ffile-prefix-map={folder}/=work/", "-frandom-seed=1", *level]
         found, jobs = [], []
         for driver in self.drivers:
@@ -66,18 +68,20 @@ class Quick:
         return (found, "") if all(job.returncode == 0 for job in jobs) else (None, said)
 
     def code(self, files, folder, *level):
-        """The digest of the optimised objects; None when they do not compile."""
+        """The digest of the objects; None if they do not compile."""
         objects, _ = self._objects(files, folder, *level)
         return objects and self._digest(objects, folder)
 
     @staticmethod
     def _digest(objects, folder):
-        """Of all but where the files lay, which objects name: folders to be compared have names of one length."""
+        """Hash of the objects without their folder's path, which they contain: folders to be
+        compared have names of one length."""
         place = str(folder).encode()
         return hashlib.sha256(b"".join(o.read_bytes().replace(place, bytes(len(place))) for o in objects)).hexdigest()
 
     def compile(self, files, folder, known=()):
-        """(driver, digest, what the compiler says); no driver when it does not compile, or the digest is known."""
+        """Returns (driver, digest, compiler output). No driver if it does not compile or its digest
+        is known."""
         shutil.rmtree(folder, ignore_errors=True)
         objects, said = self._objects(files, folder)
         if objects is None:

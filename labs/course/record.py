@@ -1,4 +1,5 @@
-"""Named values between the judge and a driver; the other half is labs/kit/record.hpp, which has the table."""
+"""Encodes named values between the judge and a driver. labs/kit/record.hpp is the other half and
+has the table of types."""
 import array
 import struct
 
@@ -6,7 +7,7 @@ ARRAYS = {"I": "q", "D": "d", "F": "f"}
 
 
 class Torn(Exception):
-    """Bytes that are no record."""
+    """Bytes that are not a valid record."""
 
 
 def floats(values):
@@ -27,7 +28,7 @@ def _coded(name, value):
     if isinstance(value, array.array):
         code = {kind: code for code, kind in ARRAYS.items()}[value.typecode]
         return code, value.tobytes()
-    if isinstance(value, (list, tuple)):  # integers, unless one of them is not
+    if isinstance(value, (list, tuple)):  # integers if all of them are
         whole = all(isinstance(v, int) for v in value)
         return _coded(name, array.array("q" if whole else "d", value))
     raise TypeError(f"{name}: a {type(value).__name__} cannot be sent to a driver")
@@ -42,7 +43,7 @@ def encode(values):
 
 
 def _value(code, raw):
-    """Raises ValueError or struct.error for bytes that are no such value."""
+    """Raises ValueError or struct.error if the bytes are not a value of this type."""
     if code in ARRAYS:
         return array.array(ARRAYS[code], raw)
     if code in "id":
@@ -53,7 +54,7 @@ def _value(code, raw):
 
 
 def decode(data):
-    """Raises Torn, whatever the bytes are: they may be a submission's."""
+    """Raises Torn for all invalid bytes: they may come from a submission."""
     values, at = {}, 0
     while at < len(data):
         line = data.find(b"\n", at)

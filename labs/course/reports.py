@@ -1,4 +1,4 @@
-"""A report for machines: JUnit XML, and the results.json that Gradescope's autograder reads.
+"""Machine-readable reports: JUnit XML, and the results.json that Gradescope's autograder reads.
 
 Gradescope: https://gradescope-autograders.readthedocs.io/en/latest/specs/#output-format
 """
@@ -8,18 +8,20 @@ import xml.etree.ElementTree as xml
 
 from labs.course.terminal import hint_for
 
-# What a field of results.json must be; tests/labs checks every file that we write against this, and so does write().
+# Types of the fields of results.json. write() checks its output against them, and so does
+# tests/labs.
 TOP = {"score": (int, float), "execution_time": (int, float), "output": str, "output_format": str, "visibility": str,
        "stdout_visibility": str, "tests": list}
 TEST = {"score": (int, float), "max_score": (int, float), "status": str, "name": str, "number": str, "output": str,
         "tags": list, "visibility": str}
 VISIBILITY = ("visible", "hidden", "after_due_date", "after_published")
-# XML 1.0 has no control characters, not even escaped ones.
+# XML 1.0 allows no control characters except tab and line ends, not even escaped ones.
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def schema_problems(results):
-    """What Gradescope would refuse or misread: a list of sentences, empty when all is well."""
+    """Lists, as sentences, what Gradescope would refuse or misread; empty if the results are
+    valid."""
     found = []
 
     def fields(thing, allowed, where):
@@ -89,7 +91,7 @@ def junit(report):
 
 
 def write(report, folder):
-    """results.json and junit.xml in folder; returns their paths."""
+    """Writes results.json and junit.xml to folder; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     results = gradescope(report)
     problems = schema_problems(results)

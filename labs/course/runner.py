@@ -1,7 +1,8 @@
-"""One run of a driver: a process in a session of its own, with a deadline, limits, an empty folder and fresh names.
+"""Runs a driver once: a process in a separate session, with a deadline, limits, an empty folder and fresh names.
 
-The request goes in by one pipe, the answer comes back by another, framed with a nonce that only this run has. Student
-code that prints, exits, or writes into that pipe does not make an answer; the last is said to be a cheat.
+The request is sent through one pipe and the answer returns through another, framed with a nonce that
+only this run has. Student code that prints, exits, or writes into that pipe does not produce an
+answer; writing into the pipe and exiting with status 0 are reported as cheats.
 """
 import dataclasses
 import os
@@ -17,22 +18,22 @@ import time
 from labs.course import record, sandbox
 from labs.course.verdicts import Cheat, Crash, Hang, NotAttempted, NotVerified, Verdict, Wrong
 
-MOST_OUTPUT = 1 << 16       # bytes kept of what a program prints
-MOST_ANSWER = 256 << 20     # bytes of one answer
-GRACE = 1.5                 # seconds between the driver's own deadline, with a report, and the judge's
+MOST_OUTPUT = 1 << 16       # bytes kept of a program's output
+MOST_ANSWER = 256 << 20     # maximum number of bytes of an answer
+GRACE = 1.5                 # seconds from the driver's own deadline, which ends with a report, to the judge's
 
 
 @dataclasses.dataclass
 class Reply:
-    values: dict | None     # the answer; None without one
-    junk: bytes             # what else stood on the channel
+    values: dict | None     # the answer; None if there is none
+    junk: bytes             # all other bytes on the channel
     returncode: int | None  # None: killed at the deadline
     printed: str
     seconds: float
 
 
 def _frame(data, nonce):
-    """(values, what is not an answer)."""
+    """Returns (values, bytes that do not belong to the answer)."""
     head = f"LABS {nonce} ".encode()
     at = data.find(head)
     if at < 0:
@@ -52,7 +53,7 @@ def _frame(data, nonce):
 
 
 def _exchange(process, pidfd, request, to_driver, from_driver, deadline):
-    """Feeds the request and collects everything, until the process has ended or the time is over."""
+    """Sends the request and collects all output until the process ends or the deadline passes."""
     got = {"answer": bytearray(), "out": bytearray()}
     with selectors.DefaultSelector() as selector:
         pending = memoryview(request)
@@ -78,7 +79,7 @@ def _exchange(process, pidfd, request, to_driver, from_driver, deadline):
                 elif key.data == "end":
                     ended = True
                     selector.unregister(pidfd)
-                    _kill(process.pid)  # children that outlive the driver would hold the pipes open
+                    _kill(process.pid)  # children that outlive the driver would keep the pipes open
                 else:
                     piece = os.read(key.fd, 1 << 18)
                     if not piece:
@@ -98,7 +99,7 @@ def _kill(group):
 
 
 def _folder():
-    """A folder for one run. What a judge that was killed has left goes."""
+    """Creates a folder for one run, and removes folders that killed judges have left behind."""
     place = pathlib.Path(tempfile.gettempdir())
     sandbox.sweep(place, "lab")
     return pathlib.Path(tempfile.mkdtemp(prefix=f"lab-{os.getpid()}-"))
@@ -111,7 +112,7 @@ def run(driver, scenario, values, limits):
     jail = sandbox.here()
     folder = None if jail.private else _folder()
     memory, data, file_size = int(limits["memory_mib"]) << 20, None, 64 << 20
-    if limits.get("vgpu"):  # it reserves a tebibyte for each device, as addresses and as a file: count what is used
+    if limits.get("vgpu"):  # it reserves a tebibyte per device, as addresses and as a file: limit the memory in use
         memory, data, file_size = 16 << 40, memory, 1 << 40
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
@@ -122,14 +123,14 @@ def run(driver, scenario, values, limits):
             pass_fds=(in_read, out_write), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=folder or "/", start_new_session=True,
             env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder or "/tmp"), "LAB_NAME": "lab-" + nonce[:12],
-                 "VGPU_GUARD": "pages",  # where the processor has no protection keys: a student's slip is to be seen
+                 "VGPU_GUARD": "pages",  # finds a student's stray access where the processor has no protection keys
                  **{k: v for k, v in os.environ.items() if k.startswith("VGPU_")}})
         os.close(in_read)
         os.close(out_write)
         pidfd = os.pidfd_open(process.pid)
         got, ended = _exchange(process, pidfd, request, in_write, out_read, begun + limits["deadline"] + GRACE)
         os.close(pidfd)
-        _kill(process.pid)  # before it is reaped: afterwards the number could be another's
+        _kill(process.pid)  # before the process is reaped: afterwards its number could belong to another process
         process.wait()
         process.stdout.close()
     finally:
@@ -138,13 +139,13 @@ def run(driver, scenario, values, limits):
             shutil.rmtree(folder, ignore_errors=True)
     answer, junk = _frame(bytes(got["answer"]), nonce)
     if not ended and answer is None and junk.startswith(f"LABS {nonce} ".encode()):
-        junk = b""  # the deadline came in the middle of an answer: no answer, and no cheat
+        junk = b""  # the deadline cut off the answer: no answer, but no cheat
     return Reply(answer, junk, jail.ended(process.returncode) if ended else None, got["out"].decode(errors="replace"),
                  time.monotonic() - begun)
 
 
 def observe(driver, scenario, values, limits):
-    """The observations of one run, or the verdict that ends the test."""
+    """Returns the observations of one run, or raises the verdict that ends the test."""
     reply = run(driver, scenario, values, limits)
     try:
         return _judge(reply)
@@ -156,11 +157,11 @@ def observe(driver, scenario, values, limits):
 def _judge(reply):
     printed = "\n" + reply.printed.strip() if reply.printed.strip() else ""
     if reply.junk.strip(b"\0"):
-        raise Cheat(f"{len(reply.junk)} bytes that are no answer stand on the judge's channel: {reply.junk[:40]!r}")
+        raise Cheat(f"{len(reply.junk)} bytes on the judge's channel are not an answer: {reply.junk[:40]!r}")
     answer = reply.values
     if answer is None:
         if reply.returncode is None:
-            raise Hang(f"no answer after {reply.seconds:.1f} s, and no rank that says where it stands{printed}")
+            raise Hang(f"no answer after {reply.seconds:.1f} s, and no rank has reported its state{printed}")
         if reply.returncode < 0:
             raise Crash(f"killed by {signal.Signals(-reply.returncode).name}{printed}")
         if reply.returncode == 0:
@@ -178,6 +179,6 @@ def _judge(reply):
     if status == "threw":
         raise Crash(message + printed)
     if reply.returncode is None or reply.returncode != 0:
-        raise Crash(f"it answered, and then did not end well (status {reply.returncode}){printed}")
+        raise Crash(f"it answered, and then failed (status {reply.returncode}){printed}")
     answer["kit.printed"] = reply.printed
     return answer

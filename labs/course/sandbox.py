@@ -1,12 +1,12 @@
-"""Where a submission is compiled and run: it sees the system, read-only, the kit, and a folder of its own.
+"""Compiles and runs a submission that sees only the system (read-only), the kit, and a private folder.
 
-    bubblewrap        namespaces of its own for processes, network, files, IPC; a driver is /driver in an empty world
-    Landlock          where namespaces are forbidden (containers): the same files, by a rule of the kernel; seccomp
-                      refuses sockets and what Landlock does not look at (labs/course/confine.cpp)
-    none              make check goes on with a note (it is the student's own code), make grade only with UNSAFE=1
+    bubblewrap        separate namespaces for processes, network, files, IPC; a driver is /driver in a new root
+    Landlock          where namespaces are forbidden (containers): the same files, by a kernel rule; seccomp
+                      refuses sockets and calls that Landlock does not cover (labs/course/confine.cpp)
+    none              make check prints a note (it is the student's own code), make grade needs UNSAFE=1
 
-LABS_SANDBOX=bubblewrap, landlock or none takes that one. Nothing here looks at what the submission says: that is
-forbidden.py. Where root grades, each run is another user's, who owns nothing.
+LABS_SANDBOX=bubblewrap, landlock or none selects one. This file does not inspect a submission's text:
+forbidden.py does. If root grades, each run has a different user that owns nothing.
 """
 import functools
 import hashlib
@@ -21,16 +21,16 @@ from labs.course.lab import BUILD, ROOT, WORK
 from labs.course.verdicts import AuthorError
 
 COMPILER = {"memory": 4 << 30, "file": 64 << 20, "processor": 30}  # bytes, bytes, seconds of one step
-PROCESSES = 2048            # threads count
-SCRATCH = 256 << 20         # bytes of /tmp and of /dev/shm
-USERS = (61184, 65520)      # of the system for passing use, as systemd has them: nobody's account
+PROCESSES = 2048            # threads included
+SCRATCH = 256 << 20         # bytes, for /tmp and /dev/shm each
+USERS = (61184, 65520)      # user ids for transient use, as in systemd: they have no account
 SYSTEM = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/alternatives"]
 BECOMING = ("CAP_SETUID", "CAP_SETGID")
 DEVICES = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"]
 
 
 def confine():
-    """The small program that gives up rights; compiled once."""
+    """The small program that drops privileges; compiled once."""
     source = pathlib.Path(__file__).with_name("confine.cpp")
     compiler = os.environ.get("CXX", "g++")
     key = hashlib.sha256(source.read_bytes() + compiler.encode()).hexdigest()[:24]
@@ -50,13 +50,13 @@ def confine():
 
 
 def _system():
-    """The system's folders, as bubblewrap is told: /lib is a link on most systems."""
+    """Yields the system's folders as bubblewrap's options. /lib is a link on most systems."""
     for path in SYSTEM:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
         elif os.path.exists(path):
             yield from ("--ro-bind", path, path)
-    for path in {ROOT, BUILD, WORK}:  # somebody may keep the course below /usr
+    for path in {ROOT, BUILD, WORK}:  # hides the course if it is installed below /usr
         if path.is_relative_to("/usr"):
             yield from ("--tmpfs", str(path))
 
@@ -66,7 +66,8 @@ def _each(option, paths):
 
 
 def _confined():
-    """What all that is not this process's own begins with: it ends with this process."""
+    """The first words of every command that runs foreign code: the command ends with this
+    process."""
     return [str(confine()), "--judge", str(os.getpid())]
 
 
@@ -84,7 +85,7 @@ def _bubblewrap(privileged, keep=(), devices=DEVICES):
 
 
 def _tried(words):
-    """None when that runs, else the first line of its complaint."""
+    """Runs a command. Returns None if it succeeds, else the first line of its error output."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
@@ -93,7 +94,7 @@ def _tried(words):
 
 
 class Sandbox:
-    """The kind that this machine allows, found out by trying."""
+    """The kind of sandbox that this machine allows, found by trying."""
 
     def __init__(self, wanted=None):
         self.root = os.geteuid() == 0
@@ -127,20 +128,20 @@ class Sandbox:
 
     @property
     def left_open(self):
-        """What this kind does not keep from a submission."""
-        found = ["memory is limited for each process, not in sum"]
+        """Abilities that this kind of sandbox leaves to a submission."""
+        found = ["memory is limited per process, not in total"]
         if self.kind == "none":
             return ["everything that you may do"]
         if self.kind == "bubblewrap" and self.root and not self.privileged:
             found.append("the number of processes")
         if self.kind == "landlock":
-            found.append("the number and the sum of the files in its own folder, names of processes in /proc")
+            found.append("the number and total size of files in its folder, names of processes in /proc")
             if not self.changes_user:
-                found.append("the number of processes counts all of yours")
+                found.append("the limit on processes counts all of yours")
                 if self.abi < 6:
                     found.append("signals to your other processes")
             if ROOT.is_relative_to("/usr"):
-                found.append("the course lies below /usr, which is readable")
+                found.append("the course is below /usr, which is readable")
         return found
 
     def describe(self):
@@ -151,16 +152,17 @@ class Sandbox:
         return f"sandbox: {kind}{because}; left open: {', '.join(self.left_open)}"
 
     def compiler(self, words, reads, own):
-        """The command that runs a step of the compiler: it reads `reads`, and writes into the folder `own` alone."""
+        """The command for a compiler step. It can read `reads`, and can write only into the folder
+        `own`."""
         tool = pathlib.Path(shutil.which(words[0]) or words[0]).resolve()
-        if not tool.is_relative_to("/usr"):  # a compiler in a folder of its own
+        if not tool.is_relative_to("/usr"):  # a compiler that is installed elsewhere
             reads = [*reads, tool.parents[1] if len(tool.parents) > 2 else tool]
         reads = [os.path.abspath(path) for path in reads]
         limits = [w for name, value in COMPILER.items() for w in (f"--{name}", str(value))]
         words = [shutil.which(words[0]) or words[0], *words[1:]]
         if self.kind == "bubblewrap":
             binds = [w for path in reads for w in ("--ro-bind", path, path)]
-            # No device that never ends: a text may include it.
+            # No endless device: a submission could include it.
             return [*_bubblewrap(self.privileged, devices=["/dev/null"]), "--ro-bind", str(confine()), "/confine",
                     "--dir", str(ROOT), *binds, "--bind", str(own), str(own), "--remount-ro", "/", "--chdir", str(ROOT),
                     "--", "/confine", *limits, "--", *words]
@@ -170,11 +172,12 @@ class Sandbox:
         return [*_confined(), *limits, "--", *words]
 
     def program(self, driver, arguments, folder, memory, data, file):
-        """The command that runs a driver; folder: its own, where there is one on this machine."""
+        """The command that runs a driver. folder: its private folder, if that is outside the
+        sandbox."""
         limits = ["--processes", str(PROCESSES), "--memory", str(memory), "--file", str(file)]
         limits += ["--data", str(data)] if data else []
         if self.kind == "bubblewrap":
-            user = self._user() if self.privileged else []  # else its namespace has one user alone
+            user = self._user() if self.privileged else []  # an unprivileged namespace has only one user
             name = f"/{pathlib.Path(driver).name}"  # make mutate gives one program many names
             return [*_bubblewrap(self.privileged, BECOMING), "--ro-bind", str(confine()), "/confine", "--ro-bind",
                     str(driver), name, "--remount-ro", "/", "--chdir", "/tmp", "--", "/confine", *limits, *user,
@@ -186,11 +189,11 @@ class Sandbox:
 
     @property
     def private(self):
-        """Whether a run has its folder inside the sandbox alone."""
+        """True if a run's folder exists only inside the sandbox."""
         return self.kind == "bubblewrap"
 
     def ended(self, status):
-        """The program's own end: bubblewrap says 128 + signal, as a shell does."""
+        """The program's own status: bubblewrap reports 128 + signal, as a shell does."""
         return 128 - status if self.kind == "bubblewrap" and status is not None and status > 128 else status
 
 
@@ -198,7 +201,7 @@ class Sandbox:
 def here():
     wanted = os.environ.get("LABS_SANDBOX")
     if wanted not in (None, "bubblewrap", "landlock", "none"):
-        raise AuthorError(f"LABS_SANDBOX={wanted}: there are bubblewrap, landlock and none")
+        raise AuthorError(f"LABS_SANDBOX={wanted}: choose bubblewrap, landlock or none")
     found = Sandbox(wanted)
     if wanted not in (None, found.kind):
         raise AuthorError(f"LABS_SANDBOX={wanted}, which does not work here: {found.why}")
@@ -206,28 +209,30 @@ def here():
 
 
 def require(unsafe):
-    """For what grades other people's code: a sandbox, or somebody who says that it may do without."""
+    """Called before other people's code is graded: raises AuthorError without a sandbox, unless
+    `unsafe` permits that."""
     if here().kind == "none" and not unsafe:
-        raise AuthorError(f"no sandbox works here ({here().why}), and a submission could do whatever you may do. "
-                          "Install bubblewrap, or grade in a throw-away machine and say so: --unsafe (make: UNSAFE=1)")
+        raise AuthorError(f"no sandbox works here ({here().why}), and a submission could do anything that you may do. "
+                          "Install bubblewrap, or grade on a throw-away machine with --unsafe (make: UNSAFE=1)")
 
 
 def note():
-    """Once, for a student's own code without a sandbox: a line; else None."""
+    """Returns a note if a student's own code runs without a sandbox, but only the first time; else
+    None."""
     seen = BUILD / "no-sandbox-note"
     if here().kind != "none" or seen.exists():
         return None
     seen.parent.mkdir(parents=True, exist_ok=True)
     seen.touch()
-    return f"Your code runs without a sandbox here ({here().why}): a wrong loop may fill your disk. (Said once.)"
+    return f"Your code runs without a sandbox here ({here().why}): a wrong loop may fill your disk. (Shown once.)"
 
 
 def sweep(place, prefix):
-    """Removes what a judge that was killed has left: PREFIX-PID-... of a process that is no more."""
+    """Removes what killed judges have left behind: PREFIX-PID-... of a process that has ended."""
     for path in place.glob(f"{prefix}-*"):
         pid = path.name.removeprefix(f"{prefix}-").partition("-")[0]
         try:
             if pid.isdigit() and path.lstat().st_uid == os.geteuid() and not os.path.exists(f"/proc/{pid}"):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         except OSError:
-            pass  # another judge was faster
+            pass  # another judge may have removed it

@@ -1,10 +1,11 @@
-"""Many mutants in one program: compiled once, and told by its name which of them it is (m17 is number 17).
+"""Compiles many mutants into one program, whose name selects the mutant that it runs (m17: number 17).
 
     a < b            (mutant == 17 ? (a <= b) : mutant == 18 ? (a >= b) : (a < b))
     f(x);            if (mutant == 19) (void)0; else f(x);
 
-Untch, Offutt and Harrold, Mutation analysis using mutant schemata, 1993. Compiling is the most expensive part of a
-mutant. What cannot stand beside the original so (types, static, what does not compile) stays a program of its own.
+Untch, Offutt and Harrold, Mutation analysis using mutant schemata, 1993. Compilation is the most
+expensive part of a mutant. Mutants that cannot be selected at run time (types, static, code that
+does not compile) remain separate programs.
 """
 import re
 
@@ -26,13 +27,13 @@ def one_line(text):
 
 
 def _order(item):
-    """An expression stands within its statement."""
+    """Sort order: an expression is nested in its statement."""
     return ("expression", "statement", "tail").index(item[1].form)
 
 
 def _typed(m):
-    """What stands for a && b is a bool, as that is: an optional beside a bool would make an optional of it, which holds
-    something even where the bool is false."""
+    """Makes the replacement of a && b a bool: next to a bool, an operand of type optional would
+    make the whole an optional, which holds a value even where the bool is false."""
     beside = m.old[len(m.put):] if m.old.startswith(m.put) else m.old[:-len(m.put)]
     return f"bool({m.put})" if m.operator == "operand" and re.search(r"^\s*(&&|\|\|)|(&&|\|\|)\s*$", beside) else m.put
 
@@ -54,7 +55,8 @@ def _wrap(inner, items, text):
 
 
 def _render(text, start, end, items, left_out):
-    """The text from start to end with all items in it; those that overlap others go to left_out."""
+    """Returns the text from start to end with all items in it. Adds the numbers of overlapping
+    items to left_out."""
     out, at = [], start
     items = sorted(items, key=lambda i: (i[1].whole[0], -i[1].whole[1]))
     while items:
@@ -72,7 +74,8 @@ def _render(text, start, end, items, left_out):
 
 
 def schema(files, numbered):
-    """(files with all of these mutants, numbers left out). numbered: [(number, mutant)], each with a form."""
+    """Returns (files with all of these mutants, numbers left out). numbered: [(number, mutant)],
+    each with a form."""
     left_out, made = [], {}
     for name, text in files.items():
         raw = text.encode()
@@ -82,8 +85,8 @@ def schema(files, numbered):
 
 
 def culprits(files, said):
-    """Numbers of the mutants that the compiler complains about: on the line itself, on the next one where it ends
-    in their parenthesis, else those nearest before it."""
+    """Numbers of the mutants that the compiler complains about: those marked on the reported line,
+    or on the next line if this one ends with a parenthesis, or else on the nearest line before."""
     found = set()
     for name, text in files.items():
         lines = text.split("\n")

@@ -1,5 +1,5 @@
-"""make soak: the tests of a lab, on its solution, over and over while both cores are busy. A test that fails once in
-200 runs fails students who did nothing wrong. Prints a certificate with the count.
+"""make soak runs the tests of a lab on its solution repeatedly while all cores are busy. A test that
+fails once in 200 runs fails students whose code is right. Prints a certificate with the count.
 """
 import contextlib
 import datetime
@@ -18,12 +18,12 @@ BUSY = "while True: pass"
 
 @contextlib.contextmanager
 def busy_cores():
-    """As many programs that only compute as there are cores; none where the cores are twice as busy already."""
+    """Runs one computing program per core; none if the load average is above twice the number of cores."""
     cores = os.cpu_count() or 2
     missing = 0 if os.getloadavg()[0] > 2 * cores else cores
     programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(missing)]
     try:
-        yield f"{cores} cores, " + (f"{missing} programs that only compute" if missing else "busy with others' work")
+        yield f"{cores} cores, " + (f"{missing} programs that only compute" if missing else "busy with other work")
     finally:
         for program in programs:
             program.kill()
@@ -31,7 +31,7 @@ def busy_cores():
 
 
 def soak_one(lab, rounds, seed, load):
-    """True when nothing failed."""
+    """True if no test failed."""
     files, swapped = texts(lab, True), references(lab)
     tests = runs = 0
     failures, slowest, loads, begun = [], 0.0, [], time.monotonic()

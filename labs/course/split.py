@@ -1,7 +1,8 @@
-"""One annotated source, two texts: the skeleton and the solution.
+"""Splits one annotated source into two texts: the skeleton and the solution.
 
-The source marks what differs with `#ifdef SOLUTION`, `#else`, `#endif`, each on a line of its own. unifdef could cut
-it; these 40 lines do it without a package to install, and refuse what they do not understand instead of guessing.
+The source marks the differences with `#ifdef SOLUTION`, `#else`, `#endif`, each on a separate line.
+unifdef could do this; these 40 lines need no package to install, and refuse input that they do not
+understand instead of guessing.
 """
 import re
 
@@ -12,7 +13,7 @@ MARK = re.compile(r"\s*#\s*(ifdef|ifndef|if|elif|else|endif)\b\s*(\w*)")
 
 def split(text, solution, name="source"):
     kept = []
-    open_ifs = []  # one entry an open #if: None when it is not ours, else whether its lines are kept
+    open_ifs = []  # one entry per open #if: None for a foreign one, else whether its lines are kept
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         mark = MARK.match(line)
         word = mark.group(1) if mark else None
@@ -43,7 +44,7 @@ def split(text, solution, name="source"):
 
 
 def texts(lab, solution):
-    """{file name: text} of a lab's deliverables. A handout brings its skeletons ready made."""
+    """{file name: text} of a lab's deliverables. A handout contains ready-made skeletons."""
     found = {}
     for file in lab.files:
         ready = lab.folder / "skeleton" / file
@@ -52,5 +53,5 @@ def texts(lab, solution):
         elif (lab.folder / file).exists():
             found[file] = split((lab.folder / file).read_text(), solution, f"{lab.slug}/{file}")
         else:
-            raise AuthorError(f"{lab.slug}: the {'solution' if solution else 'skeleton'} of {file} is not here")
+            raise AuthorError(f"{lab.slug}: the {'solution' if solution else 'skeleton'} of {file} is missing")
     return found

@@ -1,4 +1,5 @@
-"""Reports for people: one line a test, and below each failure what was seen and how to see it again."""
+"""Reports for people: one line per test, then each failure with its cause and the command that
+repeats it."""
 import re
 import sys
 
@@ -13,7 +14,7 @@ def paint(status):
 
 
 def hint_for(lab, message):
-    """The hint whose signature the failure bears, if any: lab.toml, [[signature]]."""
+    """Returns the hint whose signature matches the message, or None: lab.toml, [[signature]]."""
     for entry in lab.signatures:
         if re.search(entry["match"], message, re.S):
             return entry["hint"]
@@ -61,4 +62,4 @@ def show(report, grading=False, command="check"):
         print(report.sandbox)
     unverified = [r.name for r in report.results if r.status == "not verified"]
     if unverified:
-        print(f"not verified on this machine, and no pass: {', '.join(unverified)}")
+        print(f"not verified on this machine, so not passed: {', '.join(unverified)}")

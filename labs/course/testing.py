@@ -1,4 +1,4 @@
-"""What public.py and hidden.py import.
+"""The names that public.py and hidden.py import.
 
     @lab_test
     def three_ranks(lab):
@@ -6,8 +6,8 @@
         seen = lab.run("counted", world=3, count=12)
         expect.each_once(seen, world=3, count=12)
 
-A test raises (through lab.run or expect) or passes. Inputs come from lab.random, which depends on the seed, the lab and
-the test's name and on nothing else: `make check N=06 SEED=7 TEST=three_ranks` repeats one failure.
+A test raises (through lab.run or expect) or passes. Inputs come from lab.random, which depends only on
+the seed, the lab and the test's name: `make check N=06 SEED=7 TEST=three_ranks` repeats one failure.
 """
 import random
 
@@ -22,7 +22,7 @@ WORLDS = (1, 2, 3, 4, 5, 7, 8)
 
 
 def counts_for(world):
-    """Lengths at which chunk arithmetic goes wrong."""
+    """Lengths at which chunk arithmetic often goes wrong."""
     return sorted({0, 1, world - 1, world, world + 1, 2 * world + 1, 97, 128, 129})
 
 
@@ -32,7 +32,8 @@ def lab_test(function):
 
 
 class Bench:
-    """Passed to each test as `lab`: runs scenarios on the driver that was built from the student's files."""
+    """Passed to each test as `lab`: runs scenarios on the driver that was built from the student's
+    files."""
 
     def __init__(self, lab, driver, name, seed):
         self.seed = seed
@@ -43,7 +44,8 @@ class Bench:
         self._limits = lab.limits
 
     def run(self, scenario, deadline=None, **values):
-        """Observations as a dictionary. Keyword arguments are the request; see labs/kit/record.hpp for types."""
+        """Returns the observations as a dictionary. Keyword arguments are the request; see
+        labs/kit/record.hpp for types."""
         limits = dict(self._limits)
         limits["deadline"] = PATIENCE * (deadline or limits["deadline"])
         self.runs += 1
@@ -63,6 +65,6 @@ class Bench:
 
 
 def describe(scenario, values):
-    """The run in short: what a message names, so that it can be repeated by hand."""
+    """A short description of the run for messages, sufficient to repeat it by hand."""
     shown = [f"{k} {v}" for k, v in values.items() if isinstance(v, (int, float, str)) and not isinstance(v, bool)]
     return f"{scenario}: " + ", ".join(shown)

@@ -1,9 +1,10 @@
-"""How a test can end. Each is an exception with a message of one line (reports may follow it); pass is its absence."""
+"""The possible ends of a test. Each is an exception with a one-line message (a report may follow);
+a pass raises none."""
 
 
 class Verdict(Exception):
     status = "wrong"
-    printed = ""  # what the program printed in the run that ended so
+    printed = ""  # the program's output in the run that ended with this verdict
 
 
 class Wrong(Verdict):
@@ -11,7 +12,8 @@ class Wrong(Verdict):
 
 
 class Hang(Verdict):
-    """Someone waits for something that will not come: the message has one line a rank, and the cycle."""
+    """A rank waits for something that will never happen. The message has one line per rank, and the
+    cycle."""
     status = "hang"
 
 
@@ -20,23 +22,26 @@ class Crash(Verdict):
 
 
 class Cheat(Verdict):
-    """Not a mistake but an attempt at the grader. One of these, and the whole submission scores zero."""
+    """An attempt to deceive the grader, not a mistake. One is enough to make the whole submission
+    score zero."""
     status = "cheat"
 
 
 class NotAttempted(Verdict):
-    """The skeleton's call of kit::todo was reached."""
+    """The student's code reached the skeleton's call of kit::todo."""
     status = "not attempted"
 
 
-# What is no failure: a pass, or one with an earlier lab from the course (its points are given up: grading.py).
+# Statuses that are no failure: a pass, or a pass with the course's solution of an earlier lab (its
+# points are given up: grading.py).
 FINE = ("pass", "given up")
 
 
 class NotVerified(Verdict):
-    """What the test needs (a device, an adapter) is not on this machine. Never a pass."""
+    """The test needs a device or an adapter that this machine does not have. Never counts as a
+    pass."""
     status = "not verified"
 
 
 class AuthorError(Exception):
-    """The lab itself is at fault, not the student."""
+    """A fault of the lab or of the command, not of the student's code."""

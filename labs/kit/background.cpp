@@ -17,7 +17,7 @@ struct Background::State {
 };
 
 Background::Background() : state_(std::make_shared<State>()) {
-  // The thread holds the state too: it may outlive its owner.
+  // The thread shares the state, because it may outlive its owner.
   state_->thread = std::thread([state = state_] {
     std::unique_lock lock(state->mutex);
     for (;;) {

@@ -1,10 +1,10 @@
-// A thread that does what it is given, one thing after the other, beside whatever its owner does:
+// A thread that runs the functions it is given, one after the other, concurrently with its owner:
 //
 //     owner     compute | run(a) | compute | run(b) | compute | wait for a | ...
 //     thread                [---- a ----][---- b ----]
 //
-// Lab 06's all_reduce returns when the sum is there; a trainer wants to compute meanwhile. Ranks
-// that give their threads the same things in the same order meet in them in that order.
+// Lab 06's all_reduce blocks until the sum is complete; a trainer computes meanwhile. Ranks that
+// give their threads the same operations in the same order run them together in that order.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,10 @@ namespace kit {
 
 class Background {
  public:
-  // Something that was given to the thread. May be copied.
+  // A function that was given to the thread. Copyable.
   class Work {
    public:
-    // Returns when it is done; throws what it has thrown.
+    // Blocks until the function has returned; rethrows its exception.
     void wait() { done_.get(); }
 
    private:
@@ -28,8 +28,8 @@ class Background {
   };
 
   Background();
-  // Ends when everything that was given to the thread is done. (When its owner leaves by an
-  // exception, nobody waits: what is under way may never be done.)
+  // Waits until the thread has run all its functions. During stack unwinding it does not wait,
+  // because a running function may never return.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;

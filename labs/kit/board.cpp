@@ -46,7 +46,7 @@ void Counter::publish(std::uint64_t value) {
   value_.store(value, std::memory_order_release);
   Self& own = self();
   if (own.board) ++own.board->moves;
-  // Long enough for the other side to wake up and act on what it now sees.
+  // Long enough for the other side to wake up and act on the new value.
   if (own.pauses && drawn(own.state) % 4 == 0) sleep_microseconds(long(drawn(own.state) % 300));
 }
 
@@ -59,7 +59,7 @@ void Counter::wait_at_least(std::uint64_t value, const char* what, int peer) con
     ++board->waits;
     board->counter = this;
   }
-  // Processes may be more than cores: after a short spin, others go first.
+  // There may be more processes than cores, so after a short spin the wait yields to others.
   for (int turn = 0; read() < value; ++turn)
     if (turn > 2000)
       sleep_microseconds(50);
@@ -84,17 +84,17 @@ std::vector<Wait> waits_of(const Board* boards, int world) {
                   std::to_string(board.wanted) + ", sees " + std::to_string(counter->read());
       wait.peers.push_back(board.peer);
     } else if (!wait.done) {
-      wait.what = place + "runs, in no wait of the kit";
+      wait.what = place + "running, not waiting in the kit";
     }
     all.push_back(wait);
   }
   return all;
 }
 
-// Two looks. Rank 0 may be seen to wait, then be sent what it waits for, and sleep on while the
-// ranks that sent it are seen to wait in their turn. Who did not move between its two looks was in
-// one wait at the moment that lies between all of them; and counts only grow: what was too low at
-// the second look was too low then.
+// Looks twice. At the first look rank 0 may be waiting, then receive its count and be descheduled
+// while the ranks that sent it are seen waiting in turn. A rank that did not move between its two
+// looks was in the same wait at the moment between the two rounds. Counts only grow, so a count too
+// low at the second look was too low at that moment.
 bool all_stuck(const Board* boards, int world) {
   const auto in_vain = [&](int r) {
     const Counter* counter = boards[r].counter;
@@ -109,7 +109,7 @@ bool all_stuck(const Board* boards, int world) {
     if (!in_vain(r)) return false;
     any = true;
   }
-  for (int r = 0; r < world; ++r)  // the counts before the moves: they are of that very wait
+  for (int r = 0; r < world; ++r)  // counts before moves: the counts belong to that wait
     if ((!boards[r].done && !in_vain(r)) || boards[r].moves != moves[std::size_t(r)] ||
         boards[r].waits != waits[std::size_t(r)])
       return false;

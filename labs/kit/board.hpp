@@ -1,5 +1,5 @@
-// Where a process says what it waits for, in memory that its parent reads. Plain atomics: a process
-// that is killed in the middle leaves at worst an old line.
+// Where a process publishes its waits, in memory that its parent reads. Plain atomics: a process
+// killed halfway through an update leaves an outdated line at worst.
 #pragma once
 
 #include <atomic>
@@ -13,28 +13,28 @@
 namespace kit {
 
 struct Board {
-  std::atomic<std::uint64_t> moves;     // grows with every wait that ends and every publish
-  std::atomic<std::uint64_t> waits;     // grows with every wait that begins
-  std::atomic<const Counter*> counter;  // null: it runs. All processes have it at the same address
+  std::atomic<std::uint64_t> moves;     // number of completed waits and of publishes
+  std::atomic<std::uint64_t> waits;     // number of waits begun
+  std::atomic<const Counter*> counter;  // null: running. Same address in all processes
   std::atomic<std::uint64_t> wanted;
   std::atomic<int> peer;
-  std::atomic<int> sequence;  // operations begun, less one
+  std::atomic<int> sequence;  // index of the current operation
   std::atomic<bool> done;
   char what[24];
   char operation[24];
 };
 
-// The board of this process, and how it pauses; set once after the fork.
+// The board of this process, and its pauses; set once after the fork.
 struct Self {
   Board* board = nullptr;
   bool pauses = false;
-  std::uint64_t state = 1;  // of the pauses' random numbers
+  std::uint64_t state = 1;  // of the random numbers for the pauses
 };
 Self& self();
 
 [[nodiscard]] std::vector<Wait> waits_of(const Board* boards, int world);
-// True when it is certain that nobody can go on: all who are not done wait, for counts that are too
-// low, and none of them moved while that was looked at.
+// True if no process can make progress: all that are not done wait for counts that are too low,
+// and none of them moved during the check.
 [[nodiscard]] bool all_stuck(const Board* boards, int world);
 
 }  // namespace kit

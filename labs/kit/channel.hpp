@@ -1,5 +1,5 @@
-// The pipes between the judge and the kit. A student's object that asks for one of these is a
-// cheat, and is told so (labs/course/forbidden.py).
+// The pipes between the judge and the kit. A student's object that references these functions is
+// rejected with a message, because it would cheat (labs/course/forbidden.py).
 #pragma once
 
 #include <string>
@@ -9,6 +9,6 @@ namespace kit::channel {
 
 [[nodiscard]] std::string read_all(int from);
 void write_all(int to, std::string_view bytes);
-void forget();  // in a forked child: its answers go to its parent
+void forget();  // in a forked child: its answers go to its parent instead
 
 }  // namespace kit::channel

@@ -1,8 +1,8 @@
-// An element that remembers what was added into it: how often each rank, and which place in the
-// buffer it began in. A sum of numbers can be right by accident, or wrong without saying why; a sum
-// of these says "element 517: rank 2 counted twice, rank 4 missing".
+// An element that records the contributions added to it: how often each rank is included, and the
+// buffer position at which it started. A sum of numbers can be right by accident, or wrong without
+// a hint; a sum of these reports "element 517: rank 2 counted twice, rank 4 missing".
 //
-// It behaves like a number in a template: value-initialised it is zero, and += adds.
+// In a template it behaves like a number: value-initialised it is zero, and += adds.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace kit {
 
 struct Counted {
   static constexpr int max_world = 8;
-  static constexpr std::uint32_t blank = 0xFFFFFFFF;  // of zero: it comes from no place
-  static constexpr std::uint32_t mixed = 0xFFFFFFFE;  // elements of different places were added
+  static constexpr std::uint32_t blank = 0xFFFFFFFF;  // home of zero: no position
+  static constexpr std::uint32_t mixed = 0xFFFFFFFE;  // home of a sum over different positions
 
-  std::uint8_t times[max_world] = {};  // how often each rank is in the sum, up to 255
+  std::uint8_t times[max_world] = {};  // how often each rank is included, up to 255
   std::uint32_t home = blank;
 
   static Counted of(int rank, std::size_t index) {
@@ -41,9 +41,8 @@ struct Counted {
   friend bool operator==(const Counted&, const Counted&) = default;
 };
 
-// A buffer of these in few numbers, for the judge: runs of {first, length, shift, times[8]} of
-// equal counts, where shift = home - index (or the marks -1 blank, -2 mixed as shift = 1 << 40, 2
-// << 40).
+// A compact form of a buffer for the judge: runs {first, length, shift, times[8]} of equal counts,
+// where shift = home - index; 1 << 40 stands for blank, 2 << 40 for mixed.
 inline std::vector<std::int64_t> runs_of(std::span<const Counted> buffer) {
   constexpr std::size_t width = 3 + Counted::max_world;
   const auto shift_of = [&](std::size_t i) -> std::int64_t {
@@ -60,7 +59,7 @@ inline std::vector<std::int64_t> runs_of(std::span<const Counted> buffer) {
       ++runs[runs.size() - width + 1];
       continue;
     }
-    if (runs.size() >= 200 * width) break;  // wrong everywhere: enough is known
+    if (runs.size() >= 200 * width) break;  // wrong everywhere: this is enough
     runs.insert(runs.end(), {std::int64_t(i), 1, shift_of(i)});
     runs.insert(runs.end(), buffer[i].times, buffer[i].times + Counted::max_world);
   }

@@ -1,12 +1,12 @@
-// What CUDA code of a lab needs beyond the CUDA runtime API. The same text compiles for the
-// emulator (kernels/vgpu) and by nvcc.
+// Helpers for a lab's CUDA code, in addition to the CUDA runtime API. The same source compiles for
+// the emulator (kernels/vgpu) and with nvcc.
 //
 //   __global__ void scale(float* x, float a, int n) { ... }
 //   kit::launch(scale, blocks, threads, 0, stream, x, 2, n);    // nvcc: scale<<<...>>>(x, 2, n)
-//   kit::check(cudaMemcpyAsync(...), "copy to the device");     // throws, with the reason
+//   kit::check(cudaMemcpyAsync(...), "copy to the device");     // throws with the reason
 //
 // A loop in a kernel that waits for another thread must read through cuda::atomic_ref, or call
-// __nanosleep() in every turn: that is where the emulator gives the others theirs.
+// __nanosleep() in every iteration: there the emulator lets the other threads run.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 
 namespace kit {
 
-// The task of a kernel that has not been written yet (kit::todo): a kernel cannot throw to the
-// host, so that the next check there says it.
+// The task of a kernel that is not implemented yet (kit::todo). A kernel cannot throw to the host,
+// so the host's next check() reports it.
 inline std::atomic<const char*> missing_task = nullptr;
 
 inline void check(cudaError_t code, const char* what) {
@@ -40,8 +40,8 @@ inline void check(cudaError_t code, const char* what) {
 }
 
 #ifdef RINGSMITH_VGPU
-// A number that the launching host thread leaves here is seen by the kernels that it launches: lab
-// 07 says with it which rank a kernel runs for.
+// A host thread's tag is passed to the kernels that it launches: lab 07 uses it for the rank on
+// whose behalf a kernel runs.
 inline thread_local int host_tag = 0;
 inline thread_local int kernel_tag = 0;
 
@@ -66,8 +66,8 @@ vgpu::Call tagged_call(void (*kernel)(Parameters...), Parameters... arguments) {
 }
 #endif
 
-// Starts the kernel on the stream's device, and returns at once. An empty grid is an error, as in
-// CUDA.
+// Launches the kernel on the stream's device and returns immediately. As in CUDA, an empty grid is
+// an error.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {
@@ -88,8 +88,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 #endif
 }
 
-// An array in device memory whose loads are counted: a[i] is one load of one element, from memory
-// and not from the registers or the shared memory of the kernel. Without a counter it is a pointer.
+// An array in device memory whose loads are counted: a[i] is one load of one element from memory,
+// not from registers or shared memory. Without a counter it behaves like a pointer.
 template <class T>
 class Loads {
  public:
@@ -104,7 +104,7 @@ class Loads {
   unsigned long long* counter_;
 };
 
-// For drivers: a stream, and typed device memory beside it.
+// For drivers: a stream, and typed device memory that uses it.
 class Stream {
  public:
   Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream"); }
@@ -118,8 +118,8 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// `count` elements at `offset` elements behind what cudaMalloc gives (256 bytes aligned); fresh
-// memory is NaN in the emulator, and everything outside is guarded there.
+// `count` elements that start `offset` elements after the address from cudaMalloc (256-byte
+// aligned). In the emulator, new memory is NaN and accesses outside of it are detected.
 template <class T>
 class DeviceArray {
  public:
@@ -137,7 +137,7 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
   [[nodiscard]] T* data() const { return base_ + offset_; }
   [[nodiscard]] std::size_t size() const { return count_; }
-  // What it holds when the stream has come so far.
+  // Its contents after all work queued on the stream so far.
   [[nodiscard]] std::vector<T> host() const {
     std::vector<T> values(count_);
     copy(values.data(), data(), count_, cudaMemcpyDeviceToHost);

@@ -1,12 +1,11 @@
-// Devices of one process, with memory of their own: who copies what from where to where is counted,
-// and so is the most that each device ever held.
+// The devices of one process, each with its own memory. Copies are counted by source and
+// destination, and the peak memory of each device is recorded.
 //
 //     device 0 (the root)  [w][b][batch]      --copy-->   device 1  [w][b][rows]
 //                          <--copy--
 //
-// The arithmetic is done by a DeviceModel, which refuses numbers that lie elsewhere: memory of
-// another device cannot be computed with, as on GPUs. Your own code runs on the root, and reads and
-// writes the root's memory alone.
+// A DeviceModel does the arithmetic and rejects operands on another device, as GPUs do. Your code
+// runs on the root, and reads and writes only the root's memory.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,7 @@ namespace kit {
 
 class Devices;
 
-// Given: until the end of its scope this thread computes on `device`, and no longer on the root.
+// Provided: until the end of its scope this thread computes on `device` instead of the root.
 class On {
  public:
   explicit On(int device) : before_(std::exchange(current(), device)) {}
@@ -40,8 +39,8 @@ class On {
   int before_;
 };
 
-// A matrix of floats in the memory of one device; gone when this object is. It can be moved, and
-// copied only by Devices.
+// A matrix of floats in the memory of one device, freed with this object. It is movable; only
+// Devices can copy it.
 class Buffer {
  public:
   Buffer() = default;  // no memory, on no device
@@ -58,7 +57,7 @@ class Buffer {
   [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] std::size_t rows() const { return width_ == 0 ? 0 : data_.size() / width_; }
   [[nodiscard]] std::size_t width() const { return width_; }
-  // std::logic_error on another device than that on which they lie.
+  // Throws std::logic_error if the current device is not the buffer's.
   [[nodiscard]] std::span<float> numbers() {
     require_here();
     return data_;
@@ -82,14 +81,14 @@ class Buffer {
   std::vector<float> data_;
 };
 
-// May be used from several threads.
+// Thread-safe.
 class Devices {
  public:
   explicit Devices(int count)
       : held_(std::size_t(count)), most_(held_), wires_(std::size_t(count * count)) {}
   [[nodiscard]] int count() const { return int(held_.size()); }
 
-  // Zeros.
+  // Returns a matrix of zeros.
   Buffer make(int device, std::size_t rows, std::size_t width) {
     if (device < 0 || device >= count())
       throw std::out_of_range("there is no device " + std::to_string(device));
@@ -104,7 +103,7 @@ class Devices {
     most_[std::size_t(device)] = std::max(most_[std::size_t(device)], held);
     return fresh;
   }
-  // Rows [first, first + count) of a matrix, in memory of their own on device `to`.
+  // Copies rows [first, first + rows) of a matrix into new memory on device `to`.
   Buffer copy_rows(const Buffer& from, std::size_t first, std::size_t rows, int to) {
     if (first + rows > from.rows())
       throw std::out_of_range("rows " + std::to_string(first) + " to " +
@@ -119,8 +118,8 @@ class Devices {
   }
   Buffer copy(const Buffer& from, int to) { return copy_rows(from, 0, from.rows(), to); }
 
-  // wires: bytes from device i to device j at i * count + j; most: the largest bytes held by each;
-  // held: those held now.
+  // wires: bytes from device i to device j at i * count + j; most: peak bytes of each device; held:
+  // current bytes of each device.
   void observe(Observation& out) const {
     out.put("wires", wires_);
     out.put("most", most_);
@@ -142,15 +141,15 @@ inline Buffer::~Buffer() {
   devices_->held_[std::size_t(device_)] -= Devices::bytes(*this);
 }
 
-// What a model computes on one device; from one thread for each device at a time. Everything that
-// it is given must lie on `device`, and its results do. It may throw.
+// The computation of a model on one device; called by one thread per device at a time. All
+// arguments must be on `device`, and so are the results. May throw.
 class DeviceModel {
  public:
   virtual ~DeviceModel() = default;
   using Parameters = std::vector<const Buffer*>;
-  // One row of output for each row of input.
+  // One row of output per row of input.
   virtual Buffer forward(int device, const Parameters& parameters, const Buffer& input) = 0;
-  // The gradient of each parameter: the sum over the rows, for the loss's gradient of the output.
+  // The gradient of each parameter, summed over the rows, given the loss's gradient of the output.
   virtual std::vector<Buffer> backward(int device, const Parameters& parameters,
                                        const Buffer& input, const Buffer& output_gradient) = 0;
 };

@@ -1,5 +1,5 @@
 // main() of every driver: one request in, one observation out, over two inherited pipes. Frames
-// carry the nonce of the request, so that what a student's code writes there by itself is not an
+// carry the request's nonce, so that output written there by a student's code is not taken for an
 // answer.
 #include "labs/kit/driver.hpp"
 
@@ -33,7 +33,7 @@ std::string read_all(int from) {
 void write_all(int to, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t wrote = write(to, bytes.data(), bytes.size());
-    if (wrote <= 0) _exit(4);  // who asked has gone
+    if (wrote <= 0) _exit(4);  // the reader has exited
     bytes.remove_prefix(std::size_t(wrote));
   }
 }
@@ -43,7 +43,7 @@ void forget() {
   answered = true;
 }
 
-// The one frame of this process. Both the scenario's end and the watchdog may try: the first wins.
+// Sends this process's only frame; of the scenario's end and the watchdog, the first caller wins.
 void answer(const std::string& status, const std::string& message, Observation& seen) {
   if (answered.exchange(true)) return;
   seen.put("kit.status", status);
@@ -117,5 +117,5 @@ int main(int argc, char** argv) {
   watch(in.number("kit.deadline"));
   answer_to(in);
   std::fflush(nullptr);
-  _exit(0);  // threads that still hang are no concern of a run that has answered
+  _exit(0);  // without waiting for threads that still hang
 }

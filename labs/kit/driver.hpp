@@ -6,8 +6,8 @@
 //       out.put("sum", sum);
 //     }
 //
-// main() is the kit's. It runs one scenario a process: it takes a request from the judge, calls the
-// scenario, and answers with what it observed, or with how the student's code ended: "not
+// The kit provides main(). It runs one scenario per process: it reads a request from the judge,
+// calls the scenario, and answers with its observations, or with how the student's code ended: "not
 // attempted", "hang" with a report, "threw" with the exception's text.
 #pragma once
 
@@ -18,18 +18,18 @@
 
 namespace kit {
 
-// Throw this when a run cannot end by itself; the text is the hang report.
+// Thrown when a run cannot end by itself; the text is the hang report.
 struct Hang {
   std::string report;
 };
-// Throw this when the student's code used the kit wrongly (sizes that do not match, a rank that
-// does not exist): a wrong answer whose message is already known.
+// Thrown when the student's code uses the kit wrongly (sizes that do not match, a rank that does
+// not exist): a wrong answer whose message is already known.
 struct Misuse {
   std::string message;
 };
 
-// Who can describe where every rank stands, for the report of a run that did not end in time. It is
-// called from the watchdog's thread while the ranks are still running: it must not take a lock.
+// A function that describes the state of every rank, for the report of a run that did not end in
+// time. The watchdog's thread calls it while the ranks are running, so it must not take a lock.
 using Describe = std::string (*)();
 void describe_hangs_with(Describe describe);
 

@@ -1,5 +1,5 @@
-// A buffer between guard elements, filled with a pattern that is no answer: who writes past an end,
-// or leaves an element unwritten, is seen. An offset of 1 makes its address misaligned for vectors.
+// A buffer between guard elements, filled with a pattern that is no valid result, so that writes
+// past an end and unwritten elements are detected. An offset of 1 misaligns it for vector accesses.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ class Guarded {
  public:
   explicit Guarded(std::size_t count, std::size_t offset = 0)
       : count_(count), first_(guard + offset), all_(guard + offset + count + guard) {
-    // 0xFF in every byte is a NaN for floats, and no count that a test expects.
+    // 0xFF in every byte is a NaN for floats, and not a count that a test expects.
     std::memset(static_cast<void*>(all_.data()), 0xFF, all_.size() * sizeof(T));
   }
   [[nodiscard]] std::span<T> span() { return std::span<T>(all_).subspan(first_, count_); }
-  // How many guard elements are no longer as they were.
+  // Number of guard elements that have changed.
   [[nodiscard]] std::int64_t broken() const {
     std::int64_t wrong = 0;
     unsigned char pattern[sizeof(T)];

@@ -1,11 +1,11 @@
-// What a rank of the simulated network may do: send to a peer, receive from a peer, or both at
-// once.
+// The operations of a rank in the simulated network: send to a peer, receive from a peer, or both
+// simultaneously.
 //
 // All three block. With capacity 0 a send ends only when the peer receives: nothing is buffered.
-// Real networks buffer a little, so that a program in which everyone sends first works until the
-// messages grow; here it stops at once, with a report of who waits for whom.
+// Real networks buffer a little, so a program in which all ranks send first works until its
+// messages grow; here it stops immediately, with a report of which rank waits for which.
 //
-// Sizes are counted in elements: a span knows its length, so bytes cannot be passed for elements.
+// Sizes are counted in elements. A span knows its length, so bytes cannot be passed by mistake.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class Link {
     static_assert(!std::is_const_v<T>);
     call(-1, nullptr, 0, from, data.data(), data.size(), sizeof(T));
   }
-  // Sends and receives at the same time, and returns when both are done. out and in must not
+  // Sends and receives simultaneously, and returns when both are complete. out and in must not
   // overlap.
   template <class T, class U>
   void exchange(int to, std::span<T> out, int from, std::span<U> in) {

@@ -81,7 +81,7 @@ class Family {
     }
   }
 
-  // Until all pipes are closed. Looks at the boards in between.
+  // Runs until all pipes are closed, and checks the boards meanwhile.
   void collect() {
     std::uint64_t moves = 0;
     auto moved = Clock::now();
@@ -96,7 +96,7 @@ class Family {
       }
       const double still = std::chrono::duration<double>(Clock::now() - moved).count();
       if (all_stuck(boards_, options_.world))
-        throw Hang{"no rank can go on\n" + describe(waits_of(boards_, options_.world))};
+        throw Hang{"no rank can continue\n" + describe(waits_of(boards_, options_.world))};
       if (still > options_.patience)
         throw Hang{"nothing has moved for " + std::to_string(int(still)) + " s\n" +
                    describe(waits_of(boards_, options_.world))};
@@ -109,8 +109,8 @@ class Family {
   }
 
  private:
-  // Waits a little for answers; false when there are none to come. A child that ends without one,
-  // or with an error, ends the run: the others may be waiting for it forever.
+  // Waits briefly for answers; returns false if none is outstanding. A child that ends without an
+  // answer, or with an error, ends the run, because the others may be waiting for it forever.
   bool listen() {
     std::vector<pollfd> polled;
     std::vector<int> ranks;
@@ -143,7 +143,7 @@ class Family {
     if (WIFSIGNALED(status))
       throw std::runtime_error(who + " was killed by " + strsignal(WTERMSIG(status)));
     if (child.answer.empty())
-      throw std::runtime_error(who + " left with status " + std::to_string(WEXITSTATUS(status)) +
+      throw std::runtime_error(who + " exited with status " + std::to_string(WEXITSTATUS(status)) +
                                " before its work was done");
     child.seen = Record::decode(child.answer);
     take_outcome(child.seen, who);

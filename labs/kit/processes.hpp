@@ -1,9 +1,9 @@
-// A world of real processes, forked from the driver, that share one piece of zeroed memory.
+// A world of real processes, forked from the driver, that share a block of zeroed memory.
 //
-// Each has a board in another piece, which its parent reads: what it waits for, and how often it
-// has gone on. When everyone who is not done waits for a count that only another one of them could
-// raise, that is a deadlock, and it is reported at once; when nothing moves for a while, that is
-// one too.
+// Each process has a board in another shared block, which its parent reads: the process's current
+// wait, and the number of its moves. When all processes that are not done wait for counts that only
+// they could raise, that is a deadlock and is reported immediately; when nothing moves for a while,
+// that counts as one too.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace kit {
 
-// What one process knows of itself and of the memory that it shares.
+// A process's rank, the size of its world, and the shared memory.
 class Member {
  public:
   [[nodiscard]] int rank() const { return rank_; }
@@ -36,14 +36,14 @@ struct ProcessOptions {
   std::size_t bytes = 0;   // of the shared memory
   std::uint64_t seed = 1;  // of the pauses
   bool pauses = false;     // after some calls of publish
-  double patience = 3;     // seconds in which something must move
-  // kill -9 for this rank (-1: for none) when all ranks together have gone on so often.
+  double patience = 3;     // seconds without a move that count as a hang
+  // Kills this rank with SIGKILL (-1: none) after kill_after moves and waits of all ranks together.
   int kill_rank = -1;
   std::uint64_t kill_after = 0;
 };
 
-// The rank was killed as asked. The others, which may wait for it, are killed too: a launcher does
-// that, and then starts the job again.
+// The rank was killed as requested. The others, which may be waiting for it, are killed too, as a
+// launcher would do before it restarts the job.
 struct Killed {
   int rank = 0;
 };
@@ -51,16 +51,16 @@ struct Killed {
 class Processes {
  public:
   explicit Processes(const ProcessOptions& options) : options_(options) {}
-  // Runs body in `world` processes. What it puts into its record comes back in out as "NAME.RANK".
-  // Throws kit::Hang, kit::NotAttempted, kit::Killed, or std::runtime_error saying how a process
-  // ended.
+  // Runs body in `world` processes. The values in its record are returned in out as "NAME.RANK".
+  // Throws kit::Hang, kit::NotAttempted, kit::Misuse, kit::Killed, or std::runtime_error describing
+  // how a process ended.
   void run(const std::function<void(Member&, Observation&)>& body, Observation& out);
 
  private:
   ProcessOptions options_;
 };
 
-// Names the operation for reports, as Fabric::begin does.
+// Sets the name of the operation for reports, like Fabric::begin.
 void begin_operation(const char* name);
 
 }  // namespace kit

@@ -1,4 +1,4 @@
-// Named values, as they travel between the judge (labs/course/record.py) and a driver, both ways:
+// Named values, which the judge (labs/course/record.py) and a driver send to each other:
 //
 //     NAME CODE BYTES\n<raw bytes>\n        for each value
 //
@@ -12,8 +12,8 @@
 // | F    | array of float     | array('f')        |
 // | B    | bytes              | bytes             |
 //
-// A driver receives inputs and answers with observations. It never decides: expected values stay in
-// the judge's process, where the student's code cannot look.
+// A driver receives inputs and answers with observations. It never judges: expected values stay in
+// the judge's process, which the student's code cannot read.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ namespace kit {
 
 class Record {
  public:
-  // Reading. A name that is missing, or of another type, is a mistake of the lab's author: it
-  // throws std::logic_error with the name.
+  // Reading. A missing name or a wrong type is a mistake of the lab's author and throws
+  // std::logic_error with the name.
   [[nodiscard]] bool has(std::string_view name) const;
   [[nodiscard]] std::int64_t integer(std::string_view name) const;
   [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t fallback) const;
@@ -41,7 +41,7 @@ class Record {
   [[nodiscard]] std::vector<double> numbers(std::string_view name) const;
   [[nodiscard]] std::vector<float> floats(std::string_view name) const;
 
-  // Writing. Names have no blanks; "out.3" is what rank 3 has.
+  // Writing. Names have no blanks; "out.3" is rank 3's value.
   void put(std::string_view name, std::int64_t value);
   void put(std::string_view name, int value) { put(name, std::int64_t{value}); }
   void put(std::string_view name, std::size_t value) { put(name, std::int64_t(value)); }
@@ -59,7 +59,7 @@ class Record {
   }
 
   void remove(std::string_view name);
-  void merge(const Record& other, std::string_view suffix);  // its values, as NAME + suffix
+  void merge(const Record& other, std::string_view suffix);  // adds its values as NAME + suffix
   [[nodiscard]] std::string encode() const;
   static Record decode(std::string_view encoded);
 

@@ -1,5 +1,5 @@
-// A link that takes its time: alpha seconds a message and beta seconds a byte, really slept, on top
-// of a link that is much faster. So a test on a busy machine sees a network whose speed it knows.
+// A link with a delay: alpha seconds per message and beta seconds per byte of real sleep, on top of
+// a much faster link. So a test on a busy machine has a network of known speed.
 #pragma once
 
 #include <algorithm>

@@ -1,11 +1,11 @@
-// A row of numbers, one after the other, that notices what is done with it: who reads behind its
-// end, who still reads after it was freed, and how much was read, written and allocated.
+// A contiguous row of numbers that checks its use: it detects accesses past its end and after it
+// was freed, and counts the numbers read, written and allocated.
 //
-//     std::shared_ptr<kit::Storage> s = kit::allocate(6);   // six numbers, each a NaN so far
+//     std::shared_ptr<kit::Storage> s = kit::allocate(6);   // six numbers, all NaN
 //     s->write(2, 9.0);                                     // freed with the last shared_ptr to it
 //     s->sum(2, 3)                                          // flat: numbers 2, 3 and 4
 //
-// What real memory would let pass in most runs is a failure here, in every run, with its reason.
+// A mistake that most runs with real memory would not show fails here in every run, with a reason.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace kit {
 
-struct Audit;  // the driver's
+struct Audit;  // defined by the driver
 
 class Storage {
  public:
@@ -37,8 +37,8 @@ class Storage {
     numbers_[std::size_t(position)] = value;
   }
 
-  // Flat operations, as a library for vectors has them: they know a first position and a count, and
-  // nothing of sizes or strides.
+  // Flat operations, like those of a vector library: they take a first position and a count, and
+  // know nothing of sizes or strides.
   [[nodiscard]] double sum(std::int64_t first, std::int64_t count) const {
     double total = 0;
     for (std::int64_t i = 0; i < count; ++i) total += read(first + i);
@@ -48,11 +48,11 @@ class Storage {
     for (std::int64_t i = 0; i < count; ++i) write(first + i, value);
   }
 
-  [[nodiscard]] std::int64_t number() const { return number_; }  // of the run's storages, from 0
+  [[nodiscard]] std::int64_t number() const { return number_; }  // in order of allocation, from 0
 
  private:
   friend std::shared_ptr<Storage> allocate(std::int64_t count);
-  friend Audit;  // a student's file that defines one, too, does not compile beside the driver's
+  friend Audit;  // a second definition in a student's file would not compile
   static constexpr std::int64_t most = 1 << 20;
   Storage(std::int64_t count, std::int64_t number)
       : numbers_(std::size_t(count), std::numeric_limits<double>::quiet_NaN()),
@@ -66,12 +66,12 @@ class Storage {
     if (!freed_ && position >= 0 && position < size()) return;
     const std::string where = std::string(what) + " at position " + std::to_string(position);
     if (freed_)
-      throw Misuse{where + " of " + name() + ", which has been freed: nobody held it any more"};
-    throw Misuse{where + ", outside of " + name()};
+      throw Misuse{where + " of " + name() + ", which has been freed: no reference to it was left"};
+    throw Misuse{where + ", outside " + name()};
   }
 
-  // The storages of a run in the order of their allocation, freed ones too: the objects stay,
-  // without their numbers, so that a late reader finds out that those have gone.
+  // The storages of a run in order of allocation, including freed ones: their objects remain,
+  // without the numbers, so that a late access is detected.
   struct Ledger {
     std::vector<std::unique_ptr<Storage>> all;
     std::int64_t allocated = 0, reads = 0, writes = 0;  // allocated: elements, not storages
@@ -86,7 +86,7 @@ class Storage {
   bool freed_ = false;
 };
 
-// A new storage. It is freed when the last copy of the shared_ptr has gone.
+// Allocates a storage. It is freed with the last copy of the shared_ptr.
 inline std::shared_ptr<Storage> allocate(std::int64_t count) {
   if (count < 0 || count > Storage::most)
     throw Misuse{"allocation of " + std::to_string(count) + " numbers: was that an overflow?"};
@@ -95,7 +95,7 @@ inline std::shared_ptr<Storage> allocate(std::int64_t count) {
   ledger.allocated += count;
   const auto free = [](Storage* storage) {
     storage->freed_ = true;
-    storage->numbers_ = {};  // a training run makes many
+    storage->numbers_ = {};  // release the memory: a training run makes many
   };
   return {ledger.all.back().get(), free};
 }

@@ -1,5 +1,5 @@
-// What a skeleton throws where the student's code belongs. The judge reports "not attempted" and
-// the name of the task, instead of a crash: an untouched skeleton is no mistake, it is a beginning.
+// Thrown by a skeleton in place of the student's code. The judge reports "not attempted" and the
+// name of the task instead of a crash, because an untouched skeleton is not an error.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 namespace kit {
 
 struct NotAttempted {
-  std::string task;  // as the lab's README names it
+  std::string task;  // as named in the lab's README
 };
 
-// Replace the line that calls this by your code.
+// Replace the line that calls this with your code.
 [[noreturn]] void todo(const char* task);
 
 }  // namespace kit

@@ -1,5 +1,5 @@
-// A model with hooks, for labs about what happens to gradients: no mathematics inside, the driver
-// says which gradient arrives when. Chosen to hurt: parameters may be tied, frozen, or unused.
+// A model with hooks, for labs about gradients. It computes nothing: the driver determines which
+// gradient arrives when. It is deliberately difficult: parameters may be tied, frozen, or unused.
 //
 //     backward     g(head.weight) ... g(norm) ... g(embed) | end
 //     hooks               ^              ^           ^       ^ on_backward_end, once
@@ -18,28 +18,28 @@ namespace kit {
 struct Parameter {
   std::string name;
   std::vector<float> value;
-  std::vector<float> grad;    // empty: it has none. Backward adds to what is there
-  bool requires_grad = true;  // false: frozen; no gradient ever arrives
+  std::vector<float> grad;    // empty: none. Backward adds to it
+  bool requires_grad = true;  // false: frozen, never gets a gradient
 };
 using Tensor = std::shared_ptr<Parameter>;
 
 class ToyModel {
  public:
-  // In the order of the model's modules. A tied parameter is one Tensor that two modules name: it
-  // stands here twice.
+  // In the order of the model's modules. A tied parameter, one Tensor used by two modules, is
+  // listed twice.
   [[nodiscard]] const std::vector<Tensor>& parameters() const { return listed_; }
 
-  // hook runs in each backward in which the parameter gets a gradient, once, when all uses of the
-  // parameter have been added to .grad.
+  // hook runs once in each backward in which the parameter gets a gradient, when all its uses have
+  // been added to .grad.
   void on_gradient(const Tensor& parameter, std::function<void()> hook) {
     hooks_.emplace_back(parameter.get(), std::move(hook));
   }
   // callback runs at the end of each backward, after the last gradient.
   void on_backward_end(std::function<void()> callback) { ends_.push_back(std::move(callback)); }
 
-  // For drivers: list a parameter, anew or (tied) once more.
+  // For drivers: lists a parameter, new or (tied) again.
   void list(const Tensor& parameter) { listed_.push_back(parameter); }
-  // One gradient that arrives, or a part of one: `last` when nothing of it is still to come.
+  // Delivers a gradient or a part of one; `last`: no further part follows.
   void arrive(const Tensor& parameter, const std::vector<float>& gradient, bool last) {
     if (parameter->grad.empty()) parameter->grad.assign(parameter->value.size(), 0.0F);
     for (std::size_t i = 0; i < gradient.size(); ++i) parameter->grad[i] += gradient[i];

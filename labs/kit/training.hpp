@@ -1,12 +1,11 @@
-// What the parts of a trainer know of each other: as little as this.
+// The interface between the parts of a trainer, kept minimal:
 //
 //     model      parameters()  on_gradient(p, hook)  on_backward_end(callback)
 //     parameter  p->value, p->grad (flat, float)  p->requires_grad              p is a handle
 //     group      rank()  world()  broadcast(data, root)  all_reduce(data) -> work      work.wait()
 //
 // kit::ToyModel and kit::Group are such a pair, made for tests; lab 04's MLP is a model, and in
-// chapter 13 your ring becomes a group. What is written for these two concepts runs with all of
-// them.
+// chapter 13 your ring becomes a group. Code written for these two concepts runs with all of them.
 #pragma once
 
 #include <concepts>
@@ -17,11 +16,11 @@
 
 namespace kit {
 
-// A handle on a parameter of that model: handles are equal if they are of the same parameter.
+// A handle to a parameter of that model. Handles are equal if they refer to the same parameter.
 template <class Model>
 using ParameterOf =
     typename std::decay_t<decltype(std::declval<const Model&>().parameters())>::value_type;
-// An all-reduce that has been started: wait() returns when its sum is there.
+// An all-reduce that has been started: wait() returns when its sum is complete.
 template <class Group>
 using WorkOf = decltype(std::declval<Group&>().all_reduce(std::declval<std::span<float>>()));
 
@@ -31,7 +30,7 @@ concept HookedModel = requires(Model model, const Model& same, ParameterOf<Model
   { p->value } -> std::convertible_to<std::vector<float>&>;
   { p->grad } -> std::convertible_to<std::vector<float>&>;
   { p->requires_grad } -> std::convertible_to<bool>;
-  // Runs once in each backward that gives p a gradient, when all of it is in p->grad.
+  // Runs once in each backward that gives p a gradient, when p->grad is complete.
   model.on_gradient(p, hook);
   // Runs once at the end of each backward.
   model.on_backward_end(hook);
@@ -42,7 +41,7 @@ template <class Group>
 concept AsyncGroup = requires(Group group, std::span<float> data, WorkOf<Group> work) {
   { group.rank() } -> std::convertible_to<int>;
   { group.world() } -> std::convertible_to<int>;
-  // Only starts. Until wait() has returned, data belongs to the network.
+  // Only starts the operation. Until wait() has returned, the network owns data.
   work.wait();
   requires std::copyable<WorkOf<Group>>;
   group.broadcast(data, 0);

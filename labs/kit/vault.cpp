@@ -11,7 +11,7 @@
 namespace kit {
 
 struct Vault::Header {
-  std::atomic<std::int64_t> saves;  // checkpoint k is in place k % 2
+  std::atomic<std::int64_t> saves;  // checkpoint k is in slot k % 2
   std::size_t sizes[2];
 };
 

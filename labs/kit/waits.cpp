@@ -5,7 +5,7 @@
 namespace kit {
 namespace {
 
-// A walk from each rank along its first peer ends at a rank that waits for nobody, or closes.
+// Follows first peers from each rank until a rank waits for none or the walk closes a cycle.
 std::vector<int> cycle_of(const std::vector<Wait>& waits) {
   for (std::size_t from = 0; from < waits.size(); ++from) {
     std::vector<int> path{int(from)};
@@ -29,7 +29,7 @@ std::string describe(const std::vector<Wait>& waits) {
     if (wait.done)
       text += "has returned";
     else if (wait.peers.empty())
-      text += wait.what.empty() ? "runs, outside any call of the kit" : wait.what;
+      text += wait.what.empty() ? "running, not in a call of the kit" : wait.what;
     else
       text += wait.what;
     text += '\n';

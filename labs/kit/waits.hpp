@@ -1,4 +1,4 @@
-// Who waits for whom, as text: one line a rank, and the cycle, if there is one.
+// The waits of the ranks as text: one line per rank, and the cycle, if there is one.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace kit {
 struct Wait {
   int rank = 0;
   std::string what;        // "all_reduce #0, step 1: recv of 4 elements from rank 2"
-  std::vector<int> peers;  // for whom; empty: it runs, outside any call of the kit
-  bool done = false;       // it has returned
+  std::vector<int> peers;  // ranks it waits for; empty: running, outside any call of the kit
+  bool done = false;       // the rank has returned
 };
 
 [[nodiscard]] std::string describe(const std::vector<Wait>& waits);

@@ -1,5 +1,5 @@
-// The functions of nccl.h: arguments are checked here, each by its name, and become calls of
-// communicator.hpp and group.hpp.
+// The functions of nccl.h: they check each argument, by name, and call communicator.hpp and
+// group.hpp.
 #include <algorithm>
 #include <charconv>
 #include <climits>
@@ -16,7 +16,7 @@
 #include "labs/nccl/group.hpp"
 #include "labs/nccl/rendezvous.hpp"
 
-// All other names stay inside the library.
+// All other symbols are hidden.
 #define RINGSMITH_NCCL_PUBLIC extern "C" __attribute__((visibility("default")))
 
 namespace ringsmith::nccl {
@@ -31,7 +31,7 @@ using comm::Collective;
 struct Living {
   std::mutex mutex;
   std::set<ncclComm_t> all;
-  // Destroyed here, but peers may still write to their memory.
+  // Destroyed by the program, but peers may still write to their memory.
   std::list<std::unique_ptr<ncclComm>> closed;
 };
 Living& living() {
@@ -44,7 +44,7 @@ ncclComm& checked(ncclComm_t comm) {
   Living& l = living();
   const std::scoped_lock lock(l.mutex);
   if (l.all.count(comm) == 0)
-    refuse("comm is no communicator of this process, or was destroyed before");
+    refuse("comm is not a communicator of this process, or was already destroyed");
   return *comm;
 }
 
@@ -59,7 +59,8 @@ void keep(ncclComm_t* out, std::unique_ptr<ncclComm> made) {
   *out = made.release();
 }
 
-// Closed at once, freed when no peer can reach it any more: now or at a later call.
+// Closes the communicator immediately; frees it when no peer can reach its memory, now or in a
+// later call.
 void retire(ncclComm_t comm) {
   Living& l = living();
   {
@@ -79,15 +80,16 @@ void retire(ncclComm_t comm) {
 
 constexpr const char* kTimeoutVariable = "RINGSMITH_NCCL_TIMEOUT_MS";
 constexpr int kDefaultTimeout = 60'000;    // ms
-constexpr long kLongestWait = 80'000'000;  // ms; the emulator takes a day at most
+constexpr long kLongestWait = 80'000'000;  // ms; the emulator accepts a day at most
 
-// Read when the library is loaded: later, another thread of the program may change its environment.
+// Read when the library is loaded, because a thread of the program may change the environment
+// later.
 const std::string kTimeoutText = [] {
   const char* const text = std::getenv(kTimeoutVariable);
   return std::string(text == nullptr ? "" : text);
 }();
 
-// Of every wait for a peer.
+// Deadline of every wait for a peer.
 std::chrono::milliseconds timeout() {
   if (kTimeoutText.empty()) return std::chrono::milliseconds(kDefaultTimeout);
   int value = 0;
@@ -124,7 +126,7 @@ Element checked_type(ncclDataType_t type) {
     case ncclBfloat16:
       return {DType::bf16};
     default:
-      refuse("datatype " + std::to_string(static_cast<int>(type)) + " is none of ncclDataType_t");
+      refuse("datatype " + std::to_string(static_cast<int>(type)) + " is not an ncclDataType_t");
   }
 }
 
@@ -161,14 +163,14 @@ void set_reduction(CollectiveCall& call, ncclRedOp_t op, ncclComm& comm, ncclDat
       return;
     default:
       refuse("op " + std::to_string(static_cast<int>(op)) +
-             " is none of ncclSum, ncclProd, ncclMax, ncclMin and ncclAvg");
+             " is not ncclSum, ncclProd, ncclMax, ncclMin or ncclAvg");
   }
 }
 
 void check_rank(const ncclComm& comm, int rank, const char* name) {
   if (rank < 0 || rank >= comm.size())
-    refuse(std::string(name) + " " + std::to_string(rank) + " is no rank of this communicator of " +
-           std::to_string(comm.size()));
+    refuse(std::string(name) + " " + std::to_string(rank) +
+           " is not a rank of this communicator of " + std::to_string(comm.size()));
 }
 
 void check_count(std::uint64_t count, const Element& element, int parts) {
@@ -177,7 +179,7 @@ void check_count(std::uint64_t count, const Element& element, int parts) {
     refuse("count " + std::to_string(count) + " is more than a device holds");
 }
 
-// Null is an error, and so is memory that this rank's device cannot use.
+// Refuses null, and memory that this rank's device cannot use.
 template <class Pointer>
 auto checked_buffer(const ncclComm& comm, Pointer* buffer, const char* name) {
   check_pointer(buffer, name);
@@ -198,7 +200,7 @@ auto checked_buffer(const ncclComm& comm, Pointer* buffer, const char* name) {
     return static_cast<std::byte*>(buffer);
 }
 
-// A call that fails in a group is also what its end says.
+// If the call fails in a group, ncclGroupEnd reports the failure too.
 template <class Body>
 ncclResult_t in_group(const char* call, Body&& body) noexcept {
   return guarded(call, [&] {
@@ -272,7 +274,8 @@ ncclResult_t init_rank(const char* name, ncclComm_t* out, int world, const ncclU
   });
 }
 
-// Two exchanges over the parent: who is where, then the ids that the first of each color made.
+// Two exchanges over the parent: the colors and keys, then the ids made by the first rank of each
+// color.
 void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
   struct Member {
     int color, key, rank;
@@ -299,7 +302,7 @@ void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
   const std::string& theirs = ids[static_cast<std::size_t>(members.front().rank)];
   if (theirs.size() != sizeof id.internal)
     throw Refusal(ncclRemoteError, "rank " + std::to_string(members.front().rank) +
-                                       " of the parent made no id for this color");
+                                       " of the parent created no id for this color");
   std::memcpy(id.internal, theirs.data(), theirs.size());
   const auto rank = std::find_if(members.begin(), members.end(),
                                  [&](const Member& m) { return m.rank == parent.rank(); }) -
@@ -309,13 +312,9 @@ void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
                                        parent.device(), parent.timeout()));
 }
 
-// When the library is loaded, before the driver is first asked for anything; what the user has set
-// stays. The environment stays, too: it is another program's, which may have threads that read it.
-// (What a real driver has to find there: runtime/device/device.cpp.)
-//
-// The emulator is to be as programs for NCCL expect a GPU: with a default stream, with memory for
-// more than the one or two GiB that nccl-tests sets aside, and with patience for our own deadline
-// to come first.
+// The emulator must behave like the GPU that NCCL programs expect: with a legacy default stream,
+// with more memory than the one or two GiB that nccl-tests reserves, and with a longer deadline
+// than ours.
 #ifdef RINGSMITH_VGPU
 [[maybe_unused]] const bool kPrepared = [] {
   vgpu::Settings::prefer("VGPU_LEGACY_STREAM", 1);
@@ -350,7 +349,7 @@ RINGSMITH_NCCL_PUBLIC const char* ncclGetErrorString(ncclResult_t result) {
     case ncclUnhandledCudaError:
       return "a CUDA call failed";
     case ncclSystemError:
-      return "a system call failed, or a wait went beyond its deadline";
+      return "a system call failed, or a wait exceeded its deadline";
     case ncclInternalError:
       return "internal error";
     case ncclInvalidArgument:
@@ -358,7 +357,7 @@ RINGSMITH_NCCL_PUBLIC const char* ncclGetErrorString(ncclResult_t result) {
     case ncclInvalidUsage:
       return "invalid usage";
     case ncclRemoteError:
-      return "a peer has failed, or is gone";
+      return "a peer has failed or exited";
     case ncclInProgress:
       return "in progress";
     default:
@@ -483,7 +482,7 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* 
   });
 }
 
-// ---- memory: any memory of the device will do, so that there is nothing to register ----
+// ---- memory: all device memory is usable, so nothing needs to be registered ----
 
 RINGSMITH_NCCL_PUBLIC ncclResult_t ncclMemAlloc(void** pointer, size_t size) {
   return guarded("ncclMemAlloc", [&] {
@@ -509,18 +508,18 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommDeregister(const ncclComm_t comm, voi
   return guarded("ncclCommDeregister", [&] { (void)checked(comm); });
 }
 
-// ---- reductions of one's own ----
+// ---- reductions of the program ----
 
 namespace {
 
-// The factor as the kernels take it, from the program's memory.
+// Converts the factor in the program's memory to the kernels' form.
 Multiplier multiplier_of(const Element& element, const void* scalar) {
   Multiplier multiplier{.element = element};
   visit_dtype(element.dtype, [&]<class T>(TypeTag<T>) {
     if constexpr (!std::is_same_v<T, bool>) {
       T x;
       std::memcpy(&x, scalar, sizeof x);
-      if constexpr (std::is_integral_v<T>)  // of either sign: the product wraps
+      if constexpr (std::is_integral_v<T>)  // signed or unsigned: the product wraps
         multiplier.factor.integer = static_cast<std::uint64_t>(x);
       else if constexpr (sizeof(T) == 2)
         multiplier.scale = static_cast<double>(static_cast<float>(x));

@@ -14,8 +14,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kLook = 2ms, kPeersLook = 10ms;  // of the watching thread
-constexpr auto kLastWords = 2000ms;             // for kernels to see that they shall stop
+constexpr auto kLook = 2ms, kPeersLook = 10ms;  // polling intervals of the watching thread
+constexpr auto kLastWords = 2000ms;             // for kernels to notice that they must stop
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
@@ -27,7 +27,7 @@ bool is_capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// 1/world as the element type has it: the factor of an average is a value of that type.
+// 1/world rounded to the element type: the factor of an average is a value of that type.
 double share_of(int world, DType dtype) {
   const double share = 1.0 / world;
   if (dtype == DType::f64) return share;
@@ -43,12 +43,13 @@ bool share_written_memory(const Message& a, const Message& b) {
   return begin(a) < begin(b) + b.bytes && begin(b) < begin(a) + a.bytes;
 }
 
-// Messages of a group are independent of each other: all are under way at once. But whoever calls
-// steps that need each other, each a group of its own, for several ranks in a group around them
-// (hypercube_perf -g 4) means them one after the other. Without the outer group they would run so:
-// waiting here for an earlier part is waiting for nothing that this part would have to give.
+// Returns the end of the batch of messages, from `begin` on, that may run simultaneously. Messages
+// of a group are normally independent, so all are in flight together. But a program may wrap
+// dependent steps, each a group, in one outer group for several ranks (hypercube_perf -g 4), and
+// expects the steps to run in order. Waiting here for an earlier part cannot deadlock: without the
+// outer group the parts would run in the same order.
 std::size_t end_of_batch(const std::vector<MessageCall>& calls, std::size_t begin) {
-  std::size_t part = begin;  // where the part of call i begins
+  std::size_t part = begin;  // start of call i's part
   for (std::size_t i = begin; i < calls.size(); ++i) {
     if (calls[i].part != calls[part].part) part = i;
     for (std::size_t earlier = begin; earlier < part; ++earlier)
@@ -100,7 +101,7 @@ void Communicator::connect() {
   device_peers_->mine().station = *arena_->locate(memory_->data(), size);
   cuda_check(cudaHostAlloc(&report_, sizeof(KernelReport), cudaHostAllocMapped));
   *report_ = {};
-  stream_.synchronize();  // zeroed before a peer's kernel writes to it
+  stream_.synchronize();  // the memory is zeroed before a peer's kernel writes to it
   device_peers_->meet(*bootstrap_);
   for (int r = 0; r < world_; ++r)
     memory_of_[at(r)] = device_peers_->address(r, device_peers_->of(r).station);
@@ -113,7 +114,7 @@ void Communicator::refuse_shared_devices(const std::vector<Whereabouts>& ranks) 
       if (ranks[at(a)].uuid == ranks[at(b)].uuid)
         throw Refusal(ncclInvalidUsage, "ranks " + std::to_string(a) + " and " + std::to_string(b) +
                                             " share a device (" + ranks[at(a)].device.str() +
-                                            " of the first): give every rank one of its own");
+                                            " of the first): give every rank its own");
 }
 
 // ---- starting ----
@@ -122,7 +123,8 @@ void Communicator::check_usable() {
   if (const auto failed = failure()) throw *failed;
 }
 
-// True if the stream is captured into a graph: it then has nothing to do with other streams.
+// Returns true if the stream is being captured into a graph; it then needs no order with other
+// streams.
 bool Communicator::begin_on(cudaStream_t stream) {
   if (is_capturing(stream)) return true;
   if (started_any_ && stream != last_stream_) cuda_check(cudaStreamWaitEvent(stream, done_, 0));
@@ -231,7 +233,7 @@ void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
   ring.next = memory_of_[at(ring.next_rank)];
   ring.patience = patience(call.name, call.count);
   std::uint64_t longest = call.count;
-  if (chain) {  // the root stands first, or last
+  if (chain) {  // the root is first, or last
     ring.position = wrap(rank_ - call.root - (is(Collective::reduce) ? 1 : 0), world_);
     ring.chunks[0] = {0, call.count};
   } else {
@@ -243,7 +245,7 @@ void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
     if (is(Collective::reduce_scatter)) ring.output_begin = chunks[at(rank_)].offset;
     if (is(Collective::all_gather)) ring.input_begin = chunks[at(rank_)].offset;
   }
-  const std::size_t per_block = std::size_t{64} * at(shape_.threads);  // bytes worth a block
+  const std::size_t per_block = std::size_t{64} * at(shape_.threads);  // bytes that justify a block
   ring.blocks = static_cast<int>(std::clamp<std::size_t>(
       (longest * size_of(ring.dtype) + per_block - 1) / per_block, 1, at(shape_.channels)));
   launch_ring(ring, stream);
@@ -266,7 +268,8 @@ void Communicator::start(const std::vector<MessageCall>& calls) {
       others.push_back(call.stream);
   if (captured && !others.empty())
     throw Refusal(ncclInvalidUsage, "messages on several streams cannot be captured into a graph");
-  for (const cudaStream_t other : others) {  // their buffers are ready before the messages go
+  // Their buffers must be ready before the messages start.
+  for (const cudaStream_t other : others) {
     cuda_check(cudaEventRecord(done_, other));
     cuda_check(cudaStreamWaitEvent(stream, done_, 0));
   }
@@ -281,7 +284,8 @@ void Communicator::start(const std::vector<MessageCall>& calls) {
 
 void Communicator::start_batch(std::span<const MessageCall> calls, cudaStream_t stream) {
   copy_own_messages(calls, stream);
-  // Round k has the k-th message to, and from, every other rank: its other end is in round k there.
+  // Round k has the k-th message to and from each other rank; the peer handles the other end in its
+  // round k.
   std::vector<std::vector<const Message*>> rounds;
   std::vector<std::array<std::size_t, 2>> met(at(world_));
   for (const MessageCall& call : calls) {
@@ -315,7 +319,7 @@ void Communicator::copy_own_messages(std::span<const MessageCall> calls,
     throw Refusal(ncclInvalidUsage,
                   "rank " + std::to_string(rank_) + " has " + says(sent.size(), " ncclSend and ") +
                       says(received.size(), " ncclRecv with itself as the peer in this group: ") +
-                      "put both ends of such a message into one group");
+                      "put both ends of a message into the same group");
   for (std::size_t i = 0; i < sent.size(); ++i) {
     if (sent[i]->bytes != received[i]->bytes)
       throw Refusal(ncclInvalidUsage, "rank " + std::to_string(rank_) + " sends itself " +
@@ -337,7 +341,7 @@ std::optional<Refusal> Communicator::failure() {
     peers_->check_usable();
   } catch (...) {
     const Refusal refusal = current_refusal();
-    // "the group is broken since an earlier call failed: ..." is true, and known to who asks.
+    // Drop the prefix "the group has been broken since an earlier call failed: ".
     const std::string text = refusal.what();
     const std::size_t begin = text.find("failed: ");
     return Refusal(refusal.result(),
@@ -346,7 +350,7 @@ std::optional<Refusal> Communicator::failure() {
   return {};
 }
 
-// A kernel that has given up by itself: no peer is known to be dead.
+// Records the timeout of a kernel that stopped by itself; no peer is known to be dead.
 void Communicator::take_report() {
   if (!has_written(*report_) || !peers_->is_usable()) return;
   const KernelReport& report = *report_;
@@ -375,7 +379,8 @@ bool Communicator::is_idle() const {
   return code != cudaErrorNotReady;
 }
 
-// The failure is noted before the kernels stop: who finds its stream at the end knows why.
+// Records the failure before it stops the kernels, so that a caller whose stream has ended finds
+// the reason.
 void Communicator::watch() {
   const DeviceGuard guard(device_);
   std::unique_lock lock(watching_);
@@ -397,7 +402,7 @@ void Communicator::watch() {
     take_report();
     lock.lock();
     if (idle) continue;
-    if (!peers_->is_usable()) break;  // nothing more to find
+    if (!peers_->is_usable()) break;  // the failure is recorded
     pending_ = true;
     changed_.wait_for(lock, kLook, [this] { return ending_; });
   }
@@ -423,7 +428,7 @@ void Communicator::close() noexcept {
   try {
     const DeviceGuard guard(device_);
     while (!is_idle() && (peers_->is_usable() || std::chrono::steady_clock::now() < end))
-      std::this_thread::sleep_for(1ms);  // while the watching thread still looks
+      std::this_thread::sleep_for(1ms);  // the watching thread still runs
     if (is_idle())
       device_peers_->close();
     else
@@ -447,7 +452,7 @@ bool Communicator::is_forgotten() const {
 Communicator::~Communicator() {
   close();
   const DeviceGuard guard(device_);
-  if (world_ > 1 && !is_forgotten()) {  // a peer may still write to it
+  if (world_ > 1 && !is_forgotten()) {  // a peer may still write to the memory
     arena_->abandon();
     report_ = nullptr;
   }

@@ -1,18 +1,18 @@
-// One rank of a communicator: its place among the others, its memory that they write to, and what
-// it starts on streams.
+// One rank of a communicator: its place among the ranks, the memory that the peers write to, and
+// the operations that it starts on streams.
 //
-//     ncclAllReduce(..., stream)  -->  one kernel on that very stream, which waits for its peers'
+//     ncclAllReduce(..., stream)  -->  one kernel on the same stream, which waits for its peers'
 //                                      kernels itself (engine b's: runtime/comm/device/ring.cu)
 //
-// Nothing passes through the host once the ranks know each other: a call returns when its kernel is
-// enqueued, runs when the stream comes to it, and ends when this rank has its result. So the
-// kernels of all ranks must run at the same time: every rank has a device of its own.
+// The host takes no part in a transfer once the ranks are connected: a call returns when its kernel
+// is enqueued, runs when the stream reaches it, and ends when this rank has its result. So the
+// kernels of all ranks must run simultaneously, and every rank needs its own device.
 //
 // Calls of one communicator share counters, so they run one after the other, also on several
-// streams: who changes the stream waits for the last call's event there.
+// streams: a call on a different stream waits for the event of the last call.
 //
-// A thread looks after what has been started: if a peer dies or fails, it notes that, and then has
-// the kernels stop. A kernel that has waited for too long stops by itself and leaves a report.
+// A thread watches the started operations: if a peer dies or fails, it records the failure and then
+// stops the kernels. A kernel that has waited too long stops by itself and leaves a report.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@
 
 namespace ringsmith::nccl {
 
-// An element type of the interface as the kernels know it.
+// An NCCL element type in the form that the kernels know.
 struct Element {
   DType dtype = DType::u8;
   bool other_sign = false;  // RingCall::other_sign
@@ -41,19 +41,19 @@ struct Element {
   bool operator==(const Element&) const = default;
 };
 
-// A sum of contributions that are multiplied first: ncclRedOpCreatePreMulSum.
+// A sum of contributions that are multiplied first (ncclRedOpCreatePreMulSum).
 struct Multiplier {
   Element element;
-  double scale = 1;  // of floats
+  double scale = 1;  // factor for floating types
   comm::cuda_ipc::Factor factor{};
 };
 
 struct CollectiveCall {
-  const char* name;  // of the function
+  const char* name;  // name of the function
   comm::Collective kind;
   const std::byte* input;
   std::byte* output;
-  std::uint64_t count;  // elements; of one part where the collective divides them
+  std::uint64_t count;  // elements; per part if the collective divides them
   Element element;
   kernels::Reduction reduction = kernels::Reduction::sum;
   bool average = false;
@@ -64,14 +64,13 @@ struct CollectiveCall {
 struct MessageCall {
   Message message;
   cudaStream_t stream;
-  int part = 0;  // of its group: how many inner groups had ended before it
+  int part = 0;  // number of inner groups that had ended before it
 };
 
 class Communicator {
  public:
-  // Collective over the ranks of the bootstrap. Of an id that several communicators share the
-  // bootstrap is kept: split() needs it again. Throws as the runtime does; Refusal if two ranks
-  // share a device.
+  // Collective over the ranks of the bootstrap. Keeps the bootstrap, because split() needs it
+  // again. Throws the runtime's errors, and Refusal if two ranks share a device.
   Communicator(std::shared_ptr<comm::Bootstrap> bootstrap, Device device,
                std::chrono::milliseconds timeout);
   Communicator(const Communicator&) = delete;
@@ -85,27 +84,26 @@ class Communicator {
   [[nodiscard]] comm::Bootstrap& bootstrap() const { return *bootstrap_; }
 
   void start(const CollectiveCall& call, cudaStream_t stream);
-  // All of them at once, except that a part of the group whose memory an earlier part receives, or
-  // receives into what an earlier one uses, begins when that one is done. Messages of a rank to
-  // itself come in pairs.
+  // Starts all messages simultaneously, except that a part of the group waits for an earlier part
+  // if it sends memory that the earlier part receives, or receives into memory that the earlier
+  // part uses. Messages of a rank to itself come in pairs.
   void start(const std::vector<MessageCall>& calls);
 
-  // Reductions of the program's own, by numbers from 0 on; one is given out again once it was
-  // removed.
+  // The program's own reductions, numbered from 0; the number of a removed one is reused.
   int add_reduction(const Multiplier& multiplier);
   [[nodiscard]] std::optional<Multiplier> reduction(int number);
   bool remove_reduction(int number);
 
-  // What has gone wrong, if something has: never waits.
+  // Returns the failure, if there is one. Never waits.
   [[nodiscard]] std::optional<Refusal> failure();
-  // Waits for all that was started.
+  // Waits for all started operations.
   void finish();
-  // Ends it here and for the others.
+  // Aborts the communicator on all ranks.
   void abort();
-  // Before the end: kernels are done or told to stop, and the peers know that this rank needs
-  // nothing of theirs any more.
+  // First step of destruction: waits until the kernels have finished or, after a failure, have had
+  // time to stop; then tells the peers that this rank no longer uses their memory.
   void close() noexcept;
-  // All peers have closed, or are gone: what they may have written to can be freed.
+  // True if all peers have closed or are gone, so the memory that they may write to can be freed.
   [[nodiscard]] bool is_forgotten() const;
 
  private:
@@ -138,7 +136,7 @@ class Communicator {
 
   // With more than one rank:
   std::unique_ptr<comm::Peers> peers_;
-  Stream stream_;  // for setting up
+  Stream stream_;  // for the setup
   std::unique_ptr<comm::cuda_ipc::DevicePeers> device_peers_;
   std::shared_ptr<comm::cuda_ipc::DeviceArena> arena_;
   std::shared_ptr<comm::CommMemory> memory_;
@@ -147,14 +145,14 @@ class Communicator {
   comm::cuda_ipc::KernelReport* report_ = nullptr;
 
   std::mutex naming_;
-  std::vector<std::optional<Multiplier>> reductions_;  // of the program's own
+  std::vector<std::optional<Multiplier>> reductions_;  // the program's own
   std::mutex launching_;
-  CUevent_st* done_ = nullptr;  // of the last call
+  CUevent_st* done_ = nullptr;  // event of the last call
   cudaStream_t last_stream_ = nullptr;
   bool started_any_ = false;
   std::uint64_t number_ = 0;
   std::mutex noting_;
-  std::array<Started, 64> last_started_;  // for a report that comes later
+  std::array<Started, 64> last_started_;  // for a report that arrives later
 
   std::mutex watching_;
   std::condition_variable changed_;
@@ -164,7 +162,7 @@ class Communicator {
 
 }  // namespace ringsmith::nccl
 
-// The type that the interface names.
+// The type of NCCL's interface.
 struct ncclComm : ringsmith::nccl::Communicator {
   using Communicator::Communicator;
 };

@@ -14,9 +14,9 @@ namespace {
 
 thread_local std::string text_of_thread;
 
-// Programs that bring a weak ncclGetLastError of their own (nccl-tests does) never see our
-// sentence: NCCL_DEBUG=WARN, INFO or TRACE prints it, as NCCL does.
-// Read when the library is loaded: later, another thread of the program may change its environment.
+// Programs with their own weak ncclGetLastError (such as nccl-tests) never see our message, so
+// NCCL_DEBUG=WARN, INFO or TRACE prints it, as in NCCL. Read when the library is loaded, because a
+// thread of the program may change the environment later.
 const bool kLoud = [] {
   const char* level = std::getenv("NCCL_DEBUG");
   if (level == nullptr) return false;
@@ -28,7 +28,7 @@ const bool kLoud = [] {
 }  // namespace
 
 ncclResult_t fail(ncclResult_t result, std::string text) {
-  if (text != text_of_thread && kLoud)  // not at every look at an error
+  if (text != text_of_thread && kLoud)  // not each time the same error is reported
     std::fprintf(stderr, "ringsmith_nccl: pid %d: %s\n", getpid(), text.c_str());
   text_of_thread = std::move(text);
   return result;

@@ -1,4 +1,4 @@
-// The errors of NCCL's interface: a number, and for the thread the sentence that goes with it.
+// The errors of NCCL's interface: a result code, and a message that is stored per thread.
 #pragma once
 
 #include <exception>
@@ -9,7 +9,7 @@
 
 namespace ringsmith::nccl {
 
-// An error that knows its number.
+// An error with its result code.
 class Refusal : public std::exception {
  public:
   Refusal(ncclResult_t result, std::string text) : result_(result), text_(std::move(text)) {}
@@ -21,14 +21,15 @@ class Refusal : public std::exception {
   std::string text_;
 };
 
-// Remembers the sentence for ncclGetLastError() on this thread; returns the number.
+// Stores the message for ncclGetLastError() on this thread; returns the code.
 ncclResult_t fail(ncclResult_t result, std::string text);
 [[nodiscard]] const std::string& last_text();
 
-// The number and the words for the exception that is being handled.
+// Returns the code and the message of the exception that is being handled.
 [[nodiscard]] Refusal current_refusal();
 
-// body(); its exceptions become numbers and words that begin with the name of the call.
+// Runs body(); converts its exceptions to codes, with messages that begin with the name of the
+// call.
 template <class Body>
 ncclResult_t guarded(const char* call, Body&& body) noexcept {
   try {

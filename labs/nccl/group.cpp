@@ -15,7 +15,7 @@ struct Making {
 
 struct Group {
   int depth = 0;
-  int part = 0;  // how many inner groups have ended
+  int part = 0;  // number of inner groups that have ended
   std::vector<Making> makings;
   std::vector<Operation> operations;
   std::optional<Refusal> refused;

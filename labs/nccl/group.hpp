@@ -1,11 +1,11 @@
-// Groups: what a thread calls between ncclGroupStart and ncclGroupEnd begins at the end of the
-// outermost group, all of it together.
+// Groups: a thread's calls between ncclGroupStart and ncclGroupEnd start together, at the end of
+// the outermost group.
 //
-//     making communicators   each in a thread of its own, because each waits for the others
-//     collectives, messages  communicator by communicator, in the order of the first calls: first
-//                            all messages at once, then the collectives as they were called
+//     making communicators   each in a separate thread, because each waits for the others
+//     collectives, messages  communicator by communicator, in the order of their first calls: first
+//                            all messages together, then the collectives in the order of the calls
 //
-// A group is its thread's own, as in the interface.
+// Each thread has its own group, as in NCCL.
 #pragma once
 
 #include <functional>
@@ -22,15 +22,15 @@ struct Operation {
   cudaStream_t stream;
 };
 
-// Now, or at the end of the thread's group. Throws what went wrong, if it is now.
+// Runs the operation now, or at the end of the thread's group. Throws its error if it runs now.
 void submit(const Operation& operation);
-// Makes something that waits for other ranks. `device` is the current one while it runs.
+// Runs `making`, which waits for other ranks, with `device` as the current device.
 void submit(Device device, std::function<void()> making);
 
 void group_start();
-// Throws the first that went wrong in the group; all of it was tried.
+// Runs the group's operations; throws the first error, after all of them have been tried.
 void group_end();
-// A call in the group was refused: its end says so too.
+// Records that a call in the group was refused, so that group_end() reports it too.
 void note_in_group(const Refusal& refusal);
 
 }  // namespace ringsmith::nccl

@@ -17,7 +17,7 @@ __device__ void copy_words(std::byte* to, const std::byte* from, std::uint64_t c
   for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) target[i] = source[i];
 }
 
-// By all threads of the block, in the widest words that both addresses allow.
+// Copies with all threads of the block, in the widest words that both addresses allow.
 __device__ void copy_bytes(std::byte* to, const std::byte* from, std::uint64_t bytes) {
   const std::uintptr_t both =
       reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
@@ -32,7 +32,7 @@ __device__ void copy_bytes(std::byte* to, const std::byte* from, std::uint64_t b
   copy_words<std::byte>(to + done, from + done, bytes - done);
 }
 
-// The part of a message that a block has to do with: its pair's mailboxes at both ends.
+// One message as handled by a block, with the pair's mailboxes at both ends.
 class Post {
  public:
   __device__ explicit Post(const MessagesCall& call)
@@ -42,10 +42,11 @@ class Post {
         mine_(box(call.rank, message_.peer)),
         theirs_(box(message_.peer, call.rank)) {}
 
-  // One slot after the other. The barriers are those of slots.cuh, for the same reasons: of a
-  // hand-off one thread acquires and releases, and all threads load and store.
+  // Transfers slot by slot. The barriers are needed for the same reasons as in slots.cuh: one
+  // thread acquires and releases in a hand-off, and all threads load and store.
   __device__ void carry() {
-    std::uint64_t number = message_.sends ? mine_.sent : mine_.taken;  // of the pair's slots so far
+    // Number of slots that the pair has used so far.
+    std::uint64_t number = message_.sends ? mine_.sent : mine_.taken;
     const std::uint64_t per_slot = call_.shape.slot_bytes;
     for (std::uint64_t at = 0; at < message_.bytes; at += per_slot) {
       bool granted = true;
@@ -60,7 +61,7 @@ class Post {
       ++number;
       if (threadIdx.x == 0) hand_on(number);
     }
-    __syncthreads();  // every thread has read where it stood before
+    __syncthreads();  // all threads have read the old number
     if (threadIdx.x == 0) (message_.sends ? mine_.sent : mine_.taken) = number;
   }
 
@@ -127,7 +128,7 @@ dim3 blocks_for(std::uint64_t count) {
   return dim3(static_cast<unsigned>(std::min((count + kThreads - 1) / kThreads, kMostBlocks)));
 }
 
-// f(TypeTag<T>) with the element type, of either sign.
+// Calls f(TypeTag<T>) with the element type, signed or unsigned.
 template <class F>
 void with_element(DType dtype, bool other_sign, F&& f) {
   if (other_sign)

@@ -1,8 +1,8 @@
-# libringsmith_nccl.so: NCCL's interface on our rings. The part of the runtime that it needs is compiled again,
-# as position-independent code; on the emulator also kernels/vgpu, as a library of its own, because the program's
-# kernels and ours must find one and the same.
+# libringsmith_nccl.so: NCCL's interface on our rings. The required part of the runtime is compiled
+# again, as position-independent code; on the emulator also kernels/vgpu, as a separate shared
+# library, because the program's kernels and ours must use the same instance.
 #
-# Everything a program is built against lies in one folder of the build, in the shape that nccl-tests expects:
+# All files that a program builds against are in one folder of the build, with nccl-tests' layout:
 #     nccl/include/nccl.h   nccl/lib/libnccl.so -> libringsmith_nccl.so
 #     nccl/cuda/{bin/nvcc,include,lib64/libcudart.so}     the emulator as a CUDA toolkit
 set(NCCL ${PROJECT_BINARY_DIR}/nccl)
@@ -32,7 +32,7 @@ if(RINGSMITH_CUDA STREQUAL "vgpu")
   target_compile_options(ringsmith_nccl PRIVATE -Wno-unknown-pragmas -g1 ${RINGSMITH_VGPU_CHECKS})
   configure_file(${CMAKE_CURRENT_LIST_DIR}/nvcc.in ${NCCL}/cuda/bin/nvcc @ONLY
                  FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-  # Headers by their names, and the folder that they include from.
+  # Links to the headers, and to the folder that they include from.
   file(MAKE_DIRECTORY ${NCCL}/cuda/include ${NCCL}/cuda/lib64)
   file(GLOB HEADERS ${PROJECT_SOURCE_DIR}/kernels/vgpu/include/*)
   foreach(HEADER ${HEADERS} ${PROJECT_SOURCE_DIR}/kernels)

@@ -1,8 +1,8 @@
-/* The public interface of NCCL, as far as libringsmith_nccl.so has it: the functions that nccl-tests
- * and PyTorch call, of versions 2.9 to 2.20. Names, numbers and layouts are those of the interface;
- * README.md says what is done, what is refused, and how a program is built against this header.
+/* The part of NCCL's public interface that libringsmith_nccl.so implements: the functions of NCCL
+ * 2.9 to 2.20 that nccl-tests and PyTorch call. Names, numbers and layouts are NCCL's. README.md
+ * lists the supported and the refused calls, and explains how to build against this header.
  *
- * For C and C++. It includes the CUDA headers of whoever compiles: the toolkit's, or the emulator's
+ * For C and C++. Includes the CUDA headers of the compiler in use: the toolkit's, or the emulator's
  * (kernels/vgpu/include).
  */
 #ifndef RINGSMITH_NCCL_H
@@ -18,7 +18,7 @@
 #define NCCL_MINOR 20
 #define NCCL_PATCH 5
 #define NCCL_SUFFIX ""
-/* From 2.9 on two digits each; 2.8 and earlier had one for the minor number. */
+/* Since 2.9 minor and patch have two digits each; up to 2.8 minor had one. */
 #define NCCL_VERSION(major, minor, patch)                                \
   (((major) <= 2 && (minor) <= 8) ? (major)*1000 + (minor)*100 + (patch) \
                                   : (major)*10000 + (minor)*100 + (patch))
@@ -52,7 +52,7 @@ typedef enum {
   ncclNumResults = 8
 } ncclResult_t;
 
-/* Element types; several names for some. */
+/* Element types; some have several names. */
 typedef enum {
   ncclInt8 = 0,
   ncclChar = 0,
@@ -72,7 +72,7 @@ typedef enum {
   ncclNumTypes = 10
 } ncclDataType_t;
 
-/* Reductions: those with a number, then those that a program makes (up to ncclMaxRedOp). */
+/* Reductions: the built-in ones, then the numbers of a program's own (up to ncclMaxRedOp). */
 typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
 typedef enum {
   ncclSum = 0,
@@ -86,7 +86,7 @@ typedef enum {
 
 typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
 
-/* Begin with NCCL_CONFIG_INITIALIZER. Of the fields only `blocking` is looked at. */
+/* Initialise with NCCL_CONFIG_INITIALIZER. Only the field `blocking` is checked. */
 typedef struct ncclConfig_v21700 {
   size_t size;
   unsigned int magic;
@@ -110,22 +110,22 @@ typedef struct ncclConfig_v21700 {
 
 ncclResult_t ncclGetVersion(int* version); /* NCCL_VERSION_CODE */
 const char* ncclGetErrorString(ncclResult_t result);
-/* What was wrong with the last call that failed on this thread, in a sentence that names the
- * argument; or, if comm has failed on the way, what happened to it. "" if nothing did. */
+/* Returns the reason why the last failed call on this thread failed, in a sentence that names the
+ * argument; or, if comm has failed asynchronously, the reason for that. "" if there is no error. */
 const char* ncclGetLastError(ncclComm_t comm);
 
 /* ---- communicators ---- */
 
-/* On one process, which then gives it to all ranks by any channel. */
+/* Called by one process, which then sends the id to all ranks through any channel. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
-/* Collective. The rank is on the calling thread's current device. One thread that makes several
- * ranks does so between ncclGroupStart and ncclGroupEnd. */
+/* Collective. The rank uses the calling thread's current device. A thread that makes several ranks
+ * must do so between ncclGroupStart and ncclGroupEnd. */
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config);
-/* All ranks in this process; rank i is on devices[i], or on device i where devices is NULL. */
+/* Makes all ranks in this process; rank i uses devices[i], or device i if devices is NULL. */
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devices);
-/* Collective over comm. Ranks of one color make a communicator, in the order of their keys. */
+/* Collective over comm. Ranks of the same color form a communicator, ordered by their keys. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
                            ncclConfig_t* config);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
@@ -143,18 +143,18 @@ ncclResult_t ncclMemFree(void* pointer);
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buffer, size_t size, void** handle);
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 
-/* ---- reductions of one's own ----
- * The sum of every rank's data, multiplied by that rank's scalar first. A scalar on the device is
- * read when the collective runs there; one on the host is taken now. The reduction may be destroyed
- * as soon as the calls that use it were made, also within their group. */
+/* ---- reductions of the program ----
+ * The sum of every rank's data, each multiplied by that rank's scalar. A scalar on the device is
+ * read when the collective runs; one on the host is read immediately. The reduction may be
+ * destroyed as soon as the calls that use it have been made, also within their group. */
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm);
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
 
 /* ---- collectives ----
- * They return at once and run in the order of the stream. Counts are of elements; in place where
- * both buffers are the same memory (of gather and scatter: this rank's part of it). */
+ * They return immediately and run in stream order. Counts are in elements. A call is in place if
+ * both buffers are the same memory (for gather and scatter: this rank's part of it). */
 
 ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                            ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
@@ -178,7 +178,7 @@ ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatyp
 ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
                       ncclComm_t comm, cudaStream_t stream);
 
-/* ---- groups: the calls between them begin together at the end of the outermost one ---- */
+/* ---- groups: calls in a group start together at the end of the outermost group ---- */
 
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);

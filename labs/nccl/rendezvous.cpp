@@ -20,12 +20,13 @@ constexpr char kMagic[9] = "rsnccl01";
 struct Id {
   char magic[8];
   std::uint16_t port;
-  char host[46];    // a number; ends with a zero
-  char secret[72];  // the same
+  char host[46];    // numeric address, null-terminated
+  char secret[72];  // null-terminated
 };
 static_assert(sizeof(Id) == NCCL_UNIQUE_ID_BYTES);
 
-// The stores of this process. Made after libcrypto has been started, and so ended before it ends.
+// The stores of this process. Constructed after libcrypto has been initialised, so destroyed before
+// its cleanup.
 struct Stores {
   std::mutex mutex;
   std::vector<std::unique_ptr<StoreServer>> all;
@@ -58,7 +59,7 @@ class Meeting : public Bootstrap {
     try {
       return exchange_->lost_member();
     } catch (const CommError&) {
-      return {};  // the store has ended: the peers' own connections say more
+      return {};  // the store is gone: the peers' own connections report failures
     }
   }
 
@@ -95,14 +96,14 @@ ncclUniqueId make_id() {
 
 std::shared_ptr<Bootstrap> join(const ncclUniqueId& unique, int rank, int world,
                                 std::chrono::milliseconds timeout) {
-  (void)stores();  // libcrypto, which the client needs too
+  (void)stores();  // initialises libcrypto, which the client needs too
   Id id{};
   std::memcpy(&id, &unique, sizeof id);
   if (std::memcmp(id.magic, kMagic, sizeof id.magic) != 0 || id.host[sizeof id.host - 1] != 0 ||
       id.secret[sizeof id.secret - 1] != 0)
     throw Refusal(ncclInvalidArgument,
-                  "id was not made by ncclGetUniqueId of this library, or was not carried whole "
-                  "(128 bytes) to this rank");
+                  "id was not made by ncclGetUniqueId of this library, or did not reach this rank "
+                  "in full (128 bytes)");
   return std::make_shared<Meeting>(tcp::Address{id.host, id.port}, Secret(id.secret, "the id"),
                                    rank, world, timeout);
 }

@@ -1,9 +1,9 @@
-// How the ranks of a communicator find each other: the unique id is the address of a store and the
-// secret that it asks for. Whoever makes the id holds the store, until its process ends.
+// How the ranks of a communicator find each other: the unique id holds the address of a store and
+// the store's secret. The process that makes the id runs the store until it ends.
 //
 //     ncclGetUniqueId    starts a store (runtime/comm/bootstrap/store)
 //                        id = [ "rsnccl01" | port | host | secret ]          128 bytes
-//     MPI, a file, ...   carries the id to the other ranks
+//     MPI, a file, ...   carry the id to the other ranks
 //     ncclCommInitRank   connects, proves that it knows the secret, and exchanges records there
 #pragma once
 
@@ -17,8 +17,8 @@ namespace ringsmith::nccl {
 
 [[nodiscard]] ncclUniqueId make_id();
 
-// Collective over the ranks. Refusal if the id is none of make_id(), or names a store that has
-// gone; as StoreBootstrap else.
+// Collective over the ranks. Throws Refusal if the id was not made by make_id(), or its store is
+// gone; otherwise the errors of StoreBootstrap.
 [[nodiscard]] std::shared_ptr<comm::Bootstrap> join(const ncclUniqueId& id, int rank, int world,
                                                     std::chrono::milliseconds timeout);
 

@@ -1,10 +1,10 @@
-// Trains a small network to read digits, data-parallel over all ranks that it is started with:
+// Trains a small network to read digits, data-parallel over all its ranks:
 //
 //   ./train                                                      alone
 //   ringrun --standalone --nproc-per-node 3 ./train              or mpirun -n 3 ./train, or srun
-//   ringrun --standalone --nproc-per-node 3 ./train 6 --resume   goes on, up to 6 epochs
+//   ringrun --standalone --nproc-per-node 3 ./train 6 --resume   continues, up to 6 epochs
 //
-// SIGTERM and SIGUSR1 end it after the epoch, which is saved, with exit code 75.
+// On SIGTERM or SIGUSR1 it ends after the current epoch, which is saved, with exit code 75.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -29,7 +29,7 @@ class Net : public Module {
   Linear out_{16 * 12 * 12, 10};
 };
 
-// Model, optimizer and finished epochs in one file, which is there whole or not at all.
+// Model, optimizer and number of finished epochs, in one file that is complete or absent.
 constexpr const char* kCheckpoint = "checkpoint.safetensors";
 
 void save(const Module& model, const Optimizer& optimizer, int epochs) {
@@ -49,7 +49,7 @@ int load(Module& model, Optimizer& optimizer) {
   return std::stoi(checkpoint.metadata.at("epochs"));
 }
 
-// The share of all images that are read correctly. The ranks take them in turn: none comes twice.
+// The share of all images that are classified correctly. Every image is tested by one rank.
 double accuracy(Module& model, const Dataset& images, comm::ProcessGroup& group) {
   const NoGradGuard no_grad;
   const EvalGuard evaluating(model);

@@ -29,16 +29,16 @@ comm::ReduceOp operation_of(const char* call, const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BAND:
     case c10d::ReduceOp::BOR:
     case c10d::ReduceOp::BXOR:
-      throw UsageError(std::string(call) +
-                       ": BAND, BOR and BXOR are not supported; on bool tensors MIN is and, MAX "
-                       "is or");
+      throw UsageError(
+          std::string(call) +
+          ": BAND, BOR and BXOR are not supported; on bool tensors use MIN for AND, MAX for OR");
     default:
       throw UsageError(std::string(call) +
-                       ": PREMUL_SUM is not supported; multiply before, and use SUM");
+                       ": PREMUL_SUM is not supported; multiply first, then use SUM");
   }
 }
 
-// AVG and types without sums are refused in the call, on the rank that made it.
+// Refuses AVG and types without sums in the call itself, on the rank that made it.
 void check_reducible(const char* call, const at::Tensor& tensor, comm::ReduceOp op) {
   const at::ScalarType type = tensor.scalar_type();
   if (at::isComplexType(type) || at::isQIntType(type))
@@ -73,7 +73,7 @@ void check_root(const char* call, std::int64_t root, int size) {
                      " is not a rank of this group of " + std::to_string(size));
 }
 
-// Each is as `like` is.
+// Checks that each part has the type and size of `like`.
 void check_parts(const char* call, const std::vector<at::Tensor>& parts, const at::Tensor& like,
                  bool written) {
   for (const at::Tensor& part : parts) {
@@ -87,7 +87,7 @@ std::size_t sum_of(const std::vector<std::int64_t>& sizes) {
   return static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
 }
 
-// Rows of a tensor as one view for each rank: equal ones where no sizes are given.
+// Splits a tensor's rows into one view per rank, by these sizes.
 std::vector<at::Tensor> cut(const char* call, const at::Tensor& tensor,
                             const std::vector<std::int64_t>& sizes, int ranks) {
   const auto world = static_cast<std::size_t>(ranks);
@@ -116,8 +116,8 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
           options)),
       jobs_(std::make_shared<Jobs>([group = group_](bool hold) { group->hold_core(hold); })) {}
 
-// The last reference may be dropped by Python, with the GIL, which those who are told of the last
-// jobs may need.
+// Python may drop the last reference while holding the GIL. The callbacks of the last jobs may need
+// the GIL, so it is released while the jobs end.
 Backend::~Backend() {
   ending_ = true;
   const bool with_gil = Py_IsInitialized() != 0 && PyGILState_Check() != 0;
@@ -144,7 +144,7 @@ Backend::Pending Backend::submit(OpType type, const char* title, Tensors results
 
 std::byte* Backend::scratch(std::size_t bytes) {
   if (!scratch_ || scratch_->size().value < bytes) {
-    scratch_ = nullptr;  // first given back: the new one may fit there
+    scratch_ = nullptr;  // freed first: the new one may fit there
     scratch_ = group_->allocate(Bytes(std::max<std::size_t>(bytes, 1)));
   }
   return scratch_->data();
@@ -180,7 +180,7 @@ Backend::Pending Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   });
 }
 
-// One all_reduce for all of them, side by side in communication memory.
+// One all_reduce for all tensors, which are copied next to each other into communication memory.
 Backend::Pending Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   return with_python_errors([&] {
@@ -286,9 +286,9 @@ Backend::Pending Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
     Tensors results;
     for (const Tensors& list : outputs) {
       if (list.size() != inputs.size())
-        throw UsageError(std::string(kCall) + ": as many tensors as inputs are needed in each " +
-                         "list, " + std::to_string(inputs.size()) + ", got " +
-                         std::to_string(list.size()));
+        throw UsageError(std::string(kCall) +
+                         ": each list needs as many tensors as there are inputs, " +
+                         std::to_string(inputs.size()) + ", got " + std::to_string(list.size()));
       for (std::size_t t = 0; t < list.size(); ++t) check_parts(kCall, {list[t]}, inputs[t], true);
       results.insert(results.end(), list.begin(), list.end());
     }
@@ -436,8 +436,8 @@ Backend::Pending Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
         const std::int64_t rows = t.dim() == 0 ? 0 : t.size(0);
         if (rows % getSize() != 0)
           throw UsageError(std::string(kCall) + ": " + std::to_string(rows) +
-                           " rows cannot be cut into equal parts for " + std::to_string(getSize()) +
-                           " ranks");
+                           " rows cannot be split into equal parts for " +
+                           std::to_string(getSize()) + " ranks");
         return std::vector<std::int64_t>(static_cast<std::size_t>(getSize()), rows / getSize());
       };
       return exchange(
@@ -484,8 +484,8 @@ Backend::Pending Backend::exchange(const char* title, OpType type, Tensors outpu
                  site = python_site()] { exchange_now(outputs, inputs, site); });
 }
 
-// Every rank tells every other how much it sends it, in bytes, and the longest part of all that it
-// sends. All parts are then as long as the longest of all ranks.
+// Each rank tells each other rank the number of bytes that it sends to it, and the length of its
+// longest part. All parts are then padded to the longest part of all ranks.
 void Backend::exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site) {
   const std::size_t world = inputs.size();
   std::vector<std::int64_t> sent(2 * world), told(2 * world);
@@ -506,15 +506,14 @@ void Backend::exchange_now(const Tensors& outputs, const Tensors& inputs, comm::
   const Elements all(world * longest);
   group_->all_to_all(comm::ConstBuffer(memory, all, DType::u8, site),
                      comm::Buffer(arrived, all, DType::u8, site));
-  // Only now, when no rank waits for this one any more.
+  // Throws only now, when no other rank waits for this one any more.
   for (std::size_t r = 0; r < world; ++r)
     if (static_cast<std::size_t>(told[2 * r]) != outputs[r].nbytes())
-      throw MismatchError("rank " + std::to_string(getRank()) +
-                              " called all_to_all with room for " +
-                              std::to_string(outputs[r].nbytes()) + " bytes from rank " +
-                              std::to_string(r) + ", which sends " + std::to_string(told[2 * r]) +
-                              ": what one rank sends, the other must have room for",
-                          seen_by(getRank(), static_cast<int>(r)));
+      throw MismatchError(
+          "rank " + std::to_string(getRank()) + " called all_to_all with room for " +
+              std::to_string(outputs[r].nbytes()) + " bytes from rank " + std::to_string(r) +
+              ", which sends " + std::to_string(told[2 * r]) + ": both sizes must match",
+          seen_by(getRank(), static_cast<int>(r)));
   for (std::size_t r = 0; r < world; ++r) copy_in(arrived + r * longest, outputs[r]);
 }
 
@@ -529,8 +528,8 @@ Backend::Pending Backend::recv(Tensors& tensors, int from, int tag) {
 Backend::Pending Backend::recvAnysource(Tensors&, int) {
   return with_python_errors([&]() -> Pending {
     throw UsageError(
-        "recv from any source is not supported: each direction between two ranks is a connection "
-        "of its own; name the rank that sends");
+        "recv from any source is not supported: each direction between two ranks is a separate "
+        "connection; name the sending rank");
   });
 }
 
@@ -564,13 +563,13 @@ Backend::Pending Backend::message(Tensors& tensors, int peer, int tag, bool out)
   });
 }
 
-// The group of two ranks in which `from` sends to `to`: those are its ranks 0 and 1.
+// Returns the group of two ranks in which `from` sends to `to`: they are its ranks 0 and 1.
 std::shared_ptr<comm::ProcessGroup> Backend::connect(int from, int to) {
   const bool sends = getRank() == from;
   const int peer = sends ? to : from;
   const std::string pair = std::to_string(from) + ", " + std::to_string(to);
   const auto lost = [this, peer](int) {
-    return ending_ ? std::string("the group was destroyed before the other rank came")
+    return ending_ ? std::string("the group was destroyed before the other rank arrived")
                    : group_->loss_of(peer);
   };
   auto meeting = std::make_shared<StoreMeeting>(

@@ -1,19 +1,19 @@
-// `ringsmith` as PyTorch sees it: what torch.distributed calls, in terms of the runtime's group.
+// PyTorch's `ringsmith` backend: implements torch.distributed's calls with the runtime's group.
 //
 // | PyTorch                              | here                                                   |
 // |--------------------------------------|--------------------------------------------------------|
-// | all_reduce, broadcast, reduce        | the runtime's, where the tensor lies                   |
+// | all_reduce, broadcast, reduce        | the runtime's, in place                                |
 // | all_gather, gather, scatter,         | the runtime's, through communication memory: lists of  |
-// |   reduce_scatter of lists            |   tensors become one buffer, and are taken apart again |
-// | the same of one tensor (_base)       | the runtime's, where the tensors lie                   |
-// | all_to_all, equal parts              | the runtime's, where the tensors lie                   |
-// | all_to_all of lists or split sizes   | two: the sizes, compared; then parts as long as the    |
-// |                                      |   longest                                              |
+// |   reduce_scatter of lists            |   tensors are packed into one buffer, then unpacked    |
+// | the same of one tensor (_base)       | the runtime's, in the tensors' own memory              |
+// | all_to_all, equal parts              | the runtime's, in the tensors' own memory              |
+// | all_to_all of lists or split sizes   | two calls: the sizes, which are compared; then parts   |
+// |                                      |   padded to the longest                                |
 // | send, recv                           | messages.hpp                                           |
 // | barrier                              | the runtime's                                          |
 //
 // Calls are asynchronous (jobs.hpp). Arguments are checked in the call, on the rank that made the
-// mistake; what only shows between ranks comes from wait(), or from the future.
+// mistake; wait() or the future reports errors that only appear between ranks.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -36,7 +36,7 @@
 
 namespace ringsmith::pytorch {
 
-// From 2.0 on a plug-in is a Backend, of which a ProcessGroup has one for each kind of device.
+// Since 2.0 a plug-in is a Backend; a ProcessGroup has one for each kind of device.
 #if TORCH_VERSION_MAJOR >= 2
 using PluginBase = c10d::Backend;
 #else
@@ -49,8 +49,8 @@ class Backend final : public PluginBase {
   using Tensors = std::vector<at::Tensor>;
   using Lists = std::vector<Tensors>;
 
-  // Collective. The members' first exchange goes through the store. scope: for errors, "in the
-  // group of ranks 0, 2"; empty for all ranks of the job.
+  // Collective. The members' first exchange uses the store. scope: text for errors, "in the group
+  // of ranks 0, 2"; empty for all ranks of the job.
   Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
           const comm::GroupOptions& options, const std::string& scope);
   ~Backend() override;
@@ -84,22 +84,23 @@ class Backend final : public PluginBase {
   Pending recvAnysource(Tensors& tensors, int tag) override;
   Pending barrier(const c10d::BarrierOptions& options) override;
 
-  // Calls made so far: PyTorch compares it between ranks when it looks for one that is behind.
+  // Number of calls so far. PyTorch compares it between ranks to find a rank that is behind.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return calls_; }
 
-  // Ends what runs, here and on the other ranks, with Aborted.
+  // Aborts all operations in flight, here and on the other ranks, with Aborted.
   void abort_group(comm::Site site) { group_->abort(site); }
-  // Memory that the other ranks of this host reduce from where it lies. Keeps itself alive.
+  // Returns memory from which the other ranks of this host reduce directly. The result keeps the
+  // memory alive.
   [[nodiscard]] std::shared_ptr<comm::CommMemory> allocate(std::size_t bytes) const {
     return group_->allocate(Bytes(bytes));
   }
   [[nodiscard]] std::vector<std::string> facts() const;
 
  private:
-  // Queues a call. body: what runs in its turn.
+  // Queues a call. body: runs when the call's turn arrives.
   Pending submit(c10d::OpType type, const char* title, Tensors results, std::function<void()> body);
-  // Communication memory for the call that runs; its contents are of no call before.
+  // Returns communication memory for the call that runs. The content is undefined.
   std::byte* scratch(std::size_t bytes);
   Pending exchange(const char* title, c10d::OpType type, Tensors outputs, Tensors inputs,
                    Tensors results);
@@ -111,7 +112,7 @@ class Backend final : public PluginBase {
   comm::GroupOptions options_;
   std::string scope_;
   std::shared_ptr<Group> group_;
-  std::shared_ptr<comm::CommMemory> scratch_;  // of one call at a time
+  std::shared_ptr<comm::CommMemory> scratch_;  // used by one call at a time
   std::shared_ptr<Jobs> jobs_;
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<bool> ending_{false};
@@ -120,10 +121,10 @@ class Backend final : public PluginBase {
   std::map<int, std::unique_ptr<Incoming>> incoming_;
 };
 
-// Where in the Python program the call was made that is being handled: the innermost line that is
-// neither PyTorch's nor ours. Takes the GIL; nowhere without an interpreter.
+// Returns the line of the Python program that made the current call: the innermost line that is
+// neither PyTorch's nor ours. Takes the GIL; returns no place without an interpreter.
 [[nodiscard]] comm::Site python_site();
-// Files below these folders are nobody's program.
+// Files below these folders do not count as the user's program.
 void set_library_folders(std::vector<std::string> folders);
 
 }  // namespace ringsmith::pytorch

@@ -13,7 +13,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstLook{1}, kLastLook{20};  // between two looks: doubled up to the last
+// Pause between two polls, doubled each time up to kLastLook.
+constexpr milliseconds kFirstLook{1}, kLastLook{20};
 
 }  // namespace
 
@@ -58,11 +59,10 @@ void StoreMeeting::report_missing() const {
     missing += (missing.empty() ? "" : ", ") + name(r);
   }
   const std::string where = place_.scope.empty() ? "" : " [" + place_.scope + ']';
-  throw TimeoutError("rank " + name(rank()) + " has waited " +
-                         std::to_string(place_.timeout.count()) +
-                         " ms in PyTorch's store for rank " + missing +
-                         ", to make connections: it never came" + where,
-                     seen_by(rank(), first));
+  throw TimeoutError(
+      "rank " + name(rank()) + " has waited " + std::to_string(place_.timeout.count()) +
+          " ms in PyTorch's store for rank " + missing + ", to connect: it never arrived" + where,
+      seen_by(rank(), first));
 }
 
 }  // namespace ringsmith::pytorch

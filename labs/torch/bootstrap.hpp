@@ -1,10 +1,10 @@
-// How the ranks of a PyTorch group find each other: by the store that PyTorch has already opened
-// for them (TCPStore, FileStore, ...), so that there is no second rendezvous, port or secret.
+// How the ranks of a PyTorch group find each other: through the store that PyTorch has already
+// opened for them (TCPStore, FileStore, ...), so there is no second rendezvous, port or secret.
 //
-//     rank r   set PREFIX/round/r = its record     then look until all ranks' records are there
+//     rank r   set PREFIX/round/r = its record     then poll until all ranks' records are there
 //
-// Looking is polling: a wait with a time limit leaves PyTorch 1.13's TCPStore with an answer on its
-// way that the next request would take for its own.
+// It polls because a wait with a time limit would leave an answer in flight in PyTorch 1.13's
+// TCPStore, which the next request would take for its own.
 #pragma once
 
 #include <chrono>
@@ -20,13 +20,15 @@ namespace ringsmith::pytorch {
 class StoreMeeting : public comm::Bootstrap {
  public:
   struct Place {
-    std::string prefix;  // of the keys
+    std::string prefix;  // prefix of the keys
     int rank = 0, size = 1;
     std::chrono::milliseconds timeout{};  // of each exchange
     std::string scope;                    // for errors: "in the group of ranks 0, 2", or empty
-    std::vector<int> names = {};          // for errors: [rank], where they have other numbers
+    // For errors: rank -> number, if the members have other numbers there.
+    std::vector<int> names = {};
   };
-  // Why a rank will never come, if that is known; else empty. For those who wait for it.
+  // Returns why a rank will never arrive, if that is known, else "". Called while waiting for the
+  // rank.
   using Lost = std::function<std::string(int rank)>;
 
   StoreMeeting(c10::intrusive_ptr<c10d::Store> store, Place place, Lost lost = nullptr)
@@ -35,7 +37,8 @@ class StoreMeeting : public comm::Bootstrap {
   [[nodiscard]] int rank() const override { return place_.rank; }
   [[nodiscard]] int size() const override { return place_.size; }
   [[nodiscard]] std::string scope() const override { return place_.scope; }
-  // TimeoutError naming the ranks that did not come, PeerLost for one that cannot any more.
+  // Throws TimeoutError, naming the ranks that did not arrive, or PeerLost for a rank that cannot
+  // arrive any more.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
 
  private:

@@ -7,8 +7,8 @@ namespace ringsmith::pytorch {
 
 namespace {
 
-// By the names that set_error_classes() gets. They are never given back: an error may be thrown
-// while the interpreter ends.
+// The classes given to set_error_classes(). Never released, because an error may be thrown while
+// the interpreter shuts down.
 struct Classes {
   PyObject* error = PyExc_RuntimeError;
   PyObject* usage = PyExc_ValueError;

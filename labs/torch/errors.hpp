@@ -1,11 +1,11 @@
 // Errors of the runtime as Python exceptions, on both ways out of PyTorch:
 //
-//     work.wait()       pybind11 asks the translators that modules have registered
-//     loss.backward()   PyTorch's autograd engine makes a RuntimeError of what it does not know,
-//                       and of a torch::PyTorchError the Python type that this one names
+//     work.wait()       pybind11 calls the translators that modules have registered
+//     loss.backward()   PyTorch's autograd engine turns a torch::PyTorchError into the Python type
+//                       that it names, and any other exception into a RuntimeError
 //
-// So that `except ringsmith_torch.PeerLost` works on either, every ringsmith::Error leaves as a
-// PythonError.
+// Every ringsmith::Error leaves as a PythonError, so that `except ringsmith_torch.PeerLost` works
+// on both.
 #pragma once
 
 #include <exception>
@@ -16,12 +16,13 @@
 
 namespace ringsmith::pytorch {
 
-// The Python classes (package/errors.py), by the names of the C++ ones. With the GIL held.
+// Sets the Python classes (package/errors.py), keyed by the names of the C++ classes. Requires the
+// GIL.
 void set_error_classes(const pybind11::dict& classes);
 
 class PythonError : public torch::PyTorchError {
  public:
-  // context: what it happened in, before its own words.
+  // context: prefix of the message, such as the operation that failed.
   explicit PythonError(const Error& error, const std::string& context = "");
   PyObject* python_type() override { return type_; }
 
@@ -29,14 +30,14 @@ class PythonError : public torch::PyTorchError {
   PyObject* type_;  // lives as long as the module
 };
 
-// Of an error that a rank found, alone or in what it had to do with a peer.
+// Returns the Where of an error that a rank detected, alone or in an operation with a peer.
 [[nodiscard]] Where seen_by(int rank, int peer = -1);
 
-// The exception that is being handled, as it may leave to PyTorch: a ringsmith::Error as a
-// PythonError, anything else as it is.
+// Returns the exception that is being handled, in the form in which it may leave to PyTorch: a
+// ringsmith::Error as a PythonError, any other unchanged.
 [[nodiscard]] std::exception_ptr current_as_python_error(const std::string& context = "");
 
-// What f() returns; its errors as Python exceptions.
+// Returns f(); converts its errors to Python exceptions.
 template <class F>
 decltype(auto) with_python_errors(F&& f) {
   try {
@@ -46,7 +47,7 @@ decltype(auto) with_python_errors(F&& f) {
   }
 }
 
-// For pybind11: throws of PythonError become the exceptions that they name. Once, at import.
+// Makes pybind11 convert a thrown PythonError to the exception that it names. Call once, at import.
 void register_translator();
 
 }  // namespace ringsmith::pytorch

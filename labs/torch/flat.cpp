@@ -60,18 +60,18 @@ void check_tensor(const char* call, const at::Tensor& tensor, bool written) {
   if (tensor.layout() != at::kStrided)
     refuse("a sparse tensor is not supported; call tensor.to_dense() first");
   if (written && at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
-    refuse("several elements of the result lie in one place (expanded?); call tensor.clone()");
+    refuse("several elements of the result share memory (expanded?); call tensor.clone()");
 }
 
 void check_same_type(const char* call, const at::Tensor& one, const at::Tensor& other) {
   if (one.scalar_type() != other.scalar_type())
-    throw UsageError(std::string(call) + ": tensors of one type are needed, got " +
+    throw UsageError(std::string(call) + ": tensors of the same type are needed, got " +
                      words_of(one.scalar_type()) + " and " + words_of(other.scalar_type()));
 }
 
 void check_same_size(const char* call, const at::Tensor& one, const at::Tensor& other) {
   if (one.numel() != other.numel())
-    throw UsageError(std::string(call) + ": tensors of one size are needed, got " +
+    throw UsageError(std::string(call) + ": tensors of the same size are needed, got " +
                      std::to_string(one.numel()) + " and " + std::to_string(other.numel()) +
                      " elements");
 }
@@ -131,7 +131,7 @@ void copy_in(const std::byte* from, const at::Tensor& to) {
     if (to.nbytes() > 0) std::memcpy(to.data_ptr(), from, to.nbytes());
     return;
   }
-  // Tensors have no constant elements; these are only read.
+  // Tensors cannot have const elements; these are only read.
   to.copy_(at::from_blob(const_cast<std::byte*>(from), to.sizes(), to.options()));
 }
 

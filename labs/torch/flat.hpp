@@ -1,8 +1,8 @@
-// A tensor as the runtime takes it: one run of elements, aligned, of a type that it knows.
+// A tensor in the form that the runtime needs: contiguous, aligned, of a type that it knows.
 //
 //     contiguous, aligned            the tensor's own memory
-//     strided, misaligned            a copy stands for it during the call, and is written back
-//     int8, int16 (to be reduced)    a copy in int32, whose lowest bits are theirs
+//     strided, misaligned            a copy replaces it during the call, and is written back
+//     int8, int16 (to be reduced)    a copy in int32, whose lowest bits are the result
 //     bool (to be reduced)           bytes 0 and 1: sum is max (or), product is min (and)
 //     any other type (to be moved)   bytes
 #pragma once
@@ -14,8 +14,8 @@
 
 namespace ringsmith::pytorch {
 
-// UsageError naming the call and the reason if the tensor cannot be used in it: on another device,
-// sparse, undefined; or written where it has several elements in one place.
+// Throws UsageError, naming the call and the reason, if the tensor cannot be used: it is on another
+// device, sparse or undefined, or it is written and several of its elements share memory.
 void check_tensor(const char* call, const at::Tensor& tensor, bool written);
 void check_same_type(const char* call, const at::Tensor& one, const at::Tensor& other);
 void check_same_size(const char* call, const at::Tensor& one, const at::Tensor& other);
@@ -23,14 +23,14 @@ void check_same_size(const char* call, const at::Tensor& one, const at::Tensor& 
 class Flat {
  public:
   enum class For { moving, reducing };
-  // To be made where the call runs: a copy is of that moment. UsageError: `reducing` a type that
-  // has no sums here.
+  // Construct it when the call runs, because a copy has the values of that moment. Throws
+  // UsageError if the type cannot be reduced and the purpose is `reducing`.
   explicit Flat(const at::Tensor& tensor, For purpose = For::moving);
 
   [[nodiscard]] comm::Buffer buffer(comm::Site site) const;
-  // Of elements of this type.
+  // The operation to use for elements of this type.
   [[nodiscard]] comm::ReduceOp operation(comm::ReduceOp op) const;
-  // Where a copy stands for the tensor, writes it back.
+  // If a copy replaces the tensor, writes it back.
   void give_back();
 
  private:
@@ -39,11 +39,11 @@ class Flat {
   std::size_t count_ = 0;  // elements of type_
 };
 
-// Memory that holds `parts` tensors like this one, side by side, to be moved.
+// Buffer for `parts` tensors like this one, stored one after the other. For moving only.
 [[nodiscard]] comm::Buffer buffer_like(const at::Tensor& like, std::byte* data, std::size_t parts,
                                        comm::Site site);
 
-// Bytes of a contiguous tensor from or to any tensor of as many elements and the same type.
+// Copy between contiguous bytes and any tensor with the same number and type of elements.
 void copy_out(const at::Tensor& from, std::byte* to);
 void copy_in(const std::byte* from, const at::Tensor& to);
 

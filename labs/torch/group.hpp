@@ -1,6 +1,5 @@
-// The runtime's group under a group of PyTorch's, and the two things that PyTorch needs of it
-// besides collectives: whether a call that runs on a thread of its own may hold its core, and
-// whether a rank is known to be gone.
+// The runtime's group under a PyTorch group, with two additions that PyTorch needs: whether a call
+// on a separate thread may hold its core, and whether a rank is known to be gone.
 #pragma once
 
 #include <atomic>
@@ -16,13 +15,13 @@ class Group : public comm::CpuProcessGroup {
  public:
   using CpuProcessGroup::CpuProcessGroup;
 
-  // Does somebody wait for the call that runs, or for the next one? Else its thread gives way to
-  // the training's. From any thread.
+  // hold: whether a caller waits for the current call or the next one. If not, its thread yields to
+  // the training. Called from any thread.
   void hold_core(bool hold) {
     holds_.store(hold, std::memory_order_relaxed);
     peers_.hold_core(hold);
   }
-  // May be called while a call runs. "" as long as the rank is there.
+  // Returns why the rank is lost, or "" while it is alive. May be called while a call runs.
   [[nodiscard]] std::string loss_of(int rank) const {
     return peers_.is_gone(rank) ? "rank " + std::to_string(rank) + " is gone: its process has died"
                                 : std::string();

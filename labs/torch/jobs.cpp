@@ -9,9 +9,9 @@ namespace ringsmith::pytorch {
 
 namespace {
 
-constexpr int kMostIdle = 2;  // threads: one tells while the other runs
+constexpr int kMostIdle = 2;  // threads: one completes a future while the other runs
 
-thread_local const Jobs* works_for = nullptr;  // this thread, if it is one of theirs
+thread_local const Jobs* works_for = nullptr;  // the queue whose thread this is, or null
 
 }  // namespace
 
@@ -27,15 +27,15 @@ Job::Job(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor>
 
 void Job::run() {
   try {
-    const at::NoGradGuard no_grad;  // results are written as they are, also leaves of a graph
+    const at::NoGradGuard no_grad;  // allows writing to leaves of a graph
     body_();
   } catch (...) {
     error_ = current_as_python_error();
   }
-  body_ = nullptr;  // gives back the tensors it holds
+  body_ = nullptr;  // releases the tensors that it holds
 }
 
-// The future first: who returns from wait() may ask it for its value.
+// Completes the future first, because a caller that returns from wait() may ask it for its value.
 void Job::tell() {
   if (error_)
     future_->setError(error_);
@@ -73,7 +73,7 @@ void Jobs::push(const c10::intrusive_ptr<Job>& job) {
   call_a_thread();
 }
 
-// For what is due, if nobody is at it. With the lock.
+// Wakes or starts a thread for the next job, unless a thread runs one. Requires the lock.
 void Jobs::call_a_thread() {
   if (jobs_.empty() || running_) return;
   if (idle_ > 0) return due_.notify_one();
@@ -118,7 +118,7 @@ void Jobs::work() {
     --idle_;
     if (jobs_.empty()) break;
     run_front(lock, false);
-    if (idle_ >= kMostIdle) break;  // others have come meanwhile
+    if (idle_ >= kMostIdle) break;  // other threads have become idle meanwhile
     ++idle_;
   }
   --threads_;
@@ -129,7 +129,7 @@ void Jobs::stop() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   due_.notify_all();
-  // The last owner of a group may be what hung on a future.
+  // The last owner of a group may be a callback of a future, which runs on a thread of the queue.
   const int this_one = works_for == this ? 1 : 0;
   done_.wait(lock, [&] { return threads_ == this_one; });
 }

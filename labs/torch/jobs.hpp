@@ -1,18 +1,18 @@
-// What PyTorch has asked for and does not have yet: one job a call, run in the order of the calls.
+// The queue of PyTorch's pending calls: one job per call, run in the order of the calls.
 //
-//     all_reduce(bucket 0)  all_reduce(bucket 1)      backward computes on
+//     all_reduce(bucket 0)  all_reduce(bucket 1)      backward continues to compute
 //            |                     |
-//            '--> [ job | job | ... ] --> the group's thread: job after job, and after each its
-//                     ^                    future is told, on which DDP waits
-//     work.wait() ----'  runs what is due itself, if nobody is at it: changing threads costs more
+//            '--> [ job | job | ... ] --> the group's thread runs the jobs in order, and completes
+//                     ^                    the future of each, for which DDP waits
+//     work.wait() ----'  runs pending jobs itself if no thread does: switching threads costs more
 //                        than a small collective
 //
-// The group's thread shares the cores with the training and gives way while it waits for peers; one
-// that a caller waits for may hold its core.
+// The group's thread shares the cores with the training and yields while it waits for peers; if a
+// caller waits for the job, the thread may hold its core.
 //
-// What hangs on a future (`fut.then(...)`) may itself call a collective and wait for it, as
-// PyTorch's PowerSGD hook does. So the turn is given back before a future is told, and a thread
-// that is still telling is replaced when the next job is due.
+// A callback of a future (`fut.then(...)`) may itself call a collective and wait for it, as
+// PyTorch's PowerSGD hook does. So a thread gives up the turn before it completes a future, and
+// another thread takes the next job while the callbacks still run.
 #pragma once
 
 #include <condition_variable>
@@ -30,24 +30,25 @@ namespace ringsmith::pytorch {
 
 class Jobs;
 
-// One call, as PyTorch sees it.
+// One call in the form that PyTorch expects.
 class Job final : public c10d::Work {
  public:
-  // title: of the call, for errors and PyTorch's profiler. results: what the future gives.
+  // title: name of the call, for errors and PyTorch's profiler. results: the future's value.
   Job(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> results,
       std::function<void()> body);
 
-  // kNoTimeout: until the group's own deadline. Throws what went wrong.
+  // Blocks until the job is done, and throws its error. Throws TimeoutError after `timeout`;
+  // kNoTimeout leaves the deadline to the group.
   bool wait(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::vector<at::Tensor> result() override { return results_; }
-  // For a job without a body, which others do: its end, to all who wait.
+  // For a job without a body: completes it with this error, or null.
   void end(std::exception_ptr error);
 
  private:
   friend class Jobs;
-  void run();   // the body, once
-  void tell();  // its end, to all who wait
+  void run();   // runs the body, once
+  void tell();  // completes the future and the work
 
   const char* title_;
   std::vector<at::Tensor> results_;
@@ -59,17 +60,17 @@ class Job final : public c10d::Work {
 
 class Jobs : public std::enable_shared_from_this<Jobs> {
  public:
-  // hold_core(true): somebody waits for what is running; false: nobody does.
+  // hold_core(true): a caller waits for the running job; false: none does.
   explicit Jobs(std::function<void(bool)> hold_core) : hold_core_(std::move(hold_core)) {}
   Jobs(const Jobs&) = delete;
   Jobs& operator=(const Jobs&) = delete;
-  // stop() has been called.
+  // stop() must have been called.
   ~Jobs() = default;
 
   void push(const c10::intrusive_ptr<Job>& job);
-  // Returns when the job is done; runs what is due meanwhile.
+  // Blocks until the job is done; runs pending jobs meanwhile.
   void help(Job& job);
-  // Runs what is still queued, then ends the threads. Afterwards nothing may be pushed.
+  // Runs the queued jobs, then ends the threads. No job may be pushed afterwards.
   void stop();
 
  private:
@@ -79,7 +80,7 @@ class Jobs : public std::enable_shared_from_this<Jobs> {
 
   std::function<void(bool)> hold_core_;
   std::mutex mutex_;
-  std::condition_variable due_;   // for a thread of the group's
+  std::condition_variable due_;   // wakes a thread of the group
   std::condition_variable done_;  // a job is done, the turn is free, or a thread has ended
   std::deque<c10::intrusive_ptr<Job>> jobs_;
   bool running_ = false;  // a thread has the turn

@@ -17,8 +17,8 @@ using Shared = std::shared_ptr<comm::CommMemory>;
 
 thread_local std::vector<c10::intrusive_ptr<Backend>> scopes;
 
-// The blocks that tensors hold, by address; each stays as long as its tensor, whatever becomes of
-// the group. By address, because PyTorch also allocates without a DataPtr (convolutions do).
+// The blocks held by tensors, keyed by address. Each lives as long as its tensor, even if the group
+// is gone. Keyed by address because PyTorch also allocates without a DataPtr (convolutions do).
 class Blocks {
  public:
   void* keep(Shared block) {
@@ -27,9 +27,9 @@ class Blocks {
     blocks_.emplace(data, std::move(block));
     return data;
   }
-  // False: it is none of ours.
+  // Returns false if the block is not ours.
   bool drop(void* data) {
-    Shared block;  // given back without the lock
+    Shared block;  // freed after the lock is released
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(data);
     if (found == blocks_.end()) return false;
@@ -44,13 +44,14 @@ class Blocks {
 };
 
 Blocks& blocks() {
-  static auto* const all = new Blocks;  // tensors may be freed after everything else
+  // Never deleted: tensors may be freed after all static objects.
+  static auto* const all = new Blocks;
   return *all;
 }
 
 void drop(void* data) { (void)blocks().drop(data); }
 
-c10::DeleterFnPtr drop_another = nullptr;  // of the allocator that was there before
+c10::DeleterFnPtr drop_another = nullptr;  // deleter of the replaced allocator
 
 void drop_any(void* data) {
   if (!blocks().drop(data)) drop_another(data);
@@ -88,8 +89,8 @@ class Allocator final : public c10::Allocator {
 void open_shared_scope(c10::intrusive_ptr<Backend> group) {
   static std::once_flag once;
   std::call_once(once, [] {
-    constexpr std::uint8_t kAnyPriority = 255;  // c10 keeps an allocator of a higher one
-    // Never given back: memory of ours may be freed after everything else.
+    constexpr std::uint8_t kAnyPriority = 255;  // c10 keeps the allocator of higher priority
+    // Never deleted: our memory may be freed after all static objects.
     c10::SetCPUAllocator(new Allocator(c10::GetCPUAllocator()), kAnyPriority);
   });
   scopes.push_back(std::move(group));

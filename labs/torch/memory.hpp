@@ -1,10 +1,10 @@
-// Communication memory for PyTorch's tensors: what the other ranks of a host reduce from and write
-// to where it lies, instead of through slots.
+// Communication memory for PyTorch's tensors: the other ranks of a host reduce from it and write to
+// it directly, instead of through slots.
 //
-// PyTorch's DDP allocates its buckets itself, by at::empty(), and offers no hook for it. But
-// at::empty() asks the process's CPU allocator, which may be replaced. Within a SharedScope, the
-// allocations of its thread that are large enough come from the group's communication memory; all
-// others are as before. ringsmith_torch.DistributedDataParallel opens one around the two places
+// PyTorch's DDP allocates its buckets itself, with at::empty(), and offers no hook for it. But
+// at::empty() uses the process's CPU allocator, which can be replaced. Within a shared scope, the
+// thread's allocations that are large enough come from the group's communication memory; all
+// others are unchanged. ringsmith_torch.DistributedDataParallel opens a scope around the two places
 // where buckets are made.
 #pragma once
 
@@ -15,14 +15,15 @@
 
 namespace ringsmith::pytorch {
 
-// Smaller tensors are not worth it: their collectives are one hand-off, and arenas like few blocks.
+// Smaller tensors do not benefit, because their collectives are a single hand-off, and an arena
+// works best with few blocks.
 constexpr std::size_t kLeastShared = std::size_t{16} << 10;  // bytes
 
-// Of the thread that opens it. Scopes nest.
+// Opens and closes a scope of the calling thread. Scopes nest.
 void open_shared_scope(c10::intrusive_ptr<Backend> group);
 void close_shared_scope();
 
-// A tensor in the group's communication memory; contiguous, zeros.
+// Returns a contiguous tensor of zeros in the group's communication memory.
 [[nodiscard]] at::Tensor shared_zeros(const c10::intrusive_ptr<Backend>& group,
                                       const std::vector<std::int64_t>& sizes, at::ScalarType type);
 

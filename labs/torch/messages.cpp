@@ -13,7 +13,7 @@ namespace ringsmith::pytorch {
 
 namespace {
 
-// The ranks of a direction's group: who sends, who receives.
+// The ranks of a direction's group.
 constexpr int kSender = 0, kReceiver = 1;
 
 constexpr std::size_t kHeaderWords = 3;
@@ -34,7 +34,7 @@ std::string place_of(comm::Site site) {
   return text.empty() ? "" : " at " + text;
 }
 
-// Empty: the message fits the tensor.
+// Returns why the message does not fit the tensor, or "" if it does.
 std::string misfit(const Message& wanted, std::int64_t type, std::int64_t bytes) {
   const auto mine = static_cast<std::int64_t>(wanted.tensor.scalar_type());
   const auto room = static_cast<std::int64_t>(wanted.tensor.nbytes());
@@ -97,7 +97,7 @@ void Direction::stop() {
 }
 
 void Outgoing::serve(Lock& lock) {
-  const Message& next = posted_.front();  // stays there, so that a failure finds it
+  const Message& next = posted_.front();  // stays in the list, so that fail_all() finds it
   lock.unlock();
   {
     const at::NoGradGuard no_grad;
@@ -147,7 +147,7 @@ void Incoming::serve(Lock& lock) {
     Kept kept{header, std::vector<std::byte>(static_cast<std::size_t>(header.bytes))};
     if (header.bytes > 0) group().recv(bytes_at(kept.payload.data(), header.bytes, site), kSender);
     lock.lock();
-    // A recv() of this tag may have come meanwhile: then it is next.
+    // A recv() of this tag may have been posted meanwhile; serve it now.
     const auto late = std::find_if(posted_.begin(), posted_.end(),
                                    [&](const Message& m) { return m.tag == header.tag; });
     kept_[header.tag].push_back(std::move(kept));
@@ -158,7 +158,7 @@ void Incoming::serve(Lock& lock) {
     lock.lock();
     return;
   }
-  // It stays posted while its payload comes, so that a failure finds it.
+  // Keep it posted while its payload arrives, so that fail_all() finds it.
   lock.unlock();
   const std::string wrong = misfit(*wanted, header.type, header.bytes);
   receive(*wanted, header);
@@ -171,7 +171,7 @@ void Incoming::serve(Lock& lock) {
   lock.lock();
 }
 
-// The payload, into the tensor; one that does not fit into nothing.
+// Receives the payload into the tensor; discards a payload that does not fit.
 void Incoming::receive(Message& message, const Header& header) {
   if (header.bytes == 0) return;
   const bool fits = misfit(message, header.type, header.bytes).empty();

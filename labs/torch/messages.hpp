@@ -1,16 +1,16 @@
-// send and recv as PyTorch has them: any order, any number in flight, matched by tag.
+// send and recv with PyTorch's semantics: any order, any number in flight, matched by tag.
 //
-// The runtime's groups run one call at a time, which is right for collectives; two ranks that both
-// send first, and a receiver that takes tag 2 before tag 1, would wait for each other forever. So
-// each direction between two ranks has a group of its own, of the two, made when it is first used,
-// and a thread that serves it:
+// The runtime's groups run one call at a time, which is right for collectives. But two ranks that
+// both send first would wait for each other forever, and so would a receiver that takes tag 2
+// before tag 1. So each direction between two ranks has its own group of the two, made at the first
+// use, and its own thread:
 //
 //     rank 0   outgoing to 1  [ header | payload ][ header | payload ] ...  --> incoming from 0
 //     rank 1   matches each header with a recv() of that tag, or keeps the message until there is
 //              one
 //
-// Messages of one tag arrive in their order. A receiver waits for the next message only while it
-// has a recv() without one, and then under the group's deadline.
+// Messages of one tag arrive in order. A receiver waits for the next message only while a recv() is
+// pending, and then under the group's deadline.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,8 +29,8 @@
 
 namespace ringsmith::pytorch {
 
-// What is to be sent, or to be received into. done(error) is called once, on the thread that
-// serves the direction; nullptr: all went well.
+// A tensor to send, or to receive into. done(error) is called once, by post() or on the thread that
+// serves the direction; nullptr means success.
 struct Message {
   at::Tensor tensor;
   int tag = 0;
@@ -38,32 +38,32 @@ struct Message {
   std::function<void(std::exception_ptr)> done;
 };
 
-// A direction between two ranks, seen from one of them. Its first use makes the connection, on its
-// own thread: it may have to wait for the other rank.
+// One rank's end of a direction between two ranks. The first use makes the connection, on the
+// direction's own thread, because it may have to wait for the other rank.
 class Direction {
  public:
   using Connect = std::function<std::shared_ptr<comm::ProcessGroup>()>;
-  // words: "send to rank 2", for errors.
+  // words: name for errors, "send to rank 2".
   Direction(std::string words, Connect connect)
       : words_(std::move(words)), connect_(std::move(connect)) {}
   Direction(const Direction&) = delete;
   Direction& operator=(const Direction&) = delete;
-  virtual ~Direction() = default;  // stop() has been called
+  virtual ~Direction() = default;  // stop() must have been called
 
   void post(Message message);
-  // Ends the thread, after what has been posted; a recv() that has no message by now is Aborted.
-  // Afterwards nothing may be posted.
+  // Finishes the posted messages and ends the thread. A recv() whose message has not arrived yet
+  // fails with Aborted. No message may be posted afterwards.
   void stop();
 
  protected:
   using Lock = std::unique_lock<std::mutex>;
-  // A message that need not wait for its turn; false: it has to. Gives the lock back if it takes
-  // it.
+  // Completes a message that need not wait for its turn, releases the lock and returns true;
+  // otherwise returns false.
   virtual bool take_at_once(Message& /*message*/, Lock& /*lock*/) { return false; }
-  // Does the next thing for what has been posted. Called with the lock, which it gives back while
-  // it works; throws where the connection is broken.
+  // Processes the next message. Called with the lock, and releases it while it works. Throws if the
+  // connection is broken.
   virtual void serve(Lock& lock) = 0;
-  // May what is posted still be done once the group is to end?
+  // True if posted messages are still processed when the group ends.
   [[nodiscard]] virtual bool finishes() const = 0;
   [[nodiscard]] comm::ProcessGroup& group() { return *group_; }
 
@@ -109,7 +109,7 @@ class Incoming : public Direction {
   [[nodiscard]] bool finishes() const override { return false; }
   void receive(Message& message, const Header& header);
 
-  std::map<std::int64_t, std::deque<Kept>> kept_;  // came before their recv(), by tag
+  std::map<std::int64_t, std::deque<Kept>> kept_;  // arrived before their recv(), by tag
 };
 
 }  // namespace ringsmith::pytorch

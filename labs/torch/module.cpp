@@ -1,6 +1,6 @@
-// The Python module ringsmith_torch._C: what package/__init__.py makes PyTorch's backend of.
+// The Python module ringsmith_torch._C, from which package/__init__.py makes PyTorch's backend.
 #include <torch/csrc/utils/pybind.h>
-// After PyTorch's own header.
+// Must follow PyTorch's own header.
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
@@ -40,9 +40,9 @@ Handle make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     if (!schedule.empty()) {
       require(options.algorithm == comm::Algorithm::automatic ||
                   options.algorithm == comm::Algorithm::ring,
-              "a schedule takes the place of the ring: leave the algorithm as it is");
+              "a schedule takes the place of the ring: leave out the algorithm");
       options.algorithm = comm::Algorithm::ring;
-      apps::use_schedule_of(schedule, size);  // proved, or nobody trains
+      apps::use_schedule_of(schedule, size);  // throws unless it is proved
     }
     const py::gil_scoped_release released;  // other threads may run while ranks meet
     return c10::make_intrusive<Backend>(store, rank, size, options, scope);

@@ -1,11 +1,11 @@
-// The line of the Python program that made a call, for the errors of all ranks.
+// Finds the line of the Python program that made a call, for the errors of all ranks.
 #include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>
 #include <torch/csrc/python_headers.h>
 #include <vector>
-// After Python's own header.
+// Must follow Python's own header.
 #include <pybind11/pybind11.h>
 
 #include "labs/torch/backend.hpp"
@@ -25,7 +25,7 @@ bool is_library(std::string_view file) {
                      [&](const std::string& folder) { return file.starts_with(folder); });
 }
 
-// A Site names its file by a pointer that stays. A program has few files that make calls.
+// Interns file names, because a Site stores only a pointer. Few files of a program make calls.
 const char* kept(const std::string& file) {
   static auto* const files = new std::set<std::string>;  // outlives every group
   return files->insert(file).first->c_str();

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""PyTorch's DDP on an MLP, a CNN or a GPT, over ringsmith or gloo: what a step takes, and the loss.
+"""PyTorch's DDP on an MLP, a CNN or a GPT, over ringsmith or gloo: the time of a step, and the loss.
 
     train.py [--model mlp|cnn|gpt] [--backend ringsmith|gloo] [--ranks 2] [--steps 60]
 
-Starts its ranks itself, one thread each, or is one of them under torchrun or ringrun. Random data; the loss shows that
-two backends do the same.
+Starts its ranks itself, one thread each, or is one rank under torchrun or ringrun. The data is random; equal losses
+show that two backends compute the same.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-# name: (samples of a rank's batch, what one sample counts for in the report)
+# name: (samples of a rank's batch, units per sample in the report, unit)
 BATCH = {"mlp": (64, 1, "samples"), "cnn": (32, 1, "samples"), "gpt": (16, 128, "tokens")}
 WARMUP = 8  # steps: DDP rebuilds its buckets, memory is touched for the first time
 
@@ -126,10 +126,10 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--algorithm", help="of ringsmith's all-reduce; gloo_ring: gloo's order of sums")
-    parser.add_argument("--schedule", help="ringsmith adds up by this schedule: a file, checked first")
+    parser.add_argument("--algorithm", help="algorithm of ringsmith's all-reduce; gloo_ring: gloo's order of sums")
+    parser.add_argument("--schedule", help="all-reduce of ringsmith by this schedule: a file, checked first")
     parser.add_argument("--plain-memory", action="store_true", help="ringsmith under PyTorch's own DDP class")
-    parser.add_argument("--json", help="a file for the losses' bits and the time")
+    parser.add_argument("--json", help="file for the losses' bits and the time")
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

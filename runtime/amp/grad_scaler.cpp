@@ -10,6 +10,7 @@
 
 #include "kernels/optim.hpp"
 #include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/node.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/tensor/raw.hpp"
 
@@ -17,14 +18,14 @@ namespace ringsmith {
 
 namespace {
 
-// The inverse of a smaller scale is infinite or nearly so.
+// The inverse of a smaller scale overflows or nearly does.
 constexpr double kLeast = std::numeric_limits<float>::min();
 constexpr double kMost = std::numeric_limits<float>::max();
 
 void check_scale(double scale) {
   require(
       scale >= kLeast && scale <= kMost,
-      fmt::format("GradScaler: the scale must be from {:.2g} to {:.2g}, which f32 holds, got {}",
+      fmt::format("GradScaler: the scale must be from {:.2g} to {:.2g} (the range of f32), got {}",
                   kLeast, kMost, scale));
 }
 
@@ -39,14 +40,14 @@ void check_scaler_options(const GradScalerOptions& o) {
     fail("growth_interval must be at least 1 step, got " + std::to_string(o.growth_interval));
 }
 
-// Divides the gradients; whether one is infinite or NaN then.
+// Divides the gradients; true if one of them is infinite or NaN.
 bool unscale(const std::vector<Tensor>& gradients, float inverse) {
   std::map<int, Tensor> found;  // by device; -1 is the CPU
   for (const Tensor& grad : gradients) {
     require(grad.dtype() == DType::f32 || grad.dtype() == DType::f64,
             "GradScaler: a gradient is " + std::string(name_of(grad.dtype())) +
-                ", and divided by the scale it would be rounded to zero again: keep parameters "
-                "in f32 and compute in 16 bits under Autocast");
+                ", and dividing it by the scale would round it to zero again: keep parameters in "
+                "f32 and compute in 16 bits under Autocast");
     require(grad.is_contiguous(), "GradScaler: a gradient is not contiguous");
     const Device device = grad.device();
     Tensor& flag = found[device.is_cpu() ? -1 : device.index];
@@ -77,6 +78,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
   if (!options_.enabled) return loss;
   require(loss.defined() && is_floating(loss.dtype()),
           "GradScaler: scale() takes a loss of floating dtype");
+  if (!scaled_) set_loss_scale(reachable_leaves({loss}), scale_);  // later: begin_step()
   scaled_ = true;
   return mul(is_half(loss.dtype()) ? to(loss, DType::f32) : loss, double{scale_});
 }
@@ -86,7 +88,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   require_scale("unscale_()");
   const Stage stage = seen_[&optimizer].stage;
   require(stage != Stage::unscaled,
-          "GradScaler: unscale_() a second time for this optimizer since the last update(): its "
+          "GradScaler: unscale_() called twice for this optimizer since the last update(): its "
           "gradients would be divided twice; call it once, before clipping");
   require(stage != Stage::stepped,
           "GradScaler: unscale_() after step() of this optimizer: call it before, or update() "
@@ -99,7 +101,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   require(any || options_.any_rank,
           "GradScaler: no parameter of this optimizer has a gradient: call scale(loss).backward() "
           "before unscale_() and step()");
-  seen_[&optimizer] = {Stage::unscaled, found};
+  seen_[&optimizer] = {Stage::unscaled, found, optimizer.params()};
 }
 
 bool GradScaler::step(Optimizer& optimizer) {
@@ -109,7 +111,7 @@ bool GradScaler::step(Optimizer& optimizer) {
   }
   require_scale("step()");
   require(seen_[&optimizer].stage != Stage::stepped,
-          "GradScaler: step() a second time for this optimizer since the last update(): call "
+          "GradScaler: step() called twice for this optimizer since the last update(): call "
           "update() at the end of each step");
   if (seen_[&optimizer].stage == Stage::ready) unscale_(optimizer);
   Seen& seen = seen_[&optimizer];
@@ -127,28 +129,33 @@ void GradScaler::update() {
     found = found || seen.found_inf;
   }
   require(any,
-          "GradScaler: update() without a step() since the last update(): nothing has been looked "
-          "at; call step(optimizer) first");
-  seen_.clear();
+          "GradScaler: update() without a step() since the last update(): no gradient has been "
+          "checked; call step(optimizer) first");
   if (found) {
     scale_ = static_cast<float>(double{scale_} * options_.backoff_factor);
     growth_tracker_ = 0;
     if (double{scale_} < kLeast)
       throw Error(
           "GradScaler: the scale has fallen to 0: gradients are infinite or NaN at any scale, so "
-          "the fault is elsewhere; look at the loss, or lower the learning rate");
+          "the cause is elsewhere; look at the loss, or lower the learning rate");
   } else if (++growth_tracker_ == options_.growth_interval) {
     const auto grown = static_cast<float>(double{scale_} * options_.growth_factor);
     if (std::isfinite(grown)) scale_ = grown;
     growth_tracker_ = 0;
   }
+  begin_step();
+}
+
+void GradScaler::begin_step() {
+  for (const auto& [optimizer, seen] : seen_) set_loss_scale(seen.params, scale_);
+  seen_.clear();
 }
 
 void GradScaler::update(double new_scale) {
   if (!options_.enabled) return;
   check_scale(new_scale);
   scale_ = static_cast<float>(new_scale);
-  seen_.clear();
+  begin_step();
 }
 
 // ---- state: PyTorch's names ----
@@ -169,10 +176,10 @@ void GradScaler::load_state_dict(const StateDict& state) {
     throw UsageError("GradScaler state does not fit: " + what);
   };
   if (state.empty())
-    fail("it is empty, as of a scaler that was not enabled: start with a new scaler");
+    fail("it is the empty state of a scaler that was not enabled: start with a new scaler");
   const StateDict own = state_dict();
   for (const auto& [name, tensor] : state)
-    if (own.count(name) == 0) fail("'" + name + "' is unknown: it is of something else");
+    if (own.count(name) == 0) fail("'" + name + "' is not an entry of a GradScaler");
   std::map<std::string, double> values;
   for (const auto& [name, mine] : own) {
     const auto at = state.find(name);

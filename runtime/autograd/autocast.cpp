@@ -12,23 +12,23 @@ namespace ringsmith {
 
 namespace {
 
-// The cast of a parameter, and what it was made from.
+// The cast of a parameter, and the parameter's state at that time.
 struct KeptCast {
-  Tensor parameter;  // held, so that nothing else gets the address that it is found by
+  Tensor parameter;  // held, so that its address, the key, is not reused
   std::uint32_t version = 0;
   bool recorded = false;
   Tensor cast;
 };
 
 thread_local AutocastState thread_state;
-thread_local int depth = 0;  // guards on this thread
+thread_local int depth = 0;  // number of guards on this thread
 thread_local std::unordered_map<const AutogradMeta*, KeptCast> kept;
 
 bool castable(const Tensor& t) {
   return thread_state.enabled && t.defined() && (t.dtype() == DType::f32 || is_half(t.dtype()));
 }
 
-// A backward without retain_graph has been through it: a second one would be an error.
+// True if a backward without retain_graph has used this cast: a second one would be an error.
 bool is_consumed(const Tensor& t) {
   const autograd::GradMeta* meta = autograd::meta_of(t);
   return meta != nullptr && meta->grad_fn != nullptr && meta->grad_fn->consumed;

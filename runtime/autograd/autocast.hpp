@@ -1,24 +1,24 @@
-// Autocast: which dtype a function computes in, chosen function by function.
+// Autocast: selects the dtype in which each function computes.
 //
 //   {
 //     const Autocast autocast(DType::bf16);     // PyTorch's `with torch.autocast(..., bfloat16):`
 //     loss = cross_entropy(model(x), y);        // products in bf16, the loss in f32
 //   }
-//   loss.backward();                            // each function in the dtype its forward had
+//   loss.backward();                            // each function in its forward's dtype
 //
 //   lower    matmul linear conv2d attention attention_qkv              to the guard's dtype
 //   f32      softmax log_softmax layer_norm nll_loss cross_entropy     to f32
 //            mse_loss exp log pow sum
 //   widest   cat                                                       to its widest operand's
-//   others   what they get: gelu after linear is bf16; add and mul of bf16 and f32 give f32
+//   others   unchanged: gelu after linear is bf16; add and mul of bf16 and f32 give f32
 //
-// These are PyTorch's lists for CUDA (aten/src/ATen/autocast_mode.cpp), here for every device: its
-// own list for the CPU is shorter, and a model would compute other numbers there. Only f32, f16 and
-// bf16 tensors are cast.
+// These are PyTorch's lists for CUDA (aten/src/ATen/autocast_mode.cpp), used here for every device:
+// PyTorch's own list for the CPU is shorter, so a model's results there would differ. Only f32, f16
+// and bf16 tensors are cast.
 //
 // Parameters stay f32. A guard casts each of them once: the copy is kept until the outermost guard
-// ends, unless the parameter changes. Casts are differentiable, so gradients arrive in f32.
-// Guards nest, and belong to the thread.
+// ends, unless the parameter changes. Casts are differentiable, so gradients arrive in f32. Guards
+// nest, and apply to the current thread.
 #pragma once
 
 #include <vector>
@@ -34,8 +34,8 @@ struct AutocastState {
 
 class Autocast {
  public:
-  // UsageError unless dtype is f16 or bf16. Not enabled: no casts inside, for a part of a model
-  // that must compute in what it gets.
+  // Throws UsageError unless dtype is f16 or bf16. enabled = false: no casts inside, for a part of
+  // a model that must compute in the dtype of its inputs.
   explicit Autocast(DType dtype, bool enabled = true);
   explicit Autocast(AutocastState state) : Autocast(state.dtype, state.enabled) {}
   ~Autocast();
@@ -46,11 +46,11 @@ class Autocast {
   AutocastState previous_;
 };
 
-// Of the calling thread: for whoever goes on with its work in another one.
+// State of the calling thread, for passing to another thread that continues its work.
 [[nodiscard]] AutocastState autocast_state();
 
-// ---- for authors of functions: an operand in the dtype to compute in. Itself without a guard, or
-// if it is undefined ----
+// ---- for authors of functions: return an operand in the dtype to compute in; the operand itself
+// if there is no guard or it is undefined ----
 namespace autocast {
 
 [[nodiscard]] Tensor lower(const Tensor& t);

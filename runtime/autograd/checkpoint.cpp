@@ -11,14 +11,14 @@ namespace ringsmith {
 
 namespace {
 
-// Where the random numbers of the host and of the inputs' devices are.
+// The state of the host's generator and of the counters of the inputs' devices.
 class RandomState {
  public:
   explicit RandomState(const std::vector<Tensor>& inputs) : host_(default_generator()) {
     for (const Tensor& t : inputs)
       if (t.device().is_cuda()) note(t.device().index);
   }
-  // Of the same devices as another.
+  // The current state, for the same devices as `other`.
   [[nodiscard]] static RandomState now(const RandomState& other) {
     RandomState state({});
     for (const auto& [device, place] : other.devices_) state.note(device);
@@ -36,7 +36,7 @@ class RandomState {
   std::vector<std::pair<int, CounterRange>> devices_;
 };
 
-// Draws what was drawn then, and goes on with the present at the end of the scope.
+// Resets the generators to `then`, and to their current state at the end of the scope.
 class RandomScope {
  public:
   explicit RandomScope(const RandomState& then) : now_(RandomState::now(then)) { then.restore(); }
@@ -48,7 +48,7 @@ class RandomScope {
   RandomState now_;
 };
 
-// Takes what the second run saves; the graph of that run is never used.
+// Collects the tensors saved by the second run; the graph of that run is never used.
 class Collector : public SavedTensorKeeper {
  public:
   std::size_t keep(const Tensor& t) override {
@@ -61,8 +61,8 @@ class Collector : public SavedTensorKeeper {
   std::vector<Tensor> tensors;
 };
 
-// Forward counts the tensors that the function saves; the first of them that backward fetches has
-// the function run again, which brings all of them, in the same order.
+// During forward, counts the tensors that the function saves. The first fetch() in backward runs
+// the function again, which yields all of them, in the same order.
 class Recomputation : public SavedTensorKeeper {
  public:
   Recomputation(std::function<void(const std::vector<Tensor>&)> again,
@@ -103,19 +103,19 @@ class Recomputation : public SavedTensorKeeper {
     const std::vector<Tensor>& found = collector->tensors;
     if (!std::ranges::equal(found, shapes_, {}, &Tensor::sizes))
       throw Error("checkpoint: forward saved " + std::to_string(shapes_.size()) +
-                  " tensors, the same function run again in backward " +
+                  " tensors, but the same function run again in backward saved " +
                   std::to_string(found.size()) +
                   ", or other shapes: it must do the same each time");
     tensors_ = std::move(collector->tensors);
   }
 
   std::function<void(const std::vector<Tensor>&)> again_;
-  std::vector<SavedTensor> inputs_;  // an enclosing checkpoint keeps them in its own way
+  std::vector<SavedTensor> inputs_;  // an enclosing checkpoint may keep these
   std::vector<bool> needs_grad_;
   std::optional<RandomState> random_;
-  AutocastState autocast_ = autocast_state();  // of forward; backward runs outside of its guard
-  std::vector<Shape> shapes_;                  // of what forward saved
-  std::vector<Tensor> tensors_;                // the same, computed again
+  AutocastState autocast_ = autocast_state();  // forward's; backward runs outside of its guard
+  std::vector<Shape> shapes_;                  // of the tensors that forward saved
+  std::vector<Tensor> tensors_;                // the same tensors, recomputed
 };
 
 }  // namespace

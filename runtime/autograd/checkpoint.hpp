@@ -1,11 +1,11 @@
-// Activation checkpointing: memory for computation.
+// Activation checkpointing: trades computation for memory.
 //
-// Backward needs what forward computed, and that is most of a training step's memory. checkpoint()
-// runs a part of the model and keeps its inputs only; when backward gets there, the part is run
-// again and what it saves is used up at once.
+// Backward needs intermediate results of forward, which take most of a training step's memory.
+// checkpoint() runs a part of the model and keeps only its inputs; when backward gets there, the
+// part runs again, and its saved tensors are used and released immediately.
 //
 //   forward    x0 --[block 1]--> x1 --[block 2]--> x2 --[block 3]--> loss
-//   kept       x0                x1                x2                        not: what is inside
+//   kept       x0                x1                x2                        not: inner tensors
 //   backward                                       x2 --[block 3 again]--> its saved tensors
 //                                x1 --[block 2 again]--> ...                  used, and released
 //
@@ -13,14 +13,15 @@
 //   time     one more forward
 //   bits     the same: the same kernels on the same values, dropout with the same masks
 //
-// Nodes, edges and leaves are those of a forward without it; only their saved tensors are elsewhere
-// (SavedTensorKeeper in node.hpp). So gradients become ready in the same order, each leaf once, and
-// DistributedDataParallel sees no difference. (PyTorch's use_reentrant=False; its older form runs a
-// backward inside of backward, and fires the hooks of a shared parameter twice.)
+// Nodes, edges and leaves are the same as without checkpointing; only their saved tensors are
+// stored elsewhere (SavedTensorKeeper in node.hpp). So gradients become ready in the same order,
+// once per leaf, and DistributedDataParallel sees no difference. (PyTorch's use_reentrant=False;
+// its older form runs a backward inside of backward, and fires the hooks of a shared parameter
+// twice.)
 //
-// The function must do the same each time: no drawing of its own other than from the default
-// generators, no global that changes. A state that it writes is written twice: the running
-// statistics of a BatchNorm inside move two steps, as in PyTorch.
+// The function must do the same each time: it may draw only from the default generators, and must
+// not depend on mutable globals. Its side effects occur twice: the running statistics of a
+// BatchNorm inside advance by two steps, as in PyTorch.
 //
 // Chen et al., "Training deep nets with sublinear memory cost", 2016.
 #pragma once
@@ -34,21 +35,22 @@
 
 namespace ringsmith {
 
-// Whether the function draws from the default generator or its device's counters: dropout.
+// Whether the function draws from the default generator or the devices' counters, e.g. for dropout.
 enum class Draws : bool { no, yes };
 
 namespace detail {
 
-// For a function that saves its tensors with this keeper, `again` being the same function.
+// Returns the keeper for a function's saved tensors; `again` runs the same function.
 [[nodiscard]] std::shared_ptr<SavedTensorKeeper> recompute_by(
     std::function<void(const std::vector<Tensor>&)> again, const std::vector<Tensor>& inputs,
     Draws draws);
 
 }  // namespace detail
 
-// function(inputs...), of any result. Copied: what it refers to must live until backward. Error
-// from backward if the function then saves other tensors than it did now. With Draws::yes the
-// generators are moved back for the second run, and on again: not while another thread draws.
+// Returns function(inputs...), of any type. The function is copied: references in it must stay
+// valid until backward. Backward throws Error if the function then saves other tensors than now.
+// With Draws::yes the second run resets the generators and restores them afterwards: no other
+// thread may draw meanwhile.
 template <Draws draws = Draws::yes, class Function, class... Tensors>
 auto checkpoint(Function function, const Tensors&... inputs) {
   if (!grad_enabled()) return function(inputs...);

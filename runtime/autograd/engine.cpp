@@ -13,7 +13,7 @@ namespace ringsmith {
 
 namespace {
 
-// What a node still waits for, and what has arrived.
+// Gradients of a node: the number still missing, and those that have arrived.
 struct Inbox {
   int waiting = 0;
   bool touched = false;
@@ -27,7 +27,7 @@ struct Later {
 class Run;
 thread_local Run* current = nullptr;
 
-// One backward(). It may be called from a hook: the outer one is current again afterwards.
+// One backward(). It may be called from a hook; the outer one is then current again afterwards.
 class Run {
  public:
   Run(const std::vector<Edge>& roots, bool retain_graph) : retain_graph_(retain_graph) {
@@ -57,8 +57,8 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // Hands grad, made on its device's current stream, to the edge's node, and runs accumulators that
-  // are now complete.
+  // Passes grad, produced on its device's current stream, to the edge's node, and runs accumulators
+  // that are now complete.
   void deliver(const Edge& edge, Tensor grad) {
     Node* node = edge.node.get();
     Inbox& inbox = inboxes_.at(node);
@@ -100,7 +100,7 @@ class Run {
     }
   }
 
-  // The caller's streams go on after everything that ran elsewhere.
+  // Orders the caller's streams after all other streams used.
   void join_streams() const {
     for (const Stream& stream : streams_) Stream::current(stream.device()).wait(stream);
   }
@@ -140,7 +140,7 @@ class Run {
 
   bool retain_graph_;
   Run* outer_ = nullptr;
-  std::vector<Stream> streams_;  // that nodes ran on
+  std::vector<Stream> streams_;  // on which nodes ran
   std::unordered_map<Node*, Inbox> inboxes_;
   std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
 };
@@ -188,7 +188,7 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
 
 void queue_backward_callback(std::function<void()> callback) {
   if (current == nullptr)
-    throw UsageError("queue_backward_callback may be called during backward() only");
+    throw UsageError("queue_backward_callback may only be called during backward()");
   current->outermost().callbacks.push_back(std::move(callback));
 }
 

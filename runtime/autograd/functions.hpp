@@ -1,12 +1,12 @@
-// The differentiable operations, under PyTorch's names. Shapes in comments; all throw UsageError
-// naming the operation and the shapes when these do not fit. Broadcasting as in PyTorch. add, sub,
-// mul and div of two dtypes out of f32, f16 and bf16 give f32 (a tensor of no dimensions takes the
-// other's dtype).
+// The differentiable operations, under PyTorch's names. Shapes are in comments; all throw
+// UsageError naming the operation and the shapes if these do not fit. Broadcasting as in PyTorch.
+// add, sub, mul and div of two different dtypes out of f32, f16 and bf16 give f32 (a tensor without
+// dimensions takes the other's dtype).
 //
-// Floating dtypes. f16 and bf16 results are rounded once, from f32 (runtime/tensor/raw.hpp). In
-// which dtype a function computes under an Autocast guard: runtime/autograd/autocast.hpp.
+// Floating dtypes. f16 and bf16 results are rounded once, from f32 (runtime/tensor/raw.hpp). For
+// the dtype under an Autocast guard see runtime/autograd/autocast.hpp.
 //
-// Grouped as the files that define them: functions/elementwise.cpp, reduce.cpp, shape.cpp,
+// Grouped by the files that define them: functions/elementwise.cpp, reduce.cpp, shape.cpp,
 // linear.cpp (products and embedding), softmax.cpp (with losses), norm.cpp, conv.cpp (with
 // pooling), attention.cpp.
 #pragma once
@@ -49,7 +49,7 @@ inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
 inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
-// ---- reductions; no dims means all ----
+// ---- reductions; empty dims means all ----
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor var(const Tensor& x, int dim, bool unbiased = true, bool keepdim = false);
@@ -70,7 +70,7 @@ Tensor squeeze(const Tensor& x, int dim);
 Tensor unsqueeze(const Tensor& x, int dim);
 Tensor contiguous(const Tensor& x);
 Tensor clone(const Tensor& x);
-Tensor to(const Tensor& x, Device device);  // itself if it is there already
+Tensor to(const Tensor& x, Device device);  // itself if already there
 Tensor to(const Tensor& x, DType dtype);    // itself if it has this dtype
 Tensor cat(const std::vector<Tensor>& tensors, int dim);
 
@@ -93,8 +93,8 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reductio
 // ---- normalisation ----
 // over the last dimension
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
-// sum = x + residual and normed = layer_norm(sum). On a device one kernel each way, with the same
-// bits, where x and residual have one shape.
+// sum = x + residual and normed = layer_norm(sum). On a device, a single kernel in each direction
+// if x and residual have the same shape, with the same bits.
 struct AddNorm {
   Tensor sum, normed;
 };
@@ -120,7 +120,7 @@ Tensor global_avg_pool2d(const Tensor& x);  // (n, c, h, w) -> (n, c, 1, 1)
 Tensor embedding(const Tensor& weight, const Tensor& index);  // (v, d), i64 (...) -> (..., d)
 // q, k, v (b, h, t, d) -> (b, h, t, d): softmax(q k^T / sqrt(d) [causal]) v
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal);
-// The fused form that the GPT uses: qkv (b, t, 3*c), heads h -> (b, t, c); no transposed copies.
+// The fused form for the GPT: qkv (b, t, 3*c), heads h -> (b, t, c); no transposed copies.
 Tensor attention_qkv(const Tensor& qkv, int heads, bool causal);
 
 }  // namespace ringsmith

@@ -1,4 +1,4 @@
-// Nodes, edges and grad mode: building the graph, recording into it, and taking it down again.
+// Nodes, edges and grad mode: building the graph, recording into it, and destroying it.
 
 #include "runtime/autograd/node.hpp"
 
@@ -24,8 +24,8 @@ NoGradGuard::~NoGradGuard() { grad_mode = previous_; }
 EnableGradGuard::EnableGradGuard() : previous_(grad_mode) { grad_mode = true; }
 EnableGradGuard::~EnableGradGuard() { grad_mode = previous_; }
 
-// A graph may be a chain of a hundred thousand nodes, each held by the next: destroying them by
-// recursion would overflow the stack. The outermost destructor collects what the others release.
+// A graph may be a chain of a hundred thousand nodes, each held by the next: recursive destruction
+// would overflow the stack. The outermost destructor collects the nodes that the others release.
 Node::~Node() {
   std::vector<std::shared_ptr<Node>> pending;
   for (Edge& edge : edges)
@@ -68,7 +68,7 @@ std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots) {
   const auto visit = [&](const Edge& edge) {
     if (edge && seen.insert(edge.node.get()).second) stack.push_back(edge.node.get());
   };
-  std::vector<Edge> alive;  // a leaf that is a root may have no accumulator yet
+  std::vector<Edge> alive;  // keeps new accumulators: a root that is a leaf may have none yet
   for (const Tensor& root : roots) {
     alive.push_back(autograd::gradient_edge(root));
     visit(alive.back());

@@ -1,13 +1,13 @@
-// The graph: one Node for each differentiable operation of the forward pass.
+// The graph: one Node per differentiable operation of the forward pass.
 //
 //        x ----> [mul] ----> y          forward, left to right
-//   AccumulateGrad(x) <---- MulBackward  graph, an edge for each input
+//   AccumulateGrad(x) <---- MulBackward  graph, one edge per input
 //
-// A Node turns the gradients of its outputs into gradients of its inputs. Leaves end in an
-// AccumulateGrad node, which adds into .grad and then fires the leaf's hooks: once per backward,
-// after all contributions have arrived, and that is all DistributedDataParallel needs.
+// A Node converts the gradients of its outputs to gradients of its inputs. Leaves end in an
+// AccumulateGrad node, which adds to .grad and then fires the leaf's hooks: once per backward,
+// after all contributions have arrived. DistributedDataParallel needs no more than that.
 //
-// Functions do not write nodes: they record() a closure, at the end of this file.
+// Functions do not define nodes: they record() a closure, see the end of this file.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace ringsmith {
 
 class Node;
 
-// Where a gradient flows to: an input slot of a node. An empty edge means "no gradient needed".
+// The destination of a gradient: an input slot of a node. An empty edge means "no gradient needed".
 struct Edge {
   std::shared_ptr<Node> node;
   int input = 0;
@@ -32,23 +32,23 @@ struct Edge {
 class Node {
  public:
   virtual ~Node();
-  // grads[i] is the gradient of output i of the forward operation; undefined means zero.
-  // Returns one gradient (or an undefined tensor) for each element of edges.
+  // grads[i] is the gradient of output i of the forward operation; undefined means zero. Returns
+  // one gradient (or an undefined tensor) per edge.
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads) = 0;
   [[nodiscard]] virtual std::string name() const = 0;  // "MulBackward"
   // Frees saved tensors; a second apply() must then throw an Error that says so.
   virtual void release() {}
 
   std::vector<Edge> edges;
-  int outputs = 1;             // how many gradients apply() takes
+  int outputs = 1;             // number of gradients that apply() takes
   std::uint64_t sequence = 0;  // creation number: the engine runs later nodes first
-  bool consumed = false;       // by a backward without retain_graph: a second one is an error
-  Stream stream;               // on a GPU: where forward ran, and apply() will
+  bool consumed = false;       // by a backward without retain_graph: a second one throws Error
+  Stream stream;               // on a GPU: the stream of forward and of apply()
 };
 
 // ---- grad mode, per thread ----
 [[nodiscard]] bool grad_enabled();
-class NoGradGuard {  // no graph is recorded while it lives
+class NoGradGuard {  // no graph is recorded during its lifetime
  public:
   NoGradGuard();
   ~NoGradGuard();
@@ -59,7 +59,7 @@ class NoGradGuard {  // no graph is recorded while it lives
   bool previous_;
 };
 
-class EnableGradGuard {  // one is, also inside a NoGradGuard: for what backward computes again
+class EnableGradGuard {  // recording, even inside a NoGradGuard: for recomputation in backward
  public:
   EnableGradGuard();
   ~EnableGradGuard();
@@ -74,28 +74,33 @@ class EnableGradGuard {  // one is, also inside a NoGradGuard: for what backward
 using HookHandle = std::uint64_t;
 enum class HookTurn : std::uint8_t {
   in_order,  // of registration
-  last,      // after all in_order hooks, also later ones: the gradient leaves from here
-  skipped    // not then, but by skip_step()
+  last,      // after all in_order hooks, even later ones: then the gradient is final
+  skipped    // not in backward, but by skip_step()
 };
-// Called after .grad of this leaf holds everything this backward adds to it, once for each backward
-// that reaches the leaf (even if what arrived was "no gradient"). On the thread of backward(). The
-// order between leaves is the engine's (engine.hpp).
+// Called after .grad of this leaf holds everything that this backward adds to it, once per backward
+// that reaches the leaf (even if only "no gradient" arrived), on the thread of backward(). For the
+// order of the leaves see engine.hpp.
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
                                               std::function<void(const Tensor& leaf)> hook,
                                               HookTurn turn = HookTurn::in_order);
 void remove_hook(const Tensor& leaf, HookHandle handle);
-// The gradients of these leaves are not used: no optimizer makes a step of them (Optimizer::skip).
-// Calls the hooks of HookTurn::skipped, on this thread.
+// Declares that the gradients of these leaves are not used: no optimizer steps with them
+// (Optimizer::skip). Calls the hooks of HookTurn::skipped on this thread.
 void skip_step(const std::vector<Tensor>& leaves);
-// Whether that was said of the gradient that the leaf got in its last backward.
+// True if skip_step() was called for the gradient from the leaf's last backward.
 [[nodiscard]] bool step_was_skipped(const Tensor& leaf);
 
-// Runs after the whole graph of the current backward() is done, before backward() returns; of the
-// outermost, where one runs inside of another. May be called from hooks only; the callback may
-// throw, and backward() then throws that.
+// Records the factor by which the loss of these leaves' next backward is multiplied (GradScaler).
+// loss_scale() returns it; 0 if none was recorded.
+void set_loss_scale(const std::vector<Tensor>& leaves, double scale);
+[[nodiscard]] double loss_scale(const Tensor& leaf);
+
+// Runs after the whole graph of the current backward() is done, before backward() returns; for
+// nested backwards, of the outermost. May be called only from hooks. If the callback throws,
+// backward() throws its exception.
 void queue_backward_callback(std::function<void()> callback);
 
-// The leaves (with requires_grad) that backward from these roots would reach, in no order.
+// The leaves (with requires_grad) that backward from these roots would reach, in any order.
 [[nodiscard]] std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots);
 
 // ---- building the graph, for authors of functions ----
@@ -115,12 +120,12 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
 //     });
 //   }
 //
-// The closure returns one gradient (or an undefined tensor) for each input, of the input's shape;
-// it runs with gradient recording off. It owns `grad`: if grad.is_sole_owner(), it may reuse the
-// memory for its result. Nothing is saved or recorded when no input needs a gradient.
+// The closure returns one gradient (or an undefined tensor) per input, of the input's shape; it
+// runs with recording off. It owns `grad`: if grad.is_sole_owner(), it may reuse the memory for its
+// result. Nothing is saved or recorded if no input requires a gradient.
 
-// Where saved tensors go while a KeeperScope lives on this thread: checkpoint.hpp drops them, and
-// computes them again when the first is fetched.
+// Keeps saved tensors while a KeeperScope exists on this thread. checkpoint.hpp's drops them and
+// recomputes them at the first fetch().
 class SavedTensorKeeper {
  public:
   virtual ~SavedTensorKeeper() = default;
@@ -139,9 +144,8 @@ class KeeperScope {
   std::shared_ptr<SavedTensorKeeper> previous_;
 };
 
-// A tensor kept for backward: without history (so that a result may be saved by its own node), with
-// the version it had. Reading it after a write in place is an Error, and so is
-// reading it after it was released.
+// A tensor saved for backward: without history (so that a node may save its own result), and with
+// its version. get() throws Error if the tensor was written in place since, or after release().
 class SavedTensor {
  public:
   SavedTensor() = default;  // undefined
@@ -153,11 +157,11 @@ class SavedTensor {
   Tensor tensor_;
   std::uint32_t version_ = 0;
   bool released_ = false;
-  std::shared_ptr<SavedTensorKeeper> keeper_;  // which has it, under this number
+  std::shared_ptr<SavedTensorKeeper> keeper_;  // holds the tensor as number_; null: tensor_ has it
   std::size_t number_ = 0;
 };
 
-// What a backward closure sees of its node.
+// The backward closure's view of its node.
 class Saved {
  public:
   Saved(const Node& node, const std::vector<SavedTensor>& tensors)
@@ -165,7 +169,7 @@ class Saved {
   [[nodiscard]] const Tensor& operator[](std::size_t i) const {
     return tensors_->at(i).get(node_->name());
   }
-  // Whether input i wants a gradient: skip the work if not.
+  // True if input i requires a gradient; otherwise skip the work.
   [[nodiscard]] bool needs(std::size_t input) const { return static_cast<bool>(edge(input)); }
   [[nodiscard]] const Edge& edge(std::size_t input) const { return node_->edges.at(input); }
 
@@ -176,8 +180,8 @@ class Saved {
 
 using BackwardFunction = std::function<std::vector<Tensor>(const Saved& saved, Tensor grad)>;
 
-// Makes output, a fresh tensor object, the result of a node over inputs (undefined ones are
-// allowed), and returns it. name is a literal like "ExpBackward".
+// Makes output, which must be a new tensor object, the result of a node over inputs (which may be
+// undefined), and returns it. name: a literal such as "ExpBackward".
 Tensor record(const char* name, const std::vector<Tensor>& inputs, Tensor output,
               const std::vector<Tensor>& saved, BackwardFunction backward);
 

@@ -91,7 +91,7 @@ bool Tensor::is_leaf() const {
 }
 
 void Tensor::move_to(Device device) const {
-  require(is_leaf(), "move_to() is for leaves: use to(), which copies");
+  require(is_leaf(), "move_to() works on leaves only: use to(), which copies");
   if (this->device() == device) return;
   set_data(to(device));
   autograd::GradMeta* meta = meta_of(*this);
@@ -137,6 +137,16 @@ void skip_step(const std::vector<Tensor>& leaves) {
 bool step_was_skipped(const Tensor& leaf) {
   const autograd::GradMeta* meta = meta_of(leaf);
   return meta != nullptr && meta->step_skipped;
+}
+
+void set_loss_scale(const std::vector<Tensor>& leaves, double scale) {
+  for (const Tensor& leaf : leaves)
+    if (autograd::GradMeta* meta = meta_of(leaf)) meta->loss_scale = scale;
+}
+
+double loss_scale(const Tensor& leaf) {
+  const autograd::GradMeta* meta = meta_of(leaf);
+  return meta == nullptr ? 0 : meta->loss_scale;
 }
 
 void set_grad_target(const Tensor& leaf, const Tensor& view) {

@@ -1,15 +1,15 @@
-// The end of the graph, adding a gradient into a leaf's .grad, and what hangs on a tensor for it.
+// The end of the graph: adds a gradient to a leaf's .grad; and the gradient state of a tensor.
 //
-//   .grad undefined, no target    the incoming tensor itself, if nobody else holds it; else a copy
+//   .grad undefined, no target    the incoming tensor itself if it has no other owner; else a copy
 //   .grad undefined, target set   written into the target, and .grad becomes the target
-//   .grad defined                 .grad += incoming, in place: a view into a bucket stays that view
+//   .grad defined                 .grad += incoming, in place: a view of a bucket stays that view
 //
 // If a leaf is used several times in one backward, its contributions are summed first, and .grad is
-// touched once. Then the hooks run.
+// modified once. Then the hooks run.
 //
-// The target is how DistributedDataParallel gets gradients into its buckets without an extra copy:
-// it sets the leaf's slice of the bucket as the target once; zero_grad(set_to_none) then makes
-// .grad undefined, and the next backward fills the bucket again.
+// Through the target, DistributedDataParallel gets gradients into its buckets without an extra
+// copy: it sets the leaf's slice of the bucket as the target once; zero_grad(set_to_none) then
+// makes .grad undefined, and the next backward fills the bucket again.
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,16 @@ class AccumulateGrad : public Node {
   Tensor leaf_;
 };
 
-// The first gradient that arrives while .grad is undefined is put into view, which then is .grad.
-// view: contiguous, of the leaf's shape and dtype, else UsageError; undefined takes the target
-// away. A .grad that is defined is left where it is.
+// The first gradient that arrives while .grad is undefined is written to view, which then becomes
+// .grad. view must be contiguous, of the leaf's shape and dtype (UsageError); undefined clears the
+// target. A defined .grad is left unchanged.
 void set_grad_target(const Tensor& leaf, const Tensor& view);
 
-// For functions that can write a gradient straight to where it will live (a GEMM with beta = 0 or
-// 1): inside apply(), the place for the gradient that flows along `edge`, if this function is the
-// only contributor of this backward. Write it (accumulate: add to it) and return exactly this
-// tensor for the edge; AccumulateGrad then leaves it alone. Undefined tensor: no such place, return
-// a fresh one as usual.
+// For functions that can write a gradient directly to its destination (a GEMM with beta = 0 or 1):
+// inside apply(), the destination of the gradient along `edge`, if this function is the only
+// contributor in this backward. Write it (accumulate: add to it) and return exactly this tensor for
+// the edge; AccumulateGrad then does not copy. Undefined tensor: there is no such destination,
+// return a new tensor as usual.
 struct GradDestination {
   Tensor tensor;
   bool accumulate = false;
@@ -53,7 +53,7 @@ struct GradDestination {
 
 }  // namespace ringsmith
 
-// ---- what hangs on a tensor that takes part; for the files of runtime/autograd only ----
+// ---- the gradient state of a tensor; for the files of runtime/autograd only ----
 namespace ringsmith::autograd {
 
 struct LeafHook {
@@ -67,32 +67,33 @@ struct LeafHook {
 //   leaf Tensor --strong--> GradMeta --weak--> AccumulateGrad --strong--> leaf Tensor
 //   result Tensor --strong--> GradMeta --strong--> grad_fn --edges, strong--> earlier nodes
 //
-// so that there is no cycle: a graph is alive while any of its results is held.
+// There is no cycle: a graph exists as long as any of its results is held.
 struct GradMeta : AutogradMeta {
   bool requires_grad = false;
   Tensor grad;
-  Tensor grad_target;  // where the first gradient is to be put
+  Tensor grad_target;  // destination of the first gradient
   std::weak_ptr<Node> accumulator;
   std::vector<LeafHook> hooks;
   bool step_skipped = false;  // since the last backward
+  double loss_scale = 0;      // set_loss_scale()
 
   std::shared_ptr<Node> grad_fn;
-  int output = 0;  // which output of grad_fn
+  int output = 0;  // index among grad_fn's outputs
 };
 
-// Null if the tensor has none (or is undefined).
+// Null if the tensor has none or is undefined.
 inline GradMeta* meta_of(const Tensor& t) {
   return t.defined() ? static_cast<GradMeta*>(t.autograd_meta().get()) : nullptr;
 }
 GradMeta& meta_or_new(const Tensor& t);
 
-// UsageError naming shapes, dtypes and devices unless `other`, which is `what`, has those of t.
+// Throws UsageError naming shapes, dtypes and devices unless `other` (named `what`) matches t.
 void require_fits(const Tensor& t, const Tensor& other, const char* what);
 
-// Where the gradient of t flows to: its grad_fn, or the accumulator of a leaf, or nowhere.
+// Destination of the gradient of t: its grad_fn, the accumulator of a leaf, or none.
 [[nodiscard]] Edge gradient_edge(const Tensor& t);
 
-// Accumulators come first, whenever they are ready.
+// Ready accumulators precede all other nodes.
 constexpr std::uint64_t kAccumulateSequence = std::numeric_limits<std::uint64_t>::max();
 
 }  // namespace ringsmith::autograd

@@ -1,7 +1,7 @@
-// What the caching allocators of host, pinned and device memory share: size classes, statistics.
+// Shared by the caching allocators of host, pinned and device memory: size classes and statistics.
 //
-// Requests are rounded up to one of eight sizes to an octave, so that a freed block serves the next
-// request of about its size, and at most 1/8 is wasted.
+// Requests are rounded up to one of eight sizes per octave, so that a freed block can serve the
+// next request of a similar size, and at most 1/8 is wasted.
 //
 //   64 128 ... 512 576 640 704 ... 1024 1152 1280 ...
 #pragma once
@@ -16,16 +16,16 @@
 namespace ringsmith {
 
 struct SizeClass {
-  static constexpr std::size_t kSmallest = 64;  // bytes, and the alignment of every class
+  static constexpr std::size_t kSmallest = 64;  // bytes; also the alignment of every class
   static constexpr std::size_t kPerOctave = 8;
   static constexpr std::size_t kCount = 8 + 40 * kPerOctave;  // up to 2^49 bytes
 
   std::size_t size;   // bytes
-  std::size_t index;  // its number; kCount and above: no allocator has that much
+  std::size_t index;  // kCount and above: larger than any allocator provides
 };
 
 constexpr SizeClass size_class_of(std::size_t size) {
-  // Up to 512 bytes the step is 64; above, an eighth of the power of two below the size.
+  // Up to 512 bytes the step is 64; above, one eighth of the power of two below the size.
   if (size <= 512) {
     const std::size_t steps =
         std::max<std::size_t>(1, (size + SizeClass::kSmallest - 1) / SizeClass::kSmallest);
@@ -38,13 +38,13 @@ constexpr SizeClass size_class_of(std::size_t size) {
   return {rounded, (exponent - 9) * SizeClass::kPerOctave + 8 + (rounded >> (exponent - 3)) - 9};
 }
 
-// What an allocator has given out.
+// Statistics of an allocator.
 struct AllocatorStats {
-  Bytes current;   // asked for and not yet freed
-  Bytes peak;      // largest value of current since reset_peak()
-  Bytes reserved;  // taken from the system or the driver: current, rounding and cache
+  Bytes current;   // requested and not yet freed
+  Bytes peak;      // maximum of current since reset_peak()
+  Bytes reserved;  // obtained from the system or the driver: current, rounding and cache
   std::uint64_t allocations = 0;
-  std::uint64_t system_allocations = 0;  // those that the cache could not serve
+  std::uint64_t system_allocations = 0;  // requests that the cache could not serve
 };
 
 }  // namespace ringsmith

@@ -27,7 +27,7 @@ void cannot_write(const std::string& path, int error) {
 void sync_folder(const std::string& folder, const std::string& path) {
   const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) cannot_write(path, errno);
-  const bool synced = ::fsync(fd) == 0 || errno == EINVAL;  // some file systems cannot
+  const bool synced = ::fsync(fd) == 0 || errno == EINVAL;  // some file systems do not support it
   const int reason = errno;
   ::close(fd);
   if (!synced) cannot_write(path, reason);
@@ -49,21 +49,21 @@ std::string odd_kind(const struct stat& file) {
   return S_ISSOCK(file.st_mode) ? "a socket" : "a device";
 }
 
-// The file that links lead to, which need not be there yet.
+// The file to which links lead; it need not exist yet.
 fs::path behind_links(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as the kernel
+  constexpr int kMostLinks = 40;  // as in the kernel
   fs::path at = path;
   for (int links = 0; links < kMostLinks; ++links) {
     struct stat file {};
     if (::lstat(at.c_str(), &file) != 0 || !S_ISLNK(file.st_mode)) return at;
-    // As the kernel's fs.protected_symlinks, which looks at open() only.
+    // The same rule as the kernel's fs.protected_symlinks, which applies to open() only.
     struct stat folder {};
     const fs::path parent = at.has_parent_path() ? at.parent_path() : fs::path(".");
     if (::stat(parent.c_str(), &folder) == 0 && (folder.st_mode & S_IWOTH) != 0 &&
         file.st_uid != ::geteuid() && file.st_uid != folder.st_uid)
       throw UsageError(
           fmt::format("cannot write '{}': user {} has put a symbolic link there, in a "
-                      "folder that everybody may write to; remove it",
+                      "world-writable folder; remove it",
                       path, file.st_uid));
     std::error_code error;
     at = parent / fs::read_symlink(at, error);
@@ -89,7 +89,7 @@ AtomicFile::AtomicFile(const std::string& path) {
   fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd_ < 0) cannot_write(path, errno);
   temporary_ = std::move(temporary);
-  // The file keeps its permissions, where the file system has any.
+  // Keeps the file's permissions, if the file system has any.
   if (replaces) (void)!::fchmod(fd_, before.st_mode & 0777);
 }
 

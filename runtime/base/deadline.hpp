@@ -1,5 +1,5 @@
-// A moment by which something must have happened. Made once from a timeout and handed down, so that
-// ten waits in a row share one limit instead of having ten.
+// A point in time by which an operation must complete. Created once from a timeout and passed down,
+// so that consecutive waits share one limit.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 
 namespace ringsmith {
 
-// The value of an unlimited timeout: milliseconds::max() would overflow in the clock's nanoseconds,
-// and in every sum. Two of these and the time since the machine's start fit.
+// The value of an unlimited timeout: milliseconds::max() would overflow in the clock's nanoseconds
+// and in sums. Two of these plus the uptime do not overflow.
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(100 * 365 * 24);
 
 [[nodiscard]] inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout) {
   return std::clamp(timeout, -kLongestTimeout, kLongestTimeout);
 }
 
-// For timeouts that a program gives, once, where they come in. UsageError unless it is above 0.
+// Checks a timeout passed by the program. Throws UsageError unless it is above 0.
 [[nodiscard]] inline std::chrono::milliseconds checked_timeout(const std::string& what,
                                                                std::chrono::milliseconds timeout) {
   require(timeout.count() > 0, what + " must be above 0, got " + std::to_string(timeout.count()) +
@@ -37,12 +37,12 @@ class Deadline {
 
   [[nodiscard]] Clock::time_point at() const { return at_; }
   [[nodiscard]] bool passed() const { return Clock::now() >= at_; }
-  // Rounded up, so that sleeping for it does not end a fraction of a millisecond early; never < 0.
+  // Rounded up, so that a sleep does not end a fraction of a millisecond early; never negative.
   [[nodiscard]] std::chrono::milliseconds left() const {
     return std::max(std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()),
                     std::chrono::milliseconds(0));
   }
-  // For poll(): an hour at most, which then looks again.
+  // For poll(): at most an hour; the caller then polls again.
   [[nodiscard]] int poll_ms() const {
     return static_cast<int>(std::min<std::chrono::milliseconds>(left(), kHour).count());
   }

@@ -1,4 +1,4 @@
-// Element types: their names, their sizes, and the way from a run-time tag to a C++ type.
+// Element types: names, sizes, and dispatch from a run-time tag to a C++ type.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct TypeTag {
   using type = T;
 };
 
-// Calls f(TypeTag<T>{}) with the C++ type of the tag. bool tensors are stored as one byte, 0 or 1.
+// Calls f(TypeTag<T>{}) with the C++ type of the tag. A bool element is one byte, 0 or 1.
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {

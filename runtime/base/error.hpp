@@ -1,10 +1,10 @@
-// Errors that say who, with whom, in which call and at which step.
+// Errors that name the rank, the peer, the call and the step.
 //
 // Every failure in ringsmith is an exception derived from Error. A failure inside a collective
-// carries a Where: the rank that noticed, the peer it was dealing with, the operation, its sequence
-// number and the step of its schedule. Binaries wrap their body in run_main(), which prints one
-// line and turns the type of the error into the exit code (the table of nccl-tests, so that scripts
-// can tell them apart).
+// carries a Where: the rank that noticed, its peer, the operation, the operation's sequence number
+// and the step of its schedule. Programs wrap their body in run_main(), which prints one line and
+// converts the type of the error to an exit code (the table of nccl-tests), so that scripts can
+// distinguish them.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ struct Where {
   std::string op;              // the call as the user wrote it, e.g. "all_reduce(sum, f32, 1024)"
   std::int64_t sequence = -1;  // number of the operation in its group, from 0
   std::int64_t step = -1;      // step of the schedule
-  std::string site = {};       // of the call in the program: "train.cpp:120"
-  std::string peer_host = {};  // of the peer's process
+  std::string site = {};       // the call in the program: "train.cpp:120"
+  std::string peer_host = {};  // host of the peer's process
   std::int64_t peer_pid = -1;
 
   // "rank 2, peer 3, all_reduce(sum, f32, 1024) #41 at train.cpp:120, step 5"; empty if nothing is
-  // set. The peer's process is in the message.
+  // set. The peer's process is part of the message instead.
   [[nodiscard]] std::string describe() const;
 };
 
@@ -40,9 +40,8 @@ enum class ExitCode : int {
   timeout = 4,
   not_implemented = 5,
   usage = 6,
-  resources = 7,  // this process may not have more memory, files, threads ...
-  preempted =
-      75  // stopped by SIGTERM or SIGUSR1 after saving; EX_TEMPFAIL of sysexits.h: run again
+  resources = 7,  // a limit on this process's memory, files, threads, ...
+  preempted = 75  // stopped by a signal after saving; EX_TEMPFAIL of sysexits.h
 };
 
 class Error : public std::runtime_error {
@@ -55,21 +54,28 @@ class Error : public std::runtime_error {
   Where where_;
 };
 
-// Bad input: the message names the input and the remedy.
+// Invalid input: the message names the input and the remedy.
 class UsageError : public Error {
  public:
   using Error::Error;
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::usage; }
 };
 
-// Any failure of communication; the five below are its named kinds.
+// The system refused memory for a tensor.
+class OutOfMemoryError : public Error {
+ public:
+  using Error::Error;
+  [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::resources; }
+};
+
+// Any communication failure; the five classes below are specific kinds.
 class CommError : public Error {
  public:
   using Error::Error;
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::communication; }
 };
 
-// This process may not have more files, memory or threads: no peer is to blame.
+// A limit on this process's files, memory or threads was reached: no peer is at fault.
 class ResourceError : public CommError {
  public:
   using CommError::CommError;
@@ -82,7 +88,7 @@ class MismatchError : public CommError {
   using CommError::CommError;
 };
 
-// A peer process is gone; where() names its rank, host and pid.
+// A peer process has ended; where() names its rank, host and pid.
 class PeerLost : public CommError {
  public:
   using CommError::CommError;
@@ -101,26 +107,26 @@ class TimeoutError : public CommError {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::timeout; }
 };
 
-// A call of the CUDA runtime failed, or a kernel that ran earlier did.
+// A CUDA runtime call failed, or a kernel launched earlier did.
 class CudaError : public Error {
  public:
   using Error::Error;
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::cuda; }
 };
 
-// Text from elsewhere, made safe for a terminal: UTF-8 characters stay; control characters, which
-// begin a line, move the cursor or change colours, and bytes that are not UTF-8 become \xHH.
+// Makes text from elsewhere safe for a terminal: UTF-8 characters are kept; control characters,
+// which could move the cursor or change colours, and bytes that are not UTF-8 become \xHH.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// Throws UsageError: no memory holds this many elements of this size.
+// Throws UsageError: this many elements of this size do not fit into any memory.
 [[noreturn]] void throw_too_large(std::size_t elements, std::size_t element_size);
 
 // Throws UsageError(message) unless the condition holds.
 void require(bool condition, const std::string& message);
 
-// Calls repair_inheritance() (process.hpp) and runs body(); on an exception prints "program: error:
-// ..." as one line on standard error and returns the exit code of its type. Use it as the whole of
-// main().
+// Calls repair_inheritance() (process.hpp) and runs body(); on an exception prints one line
+// "program: error: ..." on standard error and returns the exit code of its type. Use it as the
+// whole of main().
 int run_main(const char* program, const std::function<int()>& body) noexcept;
 
 }  // namespace ringsmith

@@ -26,8 +26,8 @@ std::string process_place() { return "pid " + std::to_string(getpid()) + " on " 
 void open_standard_streams() noexcept {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;
-    const int null = open("/dev/null", O_RDWR);  // the lowest number that is free
-    if (null > stream) close(null);              // another thread has taken it meanwhile
+    const int null = open("/dev/null", O_RDWR);  // the lowest free number
+    if (null > stream) close(null);              // another thread took the number meanwhile
   }
 }
 
@@ -62,7 +62,7 @@ std::string reason_of(int error) {
   if (error == ENFILE) return "the machine has too many open files: raise sysctl fs.file-max";
   if (error != EMFILE) return std::strerror(error);
   const std::uint64_t now = allow_open_files(0);
-  return "too many open files: this process may have " + std::to_string(now) +
+  return "too many open files: this process is limited to " + std::to_string(now) +
          "; raise the limit, for instance with 'ulimit -n " +
          std::to_string(std::max<std::uint64_t>(1024, 2 * now)) + "'";
 }
@@ -102,7 +102,7 @@ std::optional<Bytes> address_space_limit() {
 
 namespace {
 
-// Room for one descriptor, not two: what CMSG_SPACE adds for alignment would hold a second.
+// Room for exactly one descriptor: CMSG_SPACE's alignment padding would have room for a second.
 struct Attachment {
   alignas(cmsghdr) char bytes[CMSG_LEN(sizeof(int))] = {};
 };

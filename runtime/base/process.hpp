@@ -1,4 +1,4 @@
-// This process and what the system gives it: names for messages, memory, open files.
+// This process and its environment: names for messages, memory, open files.
 #pragma once
 
 #include <cstddef>
@@ -16,44 +16,43 @@ namespace ringsmith {
 [[nodiscard]] std::string host_name();
 [[nodiscard]] std::string process_place();  // "pid 4711 on host-a"
 
-// Repairs settings that a program may inherit from its parent and cannot work with. run_main()
-// calls this first.
+// Repairs settings inherited from the parent with which a program cannot work. run_main() calls
+// this first.
 //
-//   SIGCHLD ignored     default: nobody would learn how children end
-//   signals blocked     none: one that ends the program would wait forever
+//   SIGCHLD ignored     reset to default: otherwise the exit status of children would be lost
+//   signals blocked     unblocked: a signal that ends the program would stay pending forever
 //
-// Any other signal that is ignored stays ignored: nohup, and a shell's & without job control.
+// Other ignored signals stay ignored: nohup, and a shell's & without job control.
 void repair_inheritance() noexcept;
-// Closed descriptors 0 to 2 become /dev/null: else the first file or socket gets the number, and is
-// printed into. Every program that is linked with this does it before main() and before
-// constructors that open files.
+// Opens closed descriptors 0 to 2 on /dev/null: otherwise the first file or socket would get the
+// number, and output would be written into it. Every program linked with this file does so before
+// main() and before constructors that open files.
 void open_standard_streams() noexcept;
 
-// Is the signal ignored? Install no handler for an ignored signal.
+// True if the signal is ignored. Do not install a handler for it then.
 [[nodiscard]] bool is_ignored(int signal) noexcept;
 
-// Raises the limit on open files to `files`, or as far as the hard limit allows, if it is lower;
-// never lowers it. What it is then.
+// Raises the limit on open files to `files`, or as far as the hard limit allows; never lowers it.
+// Returns the resulting limit.
 std::uint64_t allow_open_files(std::uint64_t files);
 
-// What the kernel says about the error number. For too many open files: how many are allowed, and
-// the remedy.
+// The kernel's text for the error number. For too many open files, adds the limit and the remedy.
 [[nodiscard]] std::string reason_of(int error);
-// May this process, or the machine, not have more of something: files, memory, buffers?
+// True if a limit of this process or the machine was reached: files, memory, buffers.
 [[nodiscard]] bool is_lack(int error) noexcept;
-// Throws "what: reason" and the remedy: ResourceError for a lack, else CommError.
+// Throws "what: reason" and the remedy: ResourceError if is_lack(error), otherwise CommError.
 [[noreturn]] void throw_errno(const std::string& what, int error, const std::string& remedy = {});
 
-// The most physical memory that was ever resident (VmHWM). Error if /proc cannot be read.
+// Maximum resident physical memory so far (VmHWM). Throws Error if /proc cannot be read.
 [[nodiscard]] Bytes peak_resident();
-// What is resident now (VmRSS).
+// Resident memory now (VmRSS).
 [[nodiscard]] Bytes resident();
-// Addresses that are in use, whether memory is behind them or not (VmSize), and how many there may
-// be (RLIMIT_AS, ulimit -v); nothing: as many as there are.
+// Address space in use, whether backed by memory or not (VmSize), and its limit (RLIMIT_AS, ulimit
+// -v); empty: unlimited.
 [[nodiscard]] Bytes address_space();
 [[nodiscard]] std::optional<Bytes> address_space_limit();
 
-// A file descriptor that closes itself, and messages between processes that carry one.
+// Owns and closes a file descriptor.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -73,12 +72,13 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// One message over a Unix socket, with a descriptor (SCM_RIGHTS) unless it is -1. Does not wait; as
-// from sendmsg().
+// Sends one message over a Unix socket, with a descriptor (SCM_RIGHTS) unless it is -1. Never
+// blocks; returns as sendmsg().
 ssize_t send_with_descriptor(int socket, const void* data, std::size_t size,
                              int descriptor) noexcept;
-// As from recvmsg(), also without waiting. A descriptor that comes is put into `descriptor`; where
-// that is null, the kernel drops it. EMFILE: one came, and this process may not have another.
+// Receives a message without blocking; returns as recvmsg(). A received descriptor is stored in
+// `descriptor`; if that is null, the kernel drops it. EMFILE: one arrived, but this process has no
+// room for another.
 ssize_t receive_with_descriptor(int socket, void* data, std::size_t size,
                                 Descriptor* descriptor) noexcept;
 

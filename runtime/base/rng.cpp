@@ -1,4 +1,4 @@
-// Random numbers as PyTorch's CPU generator draws them; the rules are stated where they are odd.
+// Random numbers as PyTorch's CPU generator draws them; unusual rules are explained in place.
 #include "runtime/base/rng.hpp"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ Generator& default_generator() {
 
 namespace {
 
-// Counters of the devices, all from one seed.
+// Counters of all devices, derived from one seed.
 class DeviceCounters {
  public:
   static DeviceCounters& instance() {
@@ -72,7 +72,7 @@ class DeviceCounters {
     next_.clear();
   }
   CounterRange take(int device, std::uint64_t count) {
-    constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15;  // spreads the seeds of the devices
+    constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15;  // separates the devices' seeds
     const std::scoped_lock lock(mutex_);
     const CounterRange start{seed_ + static_cast<std::uint64_t>(device) * kGolden, 0};
     CounterRange& next = next_.try_emplace(device, start).first->second;
@@ -84,7 +84,7 @@ class DeviceCounters {
     const std::scoped_lock lock(mutex_);
     next_.insert_or_assign(device, place);
   }
-  // "SEED DEVICE SEED NEXT DEVICE SEED NEXT...": a device's own seed, where set() has given it one.
+  // "SEED DEVICE SEED NEXT DEVICE SEED NEXT...": set() may have changed a device's seed.
   [[nodiscard]] std::string state() {
     const std::scoped_lock lock(mutex_);
     std::string out = std::to_string(seed_);
@@ -93,7 +93,7 @@ class DeviceCounters {
              std::to_string(next.first);
     return out;
   }
-  // False, and nothing has changed, if the text is not from state().
+  // Returns false, without any change, if the text is not from state().
   bool set_state(const std::string& state) {
     std::istringstream in(state);
     std::uint64_t seed = 0;
@@ -130,7 +130,7 @@ void manual_seed(std::uint64_t seed) {
   DeviceCounters::instance().restart(seed);
 }
 
-// "GENERATOR; SEED DEVICE NEXT DEVICE NEXT..."
+// "GENERATOR; SEED DEVICE SEED NEXT DEVICE SEED NEXT..."
 std::string get_rng_state() {
   return default_generator().state() + "; " + DeviceCounters::instance().state();
 }
@@ -170,9 +170,9 @@ void normal_block(float* a, float mean, float stddev) {
 
 }  // namespace
 
-// Two algorithms, chosen by the length as PyTorch does. Short spans draw pairs in double, and the
-// second of a pair waits in the generator for the next call; spans of 16 and more are filled with
-// uniforms and transformed in blocks, and a ragged end re-draws the *last 16* elements.
+// Two algorithms, chosen by length as in PyTorch. Short spans draw pairs in double, and the second
+// value of a pair is kept in the generator for the next call; spans of 16 and more are filled with
+// uniforms and transformed in blocks, and an incomplete last block redraws the *last 16* elements.
 void fill_normal(std::span<float> out, double mean, double stddev, Generator& g) {
   if (out.size() >= kBlock) {
     for (float& x : out) x = g.uniform_float();
@@ -201,7 +201,7 @@ void fill_normal(std::span<float> out, double mean, double stddev, Generator& g)
   }
 }
 
-// Fisher-Yates from the front, one word for each place but the last; the modulo bias is PyTorch's.
+// Fisher-Yates from the front, one word per position except the last; the modulo bias is PyTorch's.
 std::vector<std::int64_t> randperm(std::int64_t n, Generator& g) {
   require(n >= 0, "randperm: n must not be negative, got " + std::to_string(n));
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));

@@ -1,4 +1,4 @@
-// Random numbers, bit for bit as PyTorch's CPU generator draws them.
+// Random numbers that match PyTorch's CPU generator bit for bit.
 //
 // The engine is MT19937 seeded with the low 32 bits of the seed. The order of draws is part of the
 // contract: tests/reference compares randperm, uniform and normal with PyTorch index for index.
@@ -21,12 +21,12 @@ class Generator {
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
 
   std::uint32_t random32();
-  std::uint64_t random64();  // first word drawn is the high half
+  std::uint64_t random64();  // the first word is the high half
   float uniform_float();     // [0, 1): one word, low 24 bits
   double uniform_double();   // [0, 1): two words, low 53 bits
 
-  // State as text (the standard library's format of mt19937 plus the cached normal), for
-  // checkpoints.
+  // The state as text for checkpoints (the standard library's format of mt19937 plus the cached
+  // normal).
   [[nodiscard]] std::string state() const;
   void set_state(const std::string& state);  // UsageError if it cannot be parsed
 
@@ -38,28 +38,28 @@ class Generator {
   double cached_normal_ = 0;
 };
 
-// The process's generator, used when none is given. Not thread-safe: one rank, one training thread.
+// The process's default generator. Not thread-safe: one rank, one training thread.
 Generator& default_generator();
-void manual_seed(std::uint64_t seed);  // of the default generator, and of the devices' counters
-// The state of both, as text: what a checkpoint keeps of each rank.
+void manual_seed(std::uint64_t seed);  // seeds the default generator and the devices' counters
+// The state of both, as text; checkpoints store it for each rank.
 [[nodiscard]] std::string get_rng_state();
 void set_rng_state(const std::string& state);  // UsageError if get_rng_state() did not write it
 
-// Random numbers that are made on a GPU come from a counter (kernels/dropout.hpp), not from a long
-// state. Each device has its own, so that threads that drive several devices do not disturb each
-// other's numbers; all start from manual_seed().
+// Random numbers on a GPU are computed from a counter (kernels/dropout.hpp), not from a large
+// state. Each device has its own counter, so that threads that drive different devices do not
+// affect each other's numbers; all are seeded by manual_seed().
 struct CounterRange {
-  std::uint64_t seed;   // another one for each device
-  std::uint64_t first;  // counters [first, first + count) are the caller's alone
+  std::uint64_t seed;   // different for each device
+  std::uint64_t first;  // [first, first + count) is reserved for the caller
 };
 [[nodiscard]] CounterRange take_device_counters(int device, std::uint64_t count);
-// The device goes on from where it was when it gave this range (one of no counters tells where).
+// Resets the device to its state when it returned this range; a range of count 0 records a state.
 void set_device_counters(int device, const CounterRange& place);
 
 void fill_uniform(std::span<float> out, double low, double high, Generator& g);
 void fill_normal(std::span<float> out, double mean, double stddev, Generator& g);
 [[nodiscard]] std::vector<std::int64_t> randperm(std::int64_t n, Generator& g);
 [[nodiscard]] std::int64_t randint(std::int64_t low, std::int64_t high,
-                                   Generator& g);  // high excluded
+                                   Generator& g);  // high is exclusive
 
 }  // namespace ringsmith

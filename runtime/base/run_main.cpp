@@ -1,5 +1,5 @@
-// run_main(): repairs the program's inheritance, and turns an exception into one line and an exit
-// code. It is not in error.cpp because the labs compile that file alone.
+// run_main(): repairs inherited settings, and turns an exception into one line and an exit code.
+// Not in error.cpp, because the labs compile that file alone.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace ringsmith {
 
 namespace {
 
-// Bytes of the printable character that the text starts with; 0: it starts with none.
+// Length in bytes of the printable character at the start of the text; 0 if there is none.
 std::size_t printable_at_start(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -23,7 +23,7 @@ std::size_t printable_at_start(std::string_view text) {
   if (first < 0xc2 || first > 0xf4 || text.size() < size) return 0;
   for (std::size_t i = 1; i < size; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
-  return first == 0xc2 && byte(1) < 0xa0 ? 0 : size;  // U+0080 to U+009F control terminals, too
+  return first == 0xc2 && byte(1) < 0xa0 ? 0 : size;  // U+0080 to U+009F also control terminals
 }
 
 int report(const char* program, const char* kind, const char* what, ExitCode code) {
@@ -32,12 +32,12 @@ int report(const char* program, const char* kind, const char* what, ExitCode cod
   return static_cast<int>(code);
 }
 
-// Output may still be in a buffer, and meet a full disk only now.
+// Buffered output may fail only now, e.g. on a full disk.
 int flushed(const char* program, int code) {
   const bool before = std::ferror(stdout) != 0;
   const bool now = std::fflush(stdout) != 0;
   if (code != 0 || (!before && !now)) return code;
-  const std::string why = now ? std::strerror(errno) : "a part of it is lost";
+  const std::string why = now ? std::strerror(errno) : "part of the output is lost";
   return report(program, "error", ("cannot write to standard output: " + why).c_str(),
                 ExitCode::internal);
 }
@@ -69,10 +69,10 @@ int run_main(const char* program, const std::function<int()>& body) noexcept {
     return report(program, preempted ? "stopped" : "error", e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
     return report(program, "error", "out of memory", ExitCode::resources);
-  } catch (const std::system_error& e) {  // of a thread that was refused, or of a path
+  } catch (const std::system_error& e) {  // a thread could not be started, or a path is bad
     if (e.code() == std::errc::resource_unavailable_try_again)
       return report(program, "error",
-                    "the system refuses another thread: raise 'ulimit -u' or the container's pids "
+                    "cannot start another thread: raise 'ulimit -u' or the container's pids "
                     "limit, or use fewer --threads or --workers",
                     ExitCode::resources);
     return report(program, "error", e.what(),

@@ -1,5 +1,5 @@
-// A small table for people: columns as wide as their widest cell, two spaces between, numbers to
-// the right.
+// A small text table: columns as wide as their widest cell, two spaces between them, numbers
+// right-aligned.
 //
 //   phase          ms/step   share
 //   --------------------------------
@@ -21,7 +21,7 @@ class Table {
   };
 
   explicit Table(std::vector<Column> columns);
-  Table& row(std::vector<std::string> cells);  // UsageError unless one cell for each column
+  Table& row(std::vector<std::string> cells);  // UsageError unless one cell per column
   [[nodiscard]] std::string str() const;       // ends with a newline; no trailing blanks
   [[nodiscard]] std::size_t width() const;     // characters of the widest line
 

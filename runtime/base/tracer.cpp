@@ -10,7 +10,7 @@ namespace ringsmith::trace {
 namespace {
 
 // One producer, one consumer. Counters only grow; slot = counter mod capacity. The release store of
-// tail publishes the slot's contents, the release store of head hands the slot back.
+// tail publishes the slot's contents; the release store of head frees the slot.
 class Ring {
  public:
   void push(const Event& event) {
@@ -32,12 +32,12 @@ class Ring {
 
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
-  // The producer's last word; a reader that sees true sees everything that was pushed.
+  // Called last by the producer; a reader that sees true sees everything that was pushed.
   void end() { ended_.store(true, std::memory_order_release); }
   [[nodiscard]] bool ended() const { return ended_.load(std::memory_order_acquire); }
 
  private:
-  // Not initialised: pages that are never used are never resident.
+  // Not initialised: unused pages never become resident.
   std::unique_ptr<Event[]> slots_{new Event[kRingEvents]};
   std::atomic<std::uint64_t> tail_{0};
   std::atomic<std::uint64_t> head_{0};
@@ -51,11 +51,11 @@ struct Producer {
 };
 
 struct Registry {
-  std::mutex mutex;  // guards everything below, and makes drain() the one consumer
+  std::mutex mutex;  // guards the members below, and serialises drain()
   std::vector<Producer> producers;
   std::vector<std::string> names;
-  // Numbers of ended threads, all of whose events were taken: threads of the same name get them
-  // again, so that a program may start any number of threads, one after the other.
+  // Numbers of ended threads whose events were all taken. Threads of the same name reuse them, so
+  // that a program may start any number of threads one after another.
   std::vector<std::int32_t> free;
   std::uint64_t dropped_by_ended_threads = 0;
 
@@ -78,13 +78,13 @@ struct Registry {
   }
 };
 
-// Never destroyed: threads may record until the very end of the process.
+// Never destroyed: threads may record until the end of the process.
 Registry& registry() {
   static auto* instance = new Registry;
   return *instance;
 }
 
-// A thread has a number and a ring from its first event on, and so none while the tracer is off.
+// A thread gets a number and a ring with its first event, so it has none while the tracer is off.
 struct Self {
   std::string name;  // empty: the default
   std::shared_ptr<Ring> ring;
@@ -171,7 +171,7 @@ std::vector<Event> drain() {
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   std::erase_if(r.producers, [&](const Producer& p) {
-    const bool ended = p.ring->ended();  // read first: the loop below then takes all of its events
+    const bool ended = p.ring->ended();  // read first, so that pop_all() takes all of its events
     p.ring->pop_all(out);
     if (!ended) return false;
     r.dropped_by_ended_threads += p.ring->dropped();

@@ -1,8 +1,7 @@
-// Strong types for numbers that are easy to confuse.
+// Strong types for quantities that are easily confused.
 //
-// Passing a byte size where an element count was meant is the best-known bug of this field's
-// teaching code. Here the two are different types, made from each other only by naming the element
-// size.
+// Passing a size in bytes where a number of elements was meant is a well-known bug of teaching code
+// in this field. Here the two are different types, converted only by naming the element size.
 #pragma once
 
 #include <compare>
@@ -31,8 +30,7 @@ struct Quantity {
 using Bytes = Quantity<struct BytesTag>;
 using Elements = Quantity<struct ElementsTag>;
 
-// UsageError if an address cannot hold so much: a product that wrapped around would be a small
-// buffer for many elements.
+// Throws UsageError on overflow: a wrapped product would be a small buffer for many elements.
 constexpr Bytes bytes_of(Elements n, std::size_t element_size) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(n.value, element_size, &bytes)) throw_too_large(n.value, element_size);

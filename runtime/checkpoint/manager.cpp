@@ -22,10 +22,10 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& path, int error) {
   throw UsageError("cannot write '" + path + "': " + std::strerror(error) +
-                   "; choose a folder for checkpoints that may be written to");
+                   "; choose a writable folder for checkpoints");
 }
 
-// An flock is the kernel's: it ends with its process, also by kill -9. Its file says who holds it.
+// The kernel releases an flock when its process ends, even by kill -9. The file names the holder.
 Descriptor lock_folder(const std::string& folder) {
   const std::string path = fs::path(folder) / "lock";
   if (const std::string kind = odd_kind(path); !kind.empty())
@@ -36,12 +36,13 @@ Descriptor lock_folder(const std::string& folder) {
   if (!lock.valid()) refuse(path, errno);
   std::array<char, 256> holder{};
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return lock;  // a file system without locks
+    if (errno != EWOULDBLOCK) return lock;  // the file system has no locks
     const ssize_t n = ::pread(lock.get(), holder.data(), holder.size() - 1, 0);
-    throw UsageError("checkpoints '" + folder + "' are in use by another process" +
-                     (n > 0 ? " (" + std::string(holder.data()) + ")" : "") +
-                     ", and one rank of one job keeps them: wait for its end, or choose another "
-                     "folder");
+    throw UsageError(
+        "checkpoints '" + folder + "' are in use by another process" +
+        (n > 0 ? " (" + std::string(holder.data()) + ")" : "") +
+        ": only one rank of one job may write there; wait until it ends, or choose another "
+        "folder");
   }
   const std::string me = process_place();
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), me.data(), me.size(), 0) < 0)
@@ -128,7 +129,7 @@ void CheckpointManager::work() {
   for (;;) {
     changed_.wait(lock, [&] { return stop_ || job_.has_value(); });
     if (!job_) return;
-    lock.unlock();  // nobody touches the job before it is done
+    lock.unlock();  // no other thread accesses the job until it is done
     std::exception_ptr error;
     try {
       write(*job_);
@@ -143,7 +144,7 @@ void CheckpointManager::work() {
   }
 }
 
-// Nothing is removed before what replaces it is on the disk.
+// Nothing is removed before its replacement is on the disk.
 void CheckpointManager::write(const Snapshot& snapshot) {
   const trace::Span span("write a checkpoint", trace::Category::frame);
   const std::string mine = fs::path(folder_) / snapshot_name(snapshot.step);
@@ -152,7 +153,7 @@ void CheckpointManager::write(const Snapshot& snapshot) {
   std::size_t kept = 0;
   for (auto all = list_snapshots(folder_); !all.empty(); all.pop_back()) {
     const auto& [step, path] = all.back();
-    if (step > snapshot.step) continue;  // of a training that went further: not ours to remove
+    if (step > snapshot.step) continue;  // of a training that got further: not ours to remove
     const bool useful = useless_.count(path) == 0 && has_manifest(path);
     if (!useful || ++kept > keep_) remove_snapshot(path);
   }

@@ -1,4 +1,4 @@
-// CheckpointManager: the checkpoints of one training, written while it goes on.
+// CheckpointManager: the checkpoints of one training, written while the training continues.
 //
 //   training  ...step 199, step 200 |copy| step 201, step 202, step 203 ...
 //   writer                               |--write, fsync, manifest--|remove the oldest|
@@ -18,12 +18,11 @@
 //   }
 //   checkpoints.wait();
 //
-// save() takes the time of a copy in memory; at most one checkpoint is being written, so a save()
-// that comes before the last one is on the disk waits for it. The memory of one copy more is needed
-// meanwhile.
+// save() takes as long as a copy in memory. At most one checkpoint is written at a time: save()
+// blocks until the previous one is on the disk. Meanwhile, one additional copy is held in memory.
 //
-// A state from which training cannot continue must not replace a good one. Finite numbers prove
-// little: parameters of 1e30 are finite, but their loss is not. The next step's loss proves the
+// A state from which training cannot continue must not replace a good checkpoint. Finite parameters
+// are not enough: with parameters of 1e30 the loss is not finite. The next step's loss verifies the
 // state at no cost, so hold() the copy until then, and release() it if the loss is finite:
 //
 //   step 200 |hold| step 201: loss 2.1 |release: written|       step 201: loss NaN |drop|
@@ -47,34 +46,35 @@ namespace ringsmith {
 
 class CheckpointManager {
  public:
-  // On one rank. Makes the folder if there is none (its parent exists), and holds it as long as it
-  // lives: a second manager, of this or another process, is refused. keep: how many checkpoints
-  // stay, at least 1; older ones are removed when a newer one is on the disk, so a kill between the
-  // two leaves one more, until the next save(). UsageError naming the folder and the remedy.
+  // For one rank only. Creates the folder if it does not exist (its parent must), and locks it for
+  // its lifetime: a second manager, in this or another process, is refused. keep: number of
+  // checkpoints to keep, at least 1; older ones are removed once a newer one is on the disk, so a
+  // kill in between leaves one more until the next save(). Throws UsageError naming the folder and
+  // the remedy.
   explicit CheckpointManager(std::string folder, int keep = 3);
-  ~CheckpointManager();  // waits for the writer; an error that nobody has asked for is lost
+  ~CheckpointManager();  // waits for the writer; an error that was not fetched by wait() is lost
   CheckpointManager(const CheckpointManager&) = delete;
   CheckpointManager& operator=(const CheckpointManager&) = delete;
 
-  // The newest that can be used; none if there is none. Those that cannot are skipped, with a line
-  // that says which and why, and do not count among the `keep`. examine: throws UsageError for one
-  // that is whole and still of no use.
+  // Returns the newest usable checkpoint; empty if there is none. Unusable ones are skipped,
+  // reported to `skipped` with the reason, and do not count towards `keep`. examine: throws
+  // UsageError for a checkpoint that is intact but of no use.
   [[nodiscard]] std::optional<Snapshot> load_newest(
       const std::function<void(const std::string&)>& skipped,
       const std::function<void(const Snapshot&)>& examine = [](const Snapshot&) {});
 
-  // Copies the tensors, then writes folder/step-N beside the caller. Throws what wait() would.
+  // Copies the tensors, then writes folder/step-N on another thread. Throws as wait() does.
   void save(Snapshot snapshot);
   // The two halves of save(); hold() throws as wait() does. A copy that is dropped, or still held
-  // at destruction, is not written. release() and drop() do nothing if no copy is held.
+  // at destruction, is not written. release() and drop() are no-ops if no copy is held.
   void hold(Snapshot snapshot);
   void release();
   void drop() { held_.reset(); }
-  // Whether the last write has failed by now. Does not wait.
+  // True if the last write has failed so far. Does not block.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // Until the last save() is on the disk. Throws why it is not, once.
+  // Blocks until the last save() is on the disk. Throws its error, once.
   void wait();
-  // Whether that took no longer than so; throws nothing.
+  // Blocks for at most `most`; true if the last save() has ended. Never throws its error.
   [[nodiscard]] bool wait_for(std::chrono::milliseconds most);
 
   [[nodiscard]] const std::string& folder() const { return folder_; }
@@ -87,9 +87,9 @@ class CheckpointManager {
   std::string folder_;
   Descriptor lock_;
   std::set<std::string> useless_;  // paths that load_newest() skipped
-  std::optional<Snapshot> held_;   // a copy
+  std::optional<Snapshot> held_;   // in host memory
 
-  std::mutex mutex_;  // guards the next three
+  std::mutex mutex_;  // guards job_, error_ and stop_
   std::condition_variable changed_;
   std::optional<Snapshot> job_;  // until it is written
   std::exception_ptr error_;

@@ -23,8 +23,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the file's byte order is the memory's");
 
-constexpr std::size_t kHeaderAlignment = 8;        // so that the first tensor is aligned
-constexpr std::uint64_t kMaxHeader = 100'000'000;  // the format's own limit, in bytes
+constexpr std::size_t kHeaderAlignment = 8;        // aligns the first tensor
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // bytes; the format's own limit
 constexpr std::pair<DType, const char*> kDTypes[] = {
     {DType::f64, "F64"}, {DType::f32, "F32"}, {DType::f16, "F16"}, {DType::bf16, "BF16"},
     {DType::i64, "I64"}, {DType::i32, "I32"}, {DType::u8, "U8"},   {DType::boolean, "BOOL"}};
@@ -42,7 +42,7 @@ std::span<std::byte> bytes_of_tensor(const Tensor& t) {
 }  // namespace
 
 void save_safetensors(const std::string& path, const StateDict& tensors, const Metadata& metadata) {
-  // Wide elements first: then every tensor is aligned to its element size without gaps.
+  // Wide elements first: every tensor is then aligned to its element size without gaps.
   std::vector<std::pair<std::string, Tensor>> order;
   for (const auto& [name, tensor] : tensors) {
     require(tensor.defined(), "cannot save '" + name + "': the tensor is undefined");
@@ -80,7 +80,7 @@ void save_safetensors(const std::string& path, const StateDict& tensors, const M
 
 namespace {
 
-// One entry of the header, checked by itself.
+// One entry of the header; validated on its own.
 struct Entry {
   std::string name;
   DType dtype = DType::f32;
@@ -88,9 +88,8 @@ struct Entry {
   std::uint64_t begin = 0, end = 0;
 };
 
-// JSON parsers keep the last of two equal keys; here that would hide a tensor. This is a separate
-// pass, since the parser that builds the header would look at all entries for each entry if it had
-// a callback.
+// JSON parsers keep the last of two equal keys, which would hide a tensor. A separate pass, because
+// with a callback the parser that builds the header would compare each entry with all entries.
 class UniqueKeys : public nlohmann::json_sax<nlohmann::json> {
  public:
   [[nodiscard]] const std::string& twice() const { return twice_; }
@@ -121,7 +120,7 @@ class UniqueKeys : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  std::vector<std::set<std::string>> open_;  // objects that have begun: their keys
+  std::vector<std::set<std::string>> open_;  // keys of each open object
   std::string twice_;
 };
 
@@ -159,7 +158,7 @@ class Reader {
       fail("truncated: the header promises " + std::to_string(at) + " bytes of data, there are " +
            std::to_string(data_size_));
     if (at < data_size_)
-      fail(std::to_string(data_size_ - at) + " bytes after the last tensor belong to none");
+      fail(std::to_string(data_size_ - at) + " bytes after the last tensor belong to no tensor");
     for (const Entry& e : entries) {
       const Tensor tensor = Tensor::empty(e.shape, {e.dtype});
       read_exactly(bytes_of_tensor(tensor));
@@ -179,7 +178,7 @@ class Reader {
       fail("the file ended early; it is truncated or still being written");
   }
 
-  // Any other byte would be neither true nor false to the compiled program.
+  // Any other byte would be undefined behaviour as a bool.
   void require_booleans(const std::string& name, std::span<const std::byte> bytes) const {
     for (const std::byte b : bytes)
       if (b > std::byte{1})

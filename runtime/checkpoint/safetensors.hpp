@@ -1,13 +1,13 @@
-// Checkpoints as safetensors files: readable by any tool that knows the format, and safe to read
-// from strangers, since a file holds numbers and no code.
+// Checkpoints as safetensors files: readable by every tool that knows the format, and safe to read
+// from untrusted sources, because a file holds numbers and no code.
 //
 //   +--------------+--------------------------------------+------------------------+
 //   | n, 8 bytes,  | JSON of n bytes, padded with spaces: | the tensors' bytes,    |
 //   | little-endian| name -> dtype, shape, [begin, end)   | row-major, no gaps     |
 //   +--------------+--------------------------------------+------------------------+
 //
-// Writing is atomic: the file appears under its name complete and on the disk, or not at all; a
-// crash leaves the previous checkpoint as it was. Reading trusts nothing in the file.
+// Writing is atomic: the file appears under its name complete and on the disk, or not at all; after
+// a crash the previous checkpoint is intact. Reading trusts nothing in the file.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@
 
 namespace ringsmith {
 
-// What a module or an optimizer saves, and what a checkpoint file holds.
+// The state of a module or an optimizer, and the contents of a checkpoint file.
 using StateDict = std::map<std::string, Tensor>;
 using Metadata = std::map<std::string, std::string>;
 
@@ -26,12 +26,12 @@ struct Checkpoint {
   Metadata metadata;
 };
 
-// Tensors of any device. UsageError naming the path and the reason if the file cannot be written.
+// Tensors may be on any device. Throws UsageError naming path and reason if writing fails.
 void save_safetensors(const std::string& path, const StateDict& tensors,
                       const Metadata& metadata = {});
 
-// Tensors on the CPU. UsageError naming the path and the fault if the file is not a well-formed
-// safetensors file.
+// Returns tensors on the CPU. Throws UsageError naming path and fault if the file is not a
+// well-formed safetensors file.
 [[nodiscard]] Checkpoint load_safetensors(const std::string& path);
 
 }  // namespace ringsmith

@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4), of libcrypto: what `sha256sum` prints. Against damage, not against people:
-// who can change a file can change the manifest that names its digest.
+// SHA-256 (FIPS 180-4) by libcrypto; the same digits as `sha256sum`. It detects damage, not
+// tampering: an attacker who can change a file can also change the manifest that holds its digest.
 #pragma once
 
 #include <cstddef>

@@ -43,8 +43,8 @@ std::string dump(const Json& json, const std::string& path) {
   }
 }
 
-// Of an object's text, without the last brace and the line break before it: with one more line, the
-// digest of all before it.
+// Appends the digest of the preceding text as the last entry. `open_object`: an object's text
+// without its last brace and the line break before it.
 std::string seal(const std::string& open_object) {
   const std::string text = open_object + ",\n";
   return text + " \"sha256\": \"" + sha256(bytes_of_text(text)) + "\"\n}\n";
@@ -66,10 +66,10 @@ class Folder {
 
   [[nodiscard]] std::string why_no_manifest() const {
     std::error_code ignored;
-    if (!fs::is_directory(path_, ignored)) return "is missing: there is no such folder";
+    if (!fs::is_directory(path_, ignored)) return "is missing: the folder does not exist";
     return fs::path(path_).filename().string().rfind(kName, 0) == 0
-               ? "is missing: its writing was cut short"
-               : "is missing: the folder is no checkpoint";
+               ? "is missing: writing it was interrupted"
+               : "is missing: the folder is not a checkpoint";
   }
 
   // Reads the file to its end.
@@ -96,30 +96,30 @@ class Folder {
     return facts;
   }
 
-  // Checks all files that it names.
+  // Returns the manifest after checking all files that it names.
   [[nodiscard]] Json manifest() const {
     std::string text;
     (void)examine(kManifest, &text);
     const std::size_t end = text.rfind(",\n");
     if (end == std::string::npos || text != seal(text.substr(0, end)))
-      fail(kManifest, "differs from the SHA-256 that it ends with");
+      fail(kManifest, "does not match the SHA-256 at its end");
     Json out = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!out.is_object() || out["format"] != Json(kFormat) || !out["step"].is_number_integer() ||
         !out["files"].is_object())
       fail(kManifest,
-           fmt::format("has not the form '{}': another version has written it, which can read it",
+           fmt::format("is not in the format '{}': read it with the version that wrote it",
                        kFormat));
     if (out["step"] < 0 || out["step"] > kMostSteps || !out["files"].contains(kState))
-      fail(kManifest, "has no possible step, or does not name " + std::string(kState));
+      fail(kManifest, "has no valid step, or does not list " + std::string(kState));
     for (auto& [name, facts] : out["files"].items()) {
       if (fs::path(name).filename() != name || !facts.is_object())
-        fail(kManifest, "names what is no file of it");
+        fail(kManifest, "lists an entry that is not a file of the checkpoint");
       const FileFacts found = examine(name);
       if (Json(found.bytes) != facts["bytes"])
         fail(name,
              fmt::format("has {} bytes, the manifest says {}", found.bytes, facts["bytes"].dump()));
       if (Json(found.digest) != facts["sha256"])
-        fail(name, "differs from its SHA-256 in the manifest");
+        fail(name, "does not match its SHA-256 in the manifest");
     }
     return out;
   }
@@ -163,7 +163,7 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot) {
     sync_folder(fs::path(path).parent_path(), path);
     write_files(Folder(path), snapshot);
   } catch (...) {
-    remove_snapshot(path);  // on a full disk there is no room for what is of no use
+    remove_snapshot(path);  // a full disk has no room for unusable files
     throw;
   }
 }
@@ -223,7 +223,7 @@ std::optional<Snapshot> newest_snapshot(
 
 bool has_manifest(const std::string& path) {
   std::error_code ignored;
-  return fs::is_regular_file(fs::path(path) / kManifest, ignored);  // a FIFO would be waited for
+  return fs::is_regular_file(fs::path(path) / kManifest, ignored);  // opening a FIFO would block
 }
 
 void remove_snapshot(const std::string& path) noexcept {
@@ -234,8 +234,8 @@ void remove_snapshot(const std::string& path) noexcept {
       fs::remove(fs::path(path) / kManifest, ignored);
       fs::remove_all(path, ignored);
     } else if (type == fs::file_type::symlink) {
-      fs::remove(path, ignored);     // the folder behind it is not this folder's
-    }                                // anything else is no checkpoint, and stays
+      fs::remove(path, ignored);     // its target is not ours to remove
+    }                                // anything else is not a checkpoint, and stays
   } catch (const std::exception&) {  // no memory for a name: it stays
     return;
   }

@@ -3,13 +3,13 @@
 //   step-000200/
 //     model.safetensors       \  a StateDict each, by its name
 //     optimizer.safetensors   /
-//     state.json                 what is no tensor: text by name
+//     state.json                 values other than tensors: text by name
 //     manifest.json              written last: step; size and SHA-256 of each file, and of itself
 //
-// The folder counts only with a manifest, and only if all is there that the manifest names. Every
-// file is written by fsync and rename (atomic_file.hpp) before the manifest is, so kill -9, a power
-// cut and a full disk leave a folder without one; a disk that lost or changed bytes later is found
-// by the digests. `sha256sum` prints the same.
+// The folder counts only if it has a manifest and all files named in it are intact. Every file is
+// written with fsync and rename (atomic_file.hpp) before the manifest, so kill -9, a power cut or a
+// full disk leave a folder without one; bytes lost or changed on the disk later are detected by the
+// digests. `sha256sum` prints the same.
 #pragma once
 
 #include <cstdint>
@@ -25,37 +25,37 @@
 namespace ringsmith {
 
 struct Snapshot {
-  std::int64_t step = 0;                     // finished
-  std::map<std::string, StateDict> tensors;  // by a name that a file can have: "model"
+  std::int64_t step = 0;                     // completed
+  std::map<std::string, StateDict> tensors;  // by a valid file name, e.g. "model"
   Metadata values;
 };
 
-// On return it is on the disk, in the folder `path`, whose parent exists. What an attempt that was
-// cut short has left there is removed before; what this attempt has written is, if it fails. Throws
-// as AtomicFile.
+// On return the snapshot is on the disk, in the folder `path`, whose parent must exist. First
+// removes the remains of an earlier attempt; on failure removes its own. Throws as AtomicFile does.
 void write_snapshot(const std::string& path, const Snapshot& snapshot);
 
-// Its tensors on the CPU. UsageError naming the folder, the file in it and the fault, unless every
-// byte is what the manifest says.
+// Returns tensors on the CPU. Throws UsageError naming the folder, the file in it and the fault,
+// unless every byte matches the manifest.
 [[nodiscard]] Snapshot read_snapshot(const std::string& path);
 
-// "step-000200", and the folders of that form in `folder`, by step. None if there is no `folder`.
+// "step-000200", and the folders of that form in `folder`, by step; none if it does not exist.
 [[nodiscard]] std::string snapshot_name(std::int64_t step);
 [[nodiscard]] std::vector<std::pair<std::int64_t, std::string>> list_snapshots(
     const std::string& folder);
 
-// The newest of those that can be used; none if there is none. One that cannot is skipped, with its
-// path and why. examine: throws UsageError for one that is whole and still of no use.
+// Returns the newest usable snapshot; empty if there is none. An unusable one is skipped and
+// reported with its path and the reason. examine: throws UsageError for one that is intact but of
+// no use.
 [[nodiscard]] std::optional<Snapshot> newest_snapshot(
     const std::string& folder,
     const std::function<void(const std::string& path, const std::string& why)>& skipped,
     const std::function<void(const Snapshot&)>& examine);
 
-// Whether the writing of such a folder was not cut short; says nothing of its other files.
+// True if the folder was written to its end; its other files are not checked.
 [[nodiscard]] bool has_manifest(const std::string& path);
 
-// Removes such a folder, its manifest first, so that what a kill leaves of it does not count.
-// Whatever cannot be removed stays.
+// Removes such a folder, its manifest first, so that the remains after a kill do not count. Files
+// that cannot be removed are left.
 void remove_snapshot(const std::string& path) noexcept;
 
 }  // namespace ringsmith

@@ -7,7 +7,7 @@ namespace ringsmith::comm {
 
 CpuProcessGroup::CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : peers_(std::move(bootstrap), options),
-      engine_(peers_),
+      dispatcher_(peers_),
       options_(options),
       queue_([this](Transfer& transfer, bool foreground) { take_turn(transfer, foreground); },
              [this] { peers_.hold_core(true); }) {}
@@ -60,7 +60,7 @@ std::shared_ptr<ProcessGroup> CpuProcessGroup::split(int colour) {
   return make_subgroup(*this, peers_.bootstrap(), members_of_colour(*this, colour));
 }
 
-// The running call looks for the mark and reports it; without one, this thread does.
+// The running call notices the mark and reports it. If no call is running, this thread reports it.
 void CpuProcessGroup::abort(Site site) {
   peers_.mark_aborted(site);
   queue_.take_turn([this] { peers_.report_aborted(); });

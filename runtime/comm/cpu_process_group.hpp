@@ -1,9 +1,8 @@
-// The process group of ranks with buffers in host memory, whichever way they reach each other: runs
-// each call in its turn, gives it a number, and hands it to the engine. device_process_group.hpp
-// adds the memory of GPUs.
+// The process group for buffers in host memory, over any transport: runs each call in turn, numbers
+// it, and passes it to the engine. device_process_group.hpp adds GPU memory.
 #pragma once
 
-#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/executor/dispatcher.hpp"
 #include "runtime/comm/process_group.hpp"
 #include "runtime/comm/queue.hpp"
 
@@ -42,23 +41,23 @@ class CpuProcessGroup : public ProcessGroup {
   void keep_flight_in(const std::string& folder) override { peers_.keep_flight_in(folder); }
 
  protected:
-  // The call whose turn it is.
-  virtual void execute(Transfer& transfer) { engine_.run(transfer); }
+  // Executes the call whose turn it is.
+  virtual void execute(Transfer& transfer) { dispatcher_.run(transfer); }
 
   Peers peers_;
-  Engine engine_;
+  Dispatcher dispatcher_;
 
  private:
-  // The group's algorithm, where the collective has it.
+  // Chooses the group's algorithm if the collective has it.
   void choose_algorithm(Transfer& transfer) const;
   void take_turn(Transfer& transfer, bool foreground);
 
   GroupOptions options_;
   std::vector<std::pair<Bytes, Algorithm>> by_size_;  // empty: options_.algorithm for all
-  std::uint64_t collectives_ = 0, messages_ = 0;      // run so far: the numbers in error messages
+  std::uint64_t collectives_ = 0, messages_ = 0;      // run so far: numbers in error messages
 
  protected:
-  Queue queue_;  // last: its thread uses all of the above
+  Queue queue_;  // last: its thread uses all members above
 };
 
 }  // namespace ringsmith::comm

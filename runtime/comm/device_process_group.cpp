@@ -9,7 +9,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// The device whose memory this is, or the CPU.
+// Returns the device that owns this memory, or the CPU.
 Device device_of(const std::byte* data) {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
@@ -19,9 +19,9 @@ Device device_of(const std::byte* data) {
   return attributes.type == cudaMemoryTypeDevice ? Device::cuda(attributes.device) : Device::cpu();
 }
 
-// UsageError for buffers of another device, or of both kinds in one call.
+// Throws UsageError for buffers of another device, or of both kinds in one call.
 bool on_device(const Transfer& transfer, Device ours) {
-  if (transfer.call.count == 0) return false;  // also barrier: nothing moves, the hosts agree
+  if (transfer.call.count == 0) return false;  // also for a barrier: no data, so the hosts agree
   bool any_host = false, any_device = false;
   for (const ConstBuffer& buffer : {transfer.input, ConstBuffer(transfer.output)}) {
     if (buffer.size().value == 0) continue;
@@ -40,7 +40,7 @@ bool on_device(const Transfer& transfer, Device ours) {
 
 }  // namespace
 
-// In flight on the device.
+// The handle of a call in flight on the device.
 class DeviceProcessGroup::DeviceWork : public Work {
  public:
   DeviceWork(WorkPtr item, std::shared_ptr<cuda_ipc::Operation> operation,
@@ -73,9 +73,9 @@ DeviceProcessGroup::DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstr
     : CpuProcessGroup(bootstrap, options), device_(options.device) {
   require_device(device_);
   stream_ = Stream::create(device_, Stream::Priority::high);
-  const bool one_host = on_one_host(*bootstrap);  // asked in any case: it is collective
+  const bool one_host = on_one_host(*bootstrap);  // always called, because it is collective
   const bool network = options.transport == Transport::tcp || options.transport == Transport::rdma;
-  const DeviceBackend::Group group{peers_, engine_, device_, stream_};
+  const DeviceBackend::Group group{peers_, dispatcher_, device_, stream_};
   std::string refused;
   if (one_host && !network)
     backend_ = make_peer_backend(*bootstrap, group, options.engine, tuning, refused);
@@ -88,8 +88,8 @@ std::vector<std::string> DeviceProcessGroup::describe_transport() const {
   return backend_->describe();
 }
 
-// Notes whether the buffers are the device's; if so, gives the call an operation that starts after
-// what the caller's current stream holds.
+// Records whether the buffers are on the device. If so, adds an operation that starts after the
+// work in the caller's current stream.
 Transfer DeviceProcessGroup::prepared(const Transfer& call) const {
   Transfer transfer = call;
   transfer.call.on_device = on_device(transfer, device_);

@@ -11,7 +11,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Messages are built only when they are needed: a check costs a comparison.
+// Messages are built only if a check fails, so a check costs only a comparison.
 [[noreturn]] void fail(Collective collective, const std::string& what) {
   throw UsageError(std::string(name_of(collective)) + ": " + what);
 }
@@ -34,8 +34,8 @@ void check_reduction(Collective collective, DType dtype, ReduceOp op) {
          "avg needs a floating type, got " + std::string(name_of(dtype)) + "; use sum and divide");
 }
 
-// One of them holds `times` as much as the other. The smaller may be its place in the larger one,
-// the part of this rank; nothing else may overlap.
+// Checks that one buffer holds `times` as much as the other. The smaller one may be this rank's
+// part of the larger one; any other overlap is an error.
 void check_pair(Collective collective, const ConstBuffer& input, const ConstBuffer& output,
                 bool input_larger, int times, int rank) {
   if (input.dtype() != output.dtype())
@@ -67,14 +67,14 @@ Transfer ProcessGroup::checked(Collective collective, ConstBuffer input, Buffer 
   const int me = rank(), world = size();
   check_member(contract.name);
   if (contract.rooted()) check_rank(collective, "root", root, world);
-  // The buffer that is equally long on all ranks.
+  // The buffer that has the same length on all ranks.
   const bool by_output = contract.output == Extent::own || contract.input == Extent::none;
   const ConstBuffer counted = by_output ? ConstBuffer(output) : input;
   if (has(contract.input, me, root) && has(contract.output, me, root))
     check_pair(collective, input, output, by_output, contract.divides() ? world : 1, me);
   if (contract.reduces) check_reduction(collective, input.dtype(), op);
   if (contract.exchanges && input.count().value % static_cast<std::size_t>(world) != 0)
-    fail(collective, elements(input) + " cannot be cut into equal parts for " +
+    fail(collective, elements(input) + " cannot be divided into equal parts for " +
                          std::to_string(world) + " ranks");
   return {{collective, op, counted.dtype(), {}, root, counted.count().value}, input, output};
 }

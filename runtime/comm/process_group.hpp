@@ -1,35 +1,35 @@
 // ProcessGroup: the collectives, between the ranks of one job.
 //
 // Every rank calls the same operations in the same order. Each operation carries a fingerprint
-// {sequence, operation, reduction, dtype, count, root}; ranks compare it before data moves, and a
-// difference is a MismatchError that names both calls. Every wait has a deadline (GroupOptions), a
-// dead peer is PeerLost. In both cases the group is broken afterwards: each further call throws.
+// {operation, reduction, dtype, count, root, algorithm}; ranks compare it before data moves, and a
+// difference throws a MismatchError that names both calls. Every wait has a deadline
+// (GroupOptions); a dead peer throws PeerLost. Each of these errors breaks the group.
 //
 // The order of every floating-point sum is fixed by (algorithm, world, count), never by timing: see
-// runtime/comm/schedule, and runtime/comm/executor/engine.hpp for what `automatic` picks at which
-// size. Every addition rounds to the element type, also of f16 and bf16. All ranks get the same
-// bits, and a repeated run gets them again.
+// runtime/comm/schedule. runtime/comm/executor/dispatcher.hpp has the choice of `automatic` at each
+// size. Every addition rounds to the element type, including f16 and bf16. All ranks get the same
+// bits, in every run.
 //
-// Device memory. A group that was given a device (GroupOptions::device) takes buffers in the memory
-// of that device wherever it takes host memory; in one call, all ranks take the same kind. Then:
+// Device memory. A group with a device (GroupOptions::device) accepts buffers in the memory of that
+// device wherever it accepts host memory; in one call, all ranks must use the same kind. Then:
 //
 //     the caller's stream   ...forward, backward...|                       |wait()|...optimizer...
 //     the group's stream                           `-->[ the collective ]--^
 //
-//   - The collective starts after all that the caller's current stream (Stream::current() of the
-//     calling thread) held at the time of the call, and runs on a stream of the group's own, in the
-//     order of the group's calls.
-//   - wait() makes the current stream of the thread that waits go on after the collective; the host
-//     itself waits only until every rank has made the call, which is where a mismatch, a lost peer
-//     and the deadline are thrown. host_wait() also waits for the result, and throws what went
-//     wrong on the device. The next call of the group throws that too.
-//   - The blocking forms are the asynchronous ones followed by wait(): ordered on the stream.
-//   - Buffers may be any memory of the device. Communication memory (allocate_on) is read and
-//     written by the peers where it lies; other memory is staged.
+//   - The collective starts after everything that was in the caller's current stream
+//     (Stream::current() of the calling thread) at the time of the call. It runs on the group's
+//     own stream, in the order of the group's calls.
+//   - wait() makes the current stream of the waiting thread continue after the collective. The
+//     host itself waits only until every rank has made the call; a mismatch, a lost peer and the
+//     deadline are thrown there. host_wait() also waits for the result, and throws errors of the
+//     device. The next call of the group throws these, too.
+//   - The blocking forms are the asynchronous forms followed by wait(): ordered on the stream.
+//   - Buffers may be any memory of the device. Peers read and write communication memory
+//     (allocate_on) in place; other memory is staged.
 //
 // Every typed function below checks its arguments on the rank that made the mistake (a UsageError
-// that names the argument and the remedy) and makes a Transfer of them. A kind of group implements
-// what becomes of a Transfer: submit() and run().
+// names the argument and the remedy) and makes a Transfer of them. Each kind of group implements
+// the execution of a Transfer: submit() and run().
 #pragma once
 
 #include <memory>
@@ -52,10 +52,10 @@ class ProcessGroup {
   [[nodiscard]] virtual const GroupOptions& options() const = 0;
   [[nodiscard]] virtual Device device() const { return options().device; }
 
-  // ---- collectives; what each gives to whom: types/collective.hpp ----
-  // In place when input and output are the same memory; partial overlap is a UsageError. A buffer
-  // that only the root has is ignored elsewhere. `part` below is as long on every rank. The buffers
-  // of asynchronous forms stay valid and untouched until wait().
+  // ---- collectives; types/collective.hpp has the contents of their buffers ----
+  // In place if input and output are the same memory; partial overlap is a UsageError. A buffer
+  // that only the root has is ignored on other ranks. `part` below has the same length on every
+  // rank. The buffers of asynchronous forms must stay valid and unchanged until wait().
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op) {
     run(checked(Collective::all_reduce, input, output, kNoRoot, op));
   }
@@ -102,7 +102,7 @@ class ProcessGroup {
   WorkPtr scatter_async(ConstBuffer input, Buffer part, int root) {
     return submit(checked(Collective::scatter, input, part, root));
   }
-  // Both: world parts.
+  // Both buffers hold world parts.
   void all_to_all(ConstBuffer input, Buffer output) {
     run(checked(Collective::all_to_all, input, output));
   }
@@ -126,65 +126,65 @@ class ProcessGroup {
     return submit({{Collective::barrier}, {}, {}, site});
   }
 
-  // ---- what a kind of group implements: a call whose arguments have been checked ----
+  // ---- implemented by each kind of group, for calls whose arguments have been checked ----
   virtual WorkPtr submit(const Transfer& transfer) = 0;
-  // The same, then wait(); may run it on the calling thread.
+  // Like submit() followed by wait(); may run it on the calling thread.
   virtual void run(const Transfer& transfer) { submit(transfer)->wait(); }
 
-  // Ends the group: a call that is running, here or on another rank, throws Aborted within
-  // milliseconds, and so does every later one. From any thread. UsageError: not of this group.
+  // Ends the group: a running call, here or on another rank, throws Aborted within milliseconds,
+  // and so does every later call. From any thread. UsageError if the group cannot be aborted.
   virtual void abort(Site site = Site::here());
 
   // ---- communication memory ----
-  // Zero-filled, 64-byte aligned communication memory of the host. Not a collective: ranks may
-  // allocate differently.
+  // Returns zero-filled, 64-byte aligned communication memory of the host. Not a collective: ranks
+  // may allocate different sizes.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
   // The same on the host or on the group's device; UsageError for another device. The caller's
-  // current stream may use it at once.
+  // current stream may use it immediately.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size);
 
   // ---- groups of some of the ranks; collective over this group ----
-  // A group has memory, connections and a queue of its own: groups run side by side, and may
-  // outlive the one they came from. They are made with the options of that one.
+  // Each group has its own memory, connections and queue: groups run concurrently, and may outlive
+  // the group that they were made from. They have the options of that group.
   //
-  // Rank i of the new group is ranks[i] here; all ranks give the same list (MismatchError), and
-  // those that are not in it get a group too, each call of which is a UsageError that says so.
+  // Rank i of the new group is ranks[i] of this one. All ranks must pass the same list
+  // (MismatchError). Ranks that are not in it get a group whose every call throws a UsageError.
   [[nodiscard]] virtual std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
-  // Groups of the ranks that give the same colour, in their order here; with a negative colour, of
-  // none. One for each node: split(node_of()[rank()]).
+  // Makes a group of the ranks with the same colour, in their order here; a negative colour joins
+  // none. One group for each node: split(node_of()[rank()]).
   [[nodiscard]] virtual std::shared_ptr<ProcessGroup> split(int colour);
 
-  // ---- choices and facts ----
-  virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; all ranks alike
-  // The algorithm of later all-reduces by their size: the first entry that is not smaller, else the
-  // last. All ranks alike, in the order of the sizes; until the next set_algorithm().
+  // ---- options and facts ----
+  virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; same on all ranks
+  // The algorithm of later all-reduces by size: the first entry not smaller than the message, else
+  // the last. Same on all ranks, ordered by size; until the next set_algorithm().
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
-  // [rank]: the number of its node, whose ranks share memory; empty if it is not known.
+  // [rank]: the number of its node, whose ranks share memory; empty if unknown.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
-  // Bytes that this rank has sent to ranks on other nodes, with what travels beside the data.
+  // Bytes that this rank has sent to ranks on other nodes, including control data.
   [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }
-  // One line per fact about how ranks reach each other, and why a better way was refused.
+  // One line for each fact about how ranks reach each other, and why a better way was refused.
   [[nodiscard]] virtual std::vector<std::string> describe_transport() const { return {}; }
-  // GroupOptions::flight_folder, where it is known only later.
+  // Sets GroupOptions::flight_folder later, when it is known.
   virtual void keep_flight_in(const std::string& /*folder*/) {}
 
  protected:
-  // UsageError where this rank is not a member; before anything else is checked.
+  // Throws UsageError if this rank is not a member; called before anything else is checked.
   virtual void check_member(const char* /*call*/) const {}
 
  private:
   static constexpr int kNoRoot = -1;
-  // The arguments as a Transfer; or a UsageError that names the one that is wrong.
+  // Returns the arguments as a Transfer, or throws a UsageError that names the wrong one.
   [[nodiscard]] Transfer checked(Collective collective, ConstBuffer input, Buffer output,
                                  int root = kNoRoot, ReduceOp op = {}) const;
   [[nodiscard]] Transfer checked_message(Collective collective, ConstBuffer input, Buffer output,
                                          int peer) const;
 };
 
-// The group of all ranks of this job, found as options.bootstrap says: by default through whatever
-// started this process (mpirun, ringrun, srun), or else it is alone. Collective.
+// Makes the group of all ranks of this job, which options.bootstrap finds: by default through the
+// launcher of this process (mpirun, ringrun, srun); without one, it has a single rank. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
-// Over any bootstrap, for launchers and tests: bootstrap/bootstrap.hpp. Collective over its ranks.
+// The same over any bootstrap (bootstrap/bootstrap.hpp), for launchers and tests. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                                const GroupOptions& options = {});
 

@@ -12,17 +12,17 @@ namespace ringsmith::comm {
 
 namespace {
 
-// The first error of a group in a call whose handle was dropped: perhaps no later call follows to
-// tell of it. Not while another error is on its way, which it may be a part of.
+// Prints the first error of a group if the handle of the failed call was dropped, because there may
+// be no later call to throw it. Not while another exception unwinds, which may have the same cause.
 void say_unheard(const std::exception_ptr& error) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   try {
     std::rethrow_exception(error);
-  } catch (const Aborted&) {  // NOLINT(bugprone-empty-catch): the program's own doing
+  } catch (const Aborted&) {  // NOLINT(bugprone-empty-catch): the program called abort()
   } catch (const std::exception& e) {
     if (std::string_view(e.what()).find(kBrokenBefore) == std::string_view::npos)
-      std::fprintf(stderr, "ringsmith: error in a call that nobody waited for: %s\n", e.what());
-  } catch (...) {  // NOLINT(bugprone-empty-catch): without words
+      std::fprintf(stderr, "ringsmith: error in a call that was never waited for: %s\n", e.what());
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no text to print
   }
 }
 
@@ -37,14 +37,14 @@ class Queue::Item : public Work {
     if (error_ && !heard_) say_unheard(error_);
   }
   [[nodiscard]] bool is_completed() const override { return done_; }
-  // A queue runs all its items before it ends, so that an item that outlives it is done.
+  // A queue runs all its items before it ends, so an item that outlives its queue is done.
   void wait() override {
     if (!done_) queue_.wait_for(*this);
     heard_ = true;
     if (error_) std::rethrow_exception(error_);
   }
 
-  // Called by the thread whose turn it is, without the lock.
+  // Called without the lock, by the thread whose turn it is.
   void execute(bool foreground) {
     try {
       queue_.runner_(transfer_, foreground);
@@ -111,7 +111,7 @@ void Queue::run(Transfer& transfer) {
 }
 
 void Queue::take_turn(const std::function<void()>& action) {
-  constexpr std::chrono::milliseconds kLook{1};  // a turn that is given back may be told to nobody
+  constexpr std::chrono::milliseconds kLook{1};  // run() may return its turn without a notification
   std::unique_lock lock(mutex_);
   while (running_) done_.wait_for(lock, kLook);
   running_ = true;

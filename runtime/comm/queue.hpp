@@ -1,8 +1,8 @@
-// The order of a group's operations: first called, first run, one at a time.
+// Runs a group's operations in the order of their calls, one at a time.
 //
-// Asynchronous calls are queued for the communication thread. A blocking call, or a wait() for a
-// queued one, runs what is due on its own thread if nobody else is at it: no change of threads,
-// which costs more than a small collective.
+// Asynchronous calls are queued for the communication thread. A blocking call, or wait() for a
+// queued one, runs the due operations on its own thread if no other thread is running one. This
+// avoids a switch of threads, which costs more than a small collective.
 #pragma once
 
 #include <condition_variable>
@@ -19,21 +19,21 @@ namespace ringsmith::comm {
 
 class Queue {
  public:
-  // Runs a transfer; foreground: a caller waits for it and the thread may hold its core.
+  // Runs a transfer. foreground: a caller waits for it, so the thread may hold its core.
   using Runner = std::function<void(Transfer&, bool foreground)>;
-  // Tells a running transfer that a caller has begun to wait for it.
+  // Tells a running transfer that a caller has started to wait for it.
   using Hurry = std::function<void()>;
 
   Queue(Runner runner, Hurry hurry) : runner_(std::move(runner)), hurry_(std::move(hurry)) {}
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
   ~Queue() { stop(); }
-  // Runs what is still queued; afterwards nothing may be added.
+  // Runs all queued operations; nothing may be added afterwards.
   void stop();
 
   WorkPtr push(const Transfer& transfer);
   void run(Transfer& transfer);  // blocking; rethrows
-  // Runs this between two transfers; not from within one.
+  // Runs `action` between two transfers. Must not be called from within a transfer.
   void take_turn(const std::function<void()>& action);
 
  private:

@@ -16,7 +16,7 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
-// The members' exchange of records: all to the first of them, and back.
+// The members' exchange of records through their parent: all send to the first, which replies.
 class MemberBootstrap : public Bootstrap {
  public:
   MemberBootstrap(ProcessGroup& parent, std::shared_ptr<Bootstrap> job, std::vector<int> members,
@@ -29,7 +29,7 @@ class MemberBootstrap : public Bootstrap {
   [[nodiscard]] int rank() const override { return index_; }
   [[nodiscard]] int size() const override { return static_cast<int>(members_.size()); }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
-    if (parent_ == nullptr) throw Error("the group that the members met in may be gone");
+    if (parent_ == nullptr) throw Error("the parent group may no longer exist");
     if (index_ > 0) {
       send(members_[0], record);
       return split_records(receive(members_[0]));
@@ -73,11 +73,11 @@ class MemberBootstrap : public Bootstrap {
   std::optional<int> node_;
 };
 
-// The group as seen by a rank that is not in it: every call is a UsageError that names the rank.
-// rank() is -1, size() that of the group.
+// The group as seen by a rank outside it: every call throws a UsageError that names the rank.
+// rank() is -1, and size() is the group's.
 class NonMemberGroup : public ProcessGroup {
  public:
-  // rank and members as they are numbered in the group that was divided.
+  // rank and members are numbered as in the parent group.
   NonMemberGroup(int rank, const std::vector<int>& members, GroupOptions options)
       : why_("rank " + std::to_string(rank) + " is not in the group of " +
              (members.empty() ? "no ranks" : "ranks " + list_of(members)) +
@@ -108,7 +108,7 @@ class NonMemberGroup : public ProcessGroup {
   GroupOptions options_;
 };
 
-// What each rank gives, by rank.
+// Returns the values of all ranks, by rank.
 template <std::size_t n>
 std::vector<std::array<std::int32_t, n>> all_gather(ProcessGroup& group,
                                                     const std::array<std::int32_t, n>& mine) {
@@ -121,8 +121,8 @@ std::vector<std::array<std::int32_t, n>> all_gather(ProcessGroup& group,
 }  // namespace
 
 std::vector<int> agreed_members(ProcessGroup& parent, const std::vector<int>& ranks) {
-  // First exchanged, then judged: no rank waits for one that gave a bad list.
-  constexpr std::size_t kMost = 64;  // ranks of a group (peer_memory.cpp); a longer list is bad
+  // Lists are exchanged before they are checked, so no rank waits for one with a bad list.
+  constexpr std::size_t kMost = 64;  // ranks of a group (peer_memory.cpp); a longer list is invalid
   std::array<std::int32_t, kMost + 1> mine{};
   mine[kMost] = static_cast<std::int32_t>(ranks.size());
   std::copy_n(ranks.begin(), std::min(ranks.size(), kMost), mine.begin());

@@ -25,14 +25,14 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
   const auto fail = [&](const std::string& reason) {
     throw UsageError("cannot read " + what + " '" + path + "': " + reason);
   };
-  // A device such as /dev/zero has no end.
+  // A device such as /dev/zero has no end of file.
   if (const std::string kind = odd_kind(path); !kind.empty() && kind != "a FIFO")
     fail("it is " + kind + ", not a file");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              &std::fclose);
   if (!file) fail(std::strerror(errno));
   std::vector<std::uint8_t> bytes;
-  std::vector<std::uint8_t> piece(1 << 18);  // read to the end, not to a size: pipes work too
+  std::vector<std::uint8_t> piece(1 << 18);  // read up to end of file: pipes have no size
   for (;;) {
     errno = 0;
     const std::size_t n = std::fread(piece.data(), 1, piece.size(), file.get());
@@ -40,14 +40,23 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
     if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
     if (n < piece.size()) break;
   }
-  // Compressed bytes are bytes, and a model would be trained on them.
+  // Compressed files are refused: the model would be trained on the compressed bytes.
   struct Compressed {
     std::string_view begins, kind, tool;
   };
-  constexpr std::array<Compressed, 4> kCompressed{{{"\x1f\x8b", "gzip", "gunzip"},
-                                                   {"\xfd\x37zXZ", "xz", "unxz"},
-                                                   {"\x28\xb5\x2f\xfd", "zstd", "unzstd"},
-                                                   {"PK\x03\x04", "zip", "unzip"}}};
+  constexpr std::array<Compressed, 13> kCompressed{{{"\x1f\x8b", "gzip", "gunzip"},
+                                                    {"\xfd\x37zXZ", "xz", "unxz"},
+                                                    {"\x28\xb5\x2f\xfd", "zstd", "unzstd"},
+                                                    {"PK\x03\x04", "zip", "unzip"},
+                                                    {"BZh", "bzip2", "bunzip2"},
+                                                    {"LZIP", "lzip", "lzip -d"},
+                                                    {"\x1f\x9d", "compress", "uncompress"},
+                                                    {"\x04\x22\x4d\x18", "lz4", "unlz4"},
+                                                    {"7z\xbc\xaf\x27\x1c", "7-zip", "7z x"},
+                                                    {"Rar!\x1a\x07", "rar", "unrar x"},
+                                                    {"\x78\x01", "zlib", "pigz -dz"},
+                                                    {"\x78\x9c", "zlib", "pigz -dz"},
+                                                    {"\x78\xda", "zlib", "pigz -dz"}}};
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   for (const auto& [begins, kind, tool] : kCompressed)
     if (head.starts_with(begins))

@@ -2,7 +2,7 @@
 //
 //   sampler -> indices -> DataLoader's worker threads -> Dataset::get -> Batch, in sampler order
 //
-// Text is here; images, read from files or drawn, are in images.hpp.
+// Text datasets are declared here; images, read from files or drawn, in images.hpp.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
-  // The samples of these indices, stacked in this order along dimension 0. Called from several
-  // threads at once, so it must not change the object. An index outside [0, size()) is a
-  // UsageError.
+  // Returns the samples of these indices, stacked in this order along dimension 0. Called from
+  // several threads concurrently, so it must not modify the object. Throws UsageError for an index
+  // outside [0, size()).
   [[nodiscard]] virtual Batch get(std::span<const std::int64_t> indices) const = 0;
-  // What training sees in this epoch (Sampler::epoch): get(), unless the dataset changes its
-  // samples at random.
+  // The samples as training sees them in this epoch (Sampler::epoch): the same as get(), unless the
+  // dataset modifies its samples at random.
   [[nodiscard]] virtual Batch get_in_epoch(std::span<const std::int64_t> indices,
                                            std::int64_t /*epoch*/) const {
     return get(indices);
@@ -40,8 +40,8 @@ class Dataset {
   void check_index(std::int64_t index) const;  // for implementations of get()
 };
 
-// A whole file. UsageError "cannot read WHAT 'PATH': reason" if it is missing, a directory or
-// unreadable.
+// Reads a whole file. Throws UsageError "cannot read WHAT 'PATH': reason" if it is missing, a
+// directory or unreadable.
 [[nodiscard]] std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what);
 
 // ---- text as bytes ----
@@ -50,25 +50,25 @@ class Dataset {
 //
 //   text      T h e _ r i n g _ t u r n s ...
 //   inputs    T h e _ r i n g                 context = 8
-//   targets   h e _ r i n g _                 at every place the byte that comes next
+//   targets   h e _ r i n g _                 at each position the next byte
 //
-// Windows start every `stride` bytes. The validation part is the tail of each file, so that it is
-// as mixed as the training part, and no byte of it is ever trained on.
+// A window starts every `stride` bytes. The validation part is the tail of each file, so that it is
+// as diverse as the training part, and none of its bytes is used for training.
 
 struct ByteText {
   std::vector<std::uint8_t> train;
   std::vector<std::uint8_t> validation;
 };
 
-// Reads the files in this order; of each file the last round(size * validation_fraction) bytes go
-// to validation. Empty files among several are skipped. UsageError naming the file if one cannot be
-// read, or if there is no byte in all of them.
+// Reads the files in this order; the last round(size * validation_fraction) bytes of each file are
+// for validation. Empty files among several are skipped. Throws UsageError naming the file if it
+// cannot be read, or if all files are empty.
 [[nodiscard]] ByteText load_text(const std::vector<std::string>& paths,
                                  double validation_fraction = 0.1);
 
-// Of text as numbers: bytes, or the tokens of a vocabulary (tokens.hpp). inputs and targets are i64
-// of shape (batch, context). UsageError naming `name` if the text has not even one window, which
-// takes context + 1 numbers.
+// Windows of a text given as numbers: bytes, or tokens of a vocabulary (tokens.hpp). inputs and
+// targets are i64 of shape (batch, context). Throws UsageError naming `name` if the text is shorter
+// than one window of context + 1 numbers.
 class TokenWindows : public Dataset {
  public:
   TokenWindows(std::vector<std::uint16_t> tokens, std::int64_t context, std::int64_t stride,

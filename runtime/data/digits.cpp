@@ -13,22 +13,22 @@
 namespace ringsmith {
 namespace {
 
-constexpr std::int64_t kDigitSide = 28;  // pixels
-constexpr double kGlyph = 19;            // pixels that the unit square of a glyph spans
-constexpr int kPiecesPerCurve = 6;       // straight pieces between two points of a smooth stroke
+constexpr std::int64_t kDigitSide = 28;
+constexpr double kGlyph = 19;       // pixels per unit square of a glyph
+constexpr int kPiecesPerCurve = 6;  // line segments between two points of a smooth stroke
 constexpr std::size_t kDigits = 10;
 
 struct Point {
-  double x, y;  // y grows downwards
+  double x, y;  // y increases downwards
 };
 
 struct Stroke {
-  bool smooth;  // a curve through the points, or straight lines
+  bool smooth;  // a curve through the points, otherwise straight lines
   std::vector<Point> points;
 };
 using Glyph = std::vector<Stroke>;
 
-// Several ways of writing one digit; a sample picks one.
+// Several variants of each digit; a sample picks one.
 const std::array<std::vector<Glyph>, kDigits>& alphabet() {
   // clang-format off
   static const std::array<std::vector<Glyph>, kDigits> glyphs = {{
@@ -109,7 +109,7 @@ double distance(Point p, Point a, Point b) {
   return std::sqrt(ex * ex + ey * ey);
 }
 
-// Ink of one straight piece: 1 within the pen's radius, falling to 0 over the next pixel.
+// Draws one line segment: full ink within the pen's radius, fading to 0 over the next pixel.
 void draw(std::vector<double>& ink, Point a, Point b, double radius) {
   const double reach = radius + 1;
   const auto first = [&](double u, double v) {
@@ -171,7 +171,7 @@ GreyImages draw_digits(std::int64_t n, std::uint64_t seed) {
       std::vector<std::uint8_t>(static_cast<std::size_t>(n * kDigitSide * kDigitSide)),
       std::vector<std::uint8_t>(static_cast<std::size_t>(n))};
   for (std::int64_t i = 0; i < n; ++i) {
-    // Neighbouring numbers are far apart as seeds: the generator's initialisation mixes them.
+    // The generator's seeding mixes its input, so neighbouring seeds give independent samples.
     Generator g(seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(i));
     const auto digit = static_cast<std::size_t>(randint(0, kDigits, g));
     images.labels[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(digit);

@@ -13,10 +13,10 @@ namespace ringsmith {
 
 namespace {
 
-constexpr std::size_t kBytes = 256;  // values of a byte
+constexpr std::size_t kBytes = 256;  // number of byte values
 
-// One number from three, each bit of it from all bits of them (Steele, Lea and Flood, "Fast
-// splittable pseudorandom number generators", 2014: the mixing of SplitMix64).
+// Mixes three numbers into one, each bit of which depends on all their bits (Steele, Lea and Flood,
+// "Fast splittable pseudorandom number generators", 2014: the mixing of SplitMix64).
 std::uint64_t mix(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
   std::uint64_t z = seed;
   for (const std::int64_t next : {epoch, index}) {
@@ -36,7 +36,7 @@ PixelStatistics statistics_of(const Images& images) {
   const std::size_t area = static_cast<std::size_t>(images.height * images.width),
                     channels = static_cast<std::size_t>(images.channels);
   for (std::size_t c = 0; c < channels; ++c) {
-    std::vector<std::int64_t> counts(kBytes);  // exact, in whatever order pixels come
+    std::vector<std::int64_t> counts(kBytes);  // exact, whatever the order of the pixels
     for (std::size_t i = c * area; i < images.pixels.size(); i += channels * area)
       for (std::size_t p = i; p < i + area; ++p) ++counts[images.pixels[p]];
     double n = 0, sum = 0, squares = 0;
@@ -103,7 +103,7 @@ Batch ImageDataset::make_batch(std::span<const std::int64_t> indices,
     check_index(index);
     const Placement at = placement(index);
     const std::uint8_t* plane = images_.pixels.data() + index * images_.channels * height * width;
-    // Columns [first, last) of the cut are inside the image.
+    // Columns [first, last) of the crop are inside the image.
     const std::int64_t first = std::clamp<std::int64_t>(-at.right, 0, width),
                        last = std::clamp<std::int64_t>(width - at.right, 0, width);
     for (std::int64_t c = 0; c < images_.channels; ++c, plane += height * width) {
@@ -223,7 +223,7 @@ void append_cifar10(const std::string& path, Images& images) {
   const std::vector<std::uint8_t> file = read_file(path, "CIFAR-10 file");
   require(!file.empty() && file.size() % kCifarRecord == 0,
           "CIFAR-10 file '" + path + "' has " + std::to_string(file.size()) +
-              " bytes, which are no whole number of records of " + std::to_string(kCifarRecord) +
+              " bytes, not a multiple of the record size " + std::to_string(kCifarRecord) +
               "; unpack cifar-10-binary.tar.gz again");
   for (std::size_t at = 0; at < file.size(); at += kCifarRecord) {
     require(file[at] < 10, "CIFAR-10 file '" + path + "': label of record " +

@@ -1,4 +1,4 @@
-// Labelled images, kept as bytes and turned into floats batch by batch; read from MNIST's or
+// Labelled images, stored as bytes and converted to floats batch by batch; read from MNIST's or
 // CIFAR-10's files, or drawn.
 #pragma once
 
@@ -17,28 +17,28 @@ struct Images {
   std::vector<std::uint8_t> labels;  // (n)
   std::int64_t channels = 1;         // 1: grey, 0 is background; 3: red, green, blue
 };
-using GreyImages = Images;  // with one channel
+using GreyImages = Images;  // channels == 1
 
-// Of all pixels / 255, channel by channel.
+// Statistics per channel over all pixels / 255.
 struct PixelStatistics {
   std::vector<float> mean, stddev;
 };
-// UsageError if there is no pixel. A channel of one value has deviation 1.
+// Throws UsageError if there are no pixels. A channel with a single value has deviation 1.
 [[nodiscard]] PixelStatistics statistics_of(const Images& images);
 
-// What random changes a training image is given: cut out of a frame of black, at a place of the
-// image's size, and mirrored.
+// Random changes to a training image: padded with black, cropped to the original size at a random
+// position, and mirrored.
 //
 //     +-pad-------+
-//     |  +-----+  |       one of (2 pad + 1)^2 places, one of two directions: drawn from
-//     |  |    +--+|--+    (seed, epoch, sample), so that any number of ranks and of loader threads
-//     |  |    |  ||  |    sees the same picture of a sample
+//     |  +-----+  |       one of (2 pad + 1)^2 positions, one of two directions: determined by
+//     |  |    +--+|--+    (seed, epoch, sample), so that the result does not depend on the number
+//     |  |    |  ||  |    of ranks or loader threads
 //     |  +----|--+|  |
 //     +-------|---+  |
 //             +------+
 struct Augmentation {
   std::int64_t pad = 0;  // pixels on each side; 0: no crop
-  bool flip = false;     // left becomes right in half of the cases
+  bool flip = false;     // mirrors half of the images
   std::uint64_t seed = 0;
 };
 
@@ -46,11 +46,11 @@ struct Augmentation {
 // are i64 of shape (batch).
 class ImageDataset : public Dataset {
  public:
-  // UsageError if pixels, labels and statistics do not fit each other, a label is not below
-  // classes, or the pad is negative.
+  // Throws UsageError if pixels, labels and statistics do not match, a label is not below classes,
+  // or the pad is negative.
   ImageDataset(Images images, int classes, const PixelStatistics& statistics,
                Augmentation augmentation = {});
-  // Grey images. The default mean and stddev are those of MNIST's training images.
+  // Grey images. The default mean and stddev are of MNIST's training images.
   explicit ImageDataset(GreyImages images, int classes = 10, float mean = 0.1307F,
                         float stddev = 0.3081F);
 
@@ -65,7 +65,7 @@ class ImageDataset : public Dataset {
 
  private:
   struct Placement {
-    std::int64_t down = 0, right = 0;  // of the cut, relative to the image
+    std::int64_t down = 0, right = 0;  // offset of the crop relative to the image
     bool flip = false;
   };
   [[nodiscard]] Placement placement_of(std::int64_t index, std::int64_t epoch) const;
@@ -74,7 +74,7 @@ class ImageDataset : public Dataset {
                                  const PlacementOf& placement_of) const;
 
   Images images_;
-  std::vector<float> values_;  // (channels, 256): of each byte, normalised
+  std::vector<float> values_;  // (channels, 256): the normalised value of each byte
   Augmentation augmentation_;
 };
 
@@ -83,51 +83,50 @@ class ImageDataset : public Dataset {
 //   byte 0-1  zero        byte 2  element type (0x08 = unsigned byte)        byte 3  dimensions d
 //   then d sizes as big-endian 32-bit numbers, then the elements, row-major
 //
-// A file that breaks any of this is refused with one line that names the file, what is wrong and
-// what to do.
+// A file that violates this is refused with one line that names the file, the fault and the remedy.
 struct IdxArray {
   std::vector<std::int64_t> sizes;
   std::vector<std::uint8_t> bytes;
 };
 
-// Elements of unsigned bytes only.
+// Reads an array of unsigned bytes; other element types are refused.
 [[nodiscard]] IdxArray read_idx(const std::string& path);
 
-// A pair of files: images (n, height, width) and labels (n), each label below classes.
+// Reads a pair of files: images (n, height, width) and labels (n), each label below classes.
 [[nodiscard]] GreyImages load_idx_images(const std::string& images_path,
                                          const std::string& labels_path, int classes = 10);
 
-// A folder with MNIST's usual names: train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-
-// instead of train-. The spelling with a dot, train-images.idx3-ubyte, is accepted too.
+// Reads a folder with MNIST's usual names: train-images-idx3-ubyte and train-labels-idx1-ubyte, or
+// t10k- in place of train-. The spelling with a dot, train-images.idx3-ubyte, is accepted, too.
 [[nodiscard]] GreyImages load_mnist(const std::string& folder, bool train);
-[[nodiscard]] bool has_mnist(const std::string& folder);  // the training images, by either name
+[[nodiscard]] bool has_mnist(const std::string& folder);  // training images, under either name
 
-// ---- CIFAR-10, as binary files ----
+// ---- CIFAR-10, binary version ----
 //
 //   record   label, 0..9 | 1024 bytes of red, row by row | 1024 of green | 1024 of blue
 //
-// A folder with data_batch_1.bin to data_batch_5.bin (train) or test_batch.bin, or above such a
-// folder, which the archive calls cifar-10-batches-bin. UsageError naming the file if one is
-// missing, or is not a whole number of records, or has a label above 9.
+// Reads data_batch_1.bin to data_batch_5.bin (train) or test_batch.bin, from this folder or its
+// subfolder cifar-10-batches-bin, as in the archive. Throws UsageError naming the file if it is
+// missing, does not hold a whole number of records, or has a label above 9.
 [[nodiscard]] Images load_cifar10(const std::string& folder, bool train);
-// Where the files are; empty if there is no data_batch_1.bin.
+// The folder with the files; empty if there is no data_batch_1.bin.
 [[nodiscard]] std::string find_cifar10(const std::string& folder);
 
-// ---- handwritten-looking digits, drawn: a data set that needs no download ----
+// ---- drawn digits that look handwritten: a data set without a download ----
 //
-// Each digit is a few pen strokes on the unit square (digits.cpp). A sample jitters their points,
-// then rotates, shears, scales and shifts them, draws them with a pen of random width, and adds
-// noise. Sample i depends on (seed, i) only, so a longer set begins with the shorter one.
+// Each digit consists of a few pen strokes on the unit square (digits.cpp). A sample jitters their
+// points, then rotates, shears, scales and shifts them, draws them with a pen of random width, and
+// adds noise. Sample i depends only on (seed, i), so a longer set begins with the shorter one.
 //
 // n images of 28 x 28 with labels 0..9, in random order. Use another seed for held-out digits.
 [[nodiscard]] GreyImages draw_digits(std::int64_t n, std::uint64_t seed);
 
-// ---- coloured shapes, drawn likewise (shapes.cpp) ----
+// ---- coloured shapes, also drawn (shapes.cpp) ----
 //
-// disc, ring, square, frame, triangle, plus, star, half disc, moon, bars: labels 0 to 9. Colours of
-// shape and ground are any two that differ, so that only the form tells them apart.
+// disc, ring, square, frame, triangle, plus, star, half disc, moon, bars: labels 0 to 9. The
+// colours of shape and ground are random but distinct, so that only the form identifies the class.
 //
-// n images of 3 x 32 x 32.
+// Returns n images of 3 x 32 x 32.
 [[nodiscard]] Images draw_shapes(std::int64_t n, std::uint64_t seed);
 
 }  // namespace ringsmith

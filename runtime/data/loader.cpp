@@ -35,7 +35,7 @@ DataLoader::Epoch DataLoader::epoch() {
 }
 
 struct DataLoader::Epoch::State {
-  // What a task has left behind: nothing yet, a batch, or an exception.
+  // The outcome of a task: nothing yet, a batch, or an exception.
   struct Result {
     std::optional<Batch> batch;
     std::exception_ptr error;
@@ -47,10 +47,10 @@ struct DataLoader::Epoch::State {
   const bool pin_memory;
   std::vector<std::vector<std::int64_t>> tasks;
 
-  std::mutex mutex;                      // guards what stands below
+  std::mutex mutex;                      // guards the members below, except workers
   std::condition_variable room, filled;  // for workers; for next()
-  std::size_t taken = 0;                 // tasks given out by next(): the window starts here
-  std::size_t started = 0;               // tasks that a worker has begun
+  std::size_t taken = 0;                 // tasks returned by next(): the window starts here
+  std::size_t started = 0;               // tasks that a worker has started
   bool stop = false;
   std::vector<Result> slots;
 
@@ -71,7 +71,7 @@ struct DataLoader::Epoch::State {
     }
     try {
       for (int w = 0; w < o.workers; ++w) workers.emplace_back([this] { work(); });
-    } catch (...) {  // the system refused a thread: those that run must not outlive this object
+    } catch (...) {  // no further thread: the running ones must not outlive this object
       join();
       throw;
     }

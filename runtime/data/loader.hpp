@@ -1,12 +1,12 @@
-// DataLoader: worker threads fetch batches ahead of time; the order is the sampler's, always.
+// DataLoader: worker threads fetch batches ahead of time; the order is always the sampler's.
 //
 //   tasks    0 1 2 3 | 4 5 6 7 | 8 9 ...    one task = the indices of one batch
 //            taken     window               workers take tasks in order, never beyond the window
-//   slots              . . . 7              task t lands in slot t mod window, whenever it is done
-//   next()             ^ waits for exactly task 4, although 7 came first
+//   slots              . . . 7              task t uses slot t mod window, whenever it completes
+//   next()             ^ waits for task 4, although task 7 completed first
 //
-// A worker's exception waits in its slot like a batch and is thrown by the next() whose turn it is;
-// the epoch can go on after it. Ending an Epoch early stops the workers after their current batch.
+// A worker's exception is stored in its slot like a batch and thrown by the corresponding next();
+// the epoch can continue after it. Ending an Epoch early stops workers after their current batch.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@ namespace ringsmith {
 
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
-  int workers = 1;         // threads; 0 fetches in the caller's thread
-  int prefetch = 2;        // batches ready or in work, for each worker
-  bool drop_last = false;  // leave out a last batch that is not full
-  // Whoever fetches a batch also copies it into pinned memory, so that to(cuda) does not.
+  int workers = 1;         // threads; 0: fetched on the caller's thread
+  int prefetch = 2;        // batches ready or in progress, per worker
+  bool drop_last = false;  // drop a last batch that is not full
+  // The fetching thread also copies the batch into pinned memory, so that to(cuda) need not.
   bool pin_memory = false;
 };
 
 class DataLoader {
  public:
-  // Dataset and sampler must outlive the loader. UsageError if an option is out of range.
+  // Dataset and sampler must outlive the loader. Throws UsageError if an option is out of range.
   DataLoader(const Dataset& dataset, Sampler& sampler, DataLoaderOptions options);
 
-  [[nodiscard]] std::int64_t batches() const;  // in one epoch
+  [[nodiscard]] std::int64_t batches() const;  // per epoch
 
-  // One pass over the sampler's indices. Use it from one thread.
+  // One pass over the sampler's indices. Use it from a single thread.
   class Epoch {
    public:
     Epoch(const Dataset& dataset, const std::vector<std::int64_t>& indices, std::int64_t epoch,
@@ -45,11 +45,11 @@ class DataLoader {
     Epoch(Epoch&&) noexcept;
     Epoch& operator=(Epoch&&) noexcept;
 
-    // The next batch; empty after the last one. Throws what the dataset threw for this batch.
+    // Returns the next batch; empty after the last one. Throws the exception of Dataset::get().
     [[nodiscard]] std::optional<Batch> next();
     [[nodiscard]] std::int64_t position() const;  // batches taken so far
 
-    // for (const auto& [inputs, targets] : loader.epoch()): next() until there is none.
+    // for (const auto& [inputs, targets] : loader.epoch()): calls next() until it returns nothing.
     struct Iterator {
       Epoch* epoch;
       std::optional<Batch> batch;
@@ -67,7 +67,7 @@ class DataLoader {
     struct State;
     std::unique_ptr<State> state_;
   };
-  // Starts the workers at once.
+  // Starts the workers immediately.
   [[nodiscard]] Epoch epoch();
 
  private:

@@ -9,7 +9,7 @@
 namespace ringsmith {
 namespace {
 
-// Of samples and epochs: sums and products with a number of ranks are numbers then.
+// Limits on samples and epochs, and on ranks, so that positions do not overflow.
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
 constexpr std::int64_t kMostRanks = 1 << 20;
 
@@ -72,12 +72,12 @@ SamplerState DistributedSampler::state(std::int64_t taken) const {
 }
 
 void DistributedSampler::load_state(const SamplerState& state) {
-  // The last samples of an epoch may be padding, of one rank more than there are samples at most.
+  // The last samples of an epoch may be padding: at most one per rank beyond the dataset.
   require(state.used >= 0 && state.used <= dataset_size_ + kMostRanks,
-          "DistributedSampler: cannot go on at sample " + std::to_string(state.used) +
+          "DistributedSampler: cannot continue at sample " + std::to_string(state.used) +
               " of an epoch of " + count(dataset_size_, "sample"));
   require(state.epoch >= -kMostSamples && state.epoch <= kMostSamples,
-          "DistributedSampler: there is no epoch " + std::to_string(state.epoch));
+          "DistributedSampler: cannot continue at epoch " + std::to_string(state.epoch));
   state_ = state;
   samples_ = share_of(dataset_size_ - state.used);
 }
@@ -100,7 +100,7 @@ std::vector<std::int64_t> DistributedSampler::indices() {
 StepSampler::StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed,
                          std::int64_t most)
     : dataset_size_(checked_size(dataset_size)), batch_(batch), most_(most), seed_(seed) {
-  require(most >= 1, "StepSampler: a step has at least 1 batch, got " + std::to_string(most));
+  require(most >= 1, "StepSampler: a step must have at least 1 batch, got " + std::to_string(most));
   require_a_batch(DistributedSampler(dataset_size, {.drop_last = true}), batch, true);
 }
 
@@ -140,7 +140,7 @@ void StepSampler::step_done(int ranks) {
 void StepSampler::load_state(const SamplerState& state) {
   require(state.epoch >= 0 && state.epoch <= kMostSamples && state.used >= 0 &&
               state.used <= dataset_size_,
-          "StepSampler: cannot go on at sample " + std::to_string(state.used) + " of epoch " +
+          "StepSampler: cannot continue at sample " + std::to_string(state.used) + " of epoch " +
               std::to_string(state.epoch));
   state_ = state;
 }

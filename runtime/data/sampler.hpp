@@ -1,11 +1,11 @@
-// Samplers: which sample comes when, and on which rank.
+// Samplers: the order of the samples, and the rank of each.
 //
 //   permutation   4 1 7 5 3 9 0 8 6 2 | 4 1      L = 10, R = 3: padded with its own beginning
 //   rank 0        4     5     0     2            strided, not contiguous, so that step t of all
-//   rank 1          1     3     8     4          ranks together covers the same stretch of the
+//   rank 1          1     3     8     4          ranks together covers the same section of the
 //   rank 2            7     9     6     1        permutation for any number of ranks
 //
-// The indices are those of torch.utils.data.DistributedSampler for the same arguments.
+// The indices equal torch.utils.data.DistributedSampler's for the same arguments.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace ringsmith {
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  // The indices of one pass, in order. RandomSampler gives another order on every call.
+  // Returns the indices of one pass, in order. RandomSampler returns another order on each call.
   [[nodiscard]] virtual std::vector<std::int64_t> indices() = 0;
-  [[nodiscard]] virtual std::int64_t size() const = 0;            // how many indices() returns
-  [[nodiscard]] virtual std::int64_t epoch() const { return 0; }  // of indices(), if it counts them
+  [[nodiscard]] virtual std::int64_t size() const = 0;            // length of indices()
+  [[nodiscard]] virtual std::int64_t epoch() const { return 0; }  // of indices(), if counted
 };
 
 class SequentialSampler : public Sampler {
@@ -34,8 +34,8 @@ class SequentialSampler : public Sampler {
   std::int64_t dataset_size_;
 };
 
-// Each pass draws a 63-bit seed from g and permutes with a fresh generator of that seed, as
-// torch.utils.data.RandomSampler does. (Torch's DataLoader draws one more seed from g before.)
+// Each pass draws a 63-bit seed from g and permutes with a new generator of that seed, as
+// torch.utils.data.RandomSampler does. (Torch's DataLoader first draws another seed from g.)
 class RandomSampler : public Sampler {
  public:
   explicit RandomSampler(std::int64_t dataset_size, Generator& g = default_generator());
@@ -51,12 +51,12 @@ struct DistributedSamplerOptions {
   int replicas = 1;  // R, usually the world size
   int rank = 0;      // in [0, replicas)
   bool shuffle = true;
-  std::uint64_t seed = 0;  // equal on all ranks; the order of an epoch comes from seed + epoch
-  bool drop_last = false;  // cut the dataset to a multiple of R, instead of repeating samples
+  std::uint64_t seed = 0;  // same on all ranks; an epoch's order is derived from seed + epoch
+  bool drop_last = false;  // truncates the dataset to a multiple of R, instead of repeating samples
 };
 
-// Where all ranks together are: the first `used` places of the epoch's permutation are done. So a
-// checkpoint of R ranks can be dealt out to R', and no sample comes twice or never:
+// Progress of all ranks together: the first `used` positions of the epoch's permutation are done.
+// Thus a checkpoint of R ranks can be continued by R', without repeating or omitting a sample:
 //
 //   permutation   4 1 7 5 3 9 | 0 8 6 2      R = 3, two samples each: used = 6
 //   rank 0 of 2                 0   6
@@ -70,67 +70,67 @@ class DistributedSampler : public Sampler {
  public:
   DistributedSampler(std::int64_t dataset_size, DistributedSamplerOptions options);
 
-  // Must be called before each epoch, or every epoch has the order of epoch 0. To resume in the
-  // middle of an epoch, start is how many of this rank's samples were used already.
+  // Call it before each epoch; otherwise every epoch has the order of epoch 0. To resume in the
+  // middle of an epoch, pass the number of this rank's samples that were already used as start.
   void set_epoch(std::int64_t epoch, std::int64_t start = 0);
 
-  // When every rank has taken so many of what indices() gave. The same on every rank.
+  // The state after every rank has taken `taken` of its indices. The same on every rank.
   [[nodiscard]] SamplerState state(std::int64_t taken) const;
-  // Instead of set_epoch(), for the rest of that epoch; from any number of ranks. UsageError if no
-  // state() can have given it.
+  // Replaces set_epoch() for the rest of that epoch; the state may be of any number of ranks.
+  // Throws UsageError for an impossible state.
   void load_state(const SamplerState& state);
 
   [[nodiscard]] std::vector<std::int64_t> indices() override;
-  // Equal on every rank: after padding or cutting no rank ever has one sample more than another.
+  // The same on every rank: after padding or truncation all ranks have equally many samples.
   [[nodiscard]] std::int64_t size() const override { return samples_; }
   [[nodiscard]] std::int64_t epoch() const override { return state_.epoch; }
   [[nodiscard]] const DistributedSamplerOptions& options() const { return options_; }
   [[nodiscard]] std::int64_t dataset_size() const { return dataset_size_; }
 
  private:
-  [[nodiscard]] std::int64_t share_of(std::int64_t samples) const;  // of each rank
+  [[nodiscard]] std::int64_t share_of(std::int64_t samples) const;  // per rank
 
   std::int64_t dataset_size_;
   DistributedSamplerOptions options_;
-  SamplerState state_;        // where indices() begins
-  std::int64_t samples_ = 0;  // of each rank from there on
+  SamplerState state_;        // the beginning of indices()
+  std::int64_t samples_ = 0;  // per rank, from there on
 };
 
-// The samples of one step after the other, for as many ranks as are there: those of a step are the
-// next ranks * batch places of the epoch's permutation, dealt out as DistributedSampler does it, to
-// which it is equal while the number of ranks stays. A step that fails is dealt anew, to whoever is
-// there then:
+// The samples of one step after another, for a varying number of ranks: a step consists of the next
+// ranks * batch positions of the epoch's permutation, distributed as by DistributedSampler, to
+// which it is equal while the number of ranks is constant. A step that fails is distributed again,
+// among the ranks present then:
 //
 //   permutation   4 1 7 5 3 9 | 0 8 6 2 |      batch 2: a step of 3 ranks, then one of 2
 //   rank 0        4     5       0   6
 //   rank 1          1     3       8   2
 //   rank 2            7     9
 //
-// A step can have several batches of each rank, to accumulate their gradients; the last one of an
-// epoch has as many as are left. An epoch ends when fewer places are left than one batch for each
-// rank: those are left out of it, as drop_last does. So no sample comes twice in an epoch, whatever
-// ranks come and go.
+// A step can have several batches per rank, to accumulate their gradients; the last step of an
+// epoch has as many as are left. An epoch ends when fewer positions are left than one batch for
+// each rank; these are skipped, as with drop_last. So no sample is repeated within an epoch, even
+// if ranks join or leave.
 class StepSampler {
  public:
-  // most: batches of each rank in a step, at least 1. UsageError if the dataset is smaller than a
-  // batch.
+  // most: maximum batches per rank and step, at least 1. Throws UsageError if the dataset is
+  // smaller than a batch.
   StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed,
               std::int64_t most = 1);
 
-  // Of one of so many ranks, in the step to come: batch after batch. Changes nothing. UsageError if
-  // the dataset is smaller than a batch for each rank.
+  // Indices of one of `ranks` ranks in the next step, batch after batch. Does not advance. Throws
+  // UsageError if the dataset is smaller than a batch for each rank.
   [[nodiscard]] std::vector<std::int64_t> indices(int rank, int ranks) const;
-  // Of each rank in the step to come, if so many ranks do it: from 1 to `most`.
+  // Batches per rank in the next step with `ranks` ranks: from 1 to `most`.
   [[nodiscard]] std::int64_t batches(int ranks) const;
-  // Of the step to come, if so many ranks do it.
+  // Epoch of the next step with `ranks` ranks.
   [[nodiscard]] std::int64_t epoch(int ranks) const { return next(ranks).epoch; }
-  void step_done(int ranks);  // the step of so many ranks counts
-  // Before the step to come; a new epoch may begin with it.
+  void step_done(int ranks);  // the step of `ranks` ranks counts: advances
+  // The state before the next step, with which a new epoch may begin.
   [[nodiscard]] const SamplerState& state() const { return state_; }
   void load_state(const SamplerState& state);
 
  private:
-  [[nodiscard]] SamplerState next(int ranks) const;  // where the step begins
+  [[nodiscard]] SamplerState next(int ranks) const;  // start of the next step
 
   std::int64_t dataset_size_, batch_, most_;
   std::uint64_t seed_;
@@ -139,9 +139,9 @@ class StepSampler {
   mutable std::vector<std::int64_t> order_;
 };
 
-// UsageError if a whole epoch gives the ranks no batch at all: an empty dataset; one smaller than
-// the world when the sampler cuts; or, with drop_last_batch, a rank's share smaller than one batch.
-// A training run wants this error; the sampler itself pads or yields nothing, as PyTorch's does.
+// Throws UsageError if a whole epoch has no batch for the ranks: an empty dataset; one smaller than
+// the world when the sampler truncates; or, with drop_last_batch, a rank's share smaller than one
+// batch. For training programs; the sampler itself pads or yields nothing, as PyTorch's does.
 void require_a_batch(const DistributedSampler& sampler, std::int64_t batch_size,
                      bool drop_last_batch);
 

@@ -11,10 +11,10 @@
 namespace ringsmith {
 namespace {
 
-constexpr std::int64_t kShapeSide = 32;  // pixels
-constexpr int kSamples = 3;              // of a pixel, along each side, for soft edges
+constexpr std::int64_t kShapeSide = 32;
+constexpr int kSamples = 3;  // per pixel and dimension, for soft edges
 
-// Is the point inside the shape, which about fills the circle of radius 1? y grows downwards.
+// True if the point is inside the shape, which roughly fills the unit circle. y points down.
 using Shape2D = bool (*)(double x, double y);
 
 bool in_box(double x, double y, double half) { return std::abs(x) < half && std::abs(y) < half; }
@@ -28,7 +28,7 @@ constexpr std::array<Shape2D, 10> kShapes = {
     [](double x, double y) {
       return std::min(std::abs(x), std::abs(y)) < 0.28 && in_box(x, y, 0.95);
     },
-    [](double x, double y) {  // five rays: a radius that swings with the angle
+    [](double x, double y) {  // five rays: the radius oscillates with the angle
       const double turn = 5 * std::atan2(x, -y) / (2 * std::numbers::pi);
       const double swing = std::abs(turn - std::round(turn));  // 0 on a ray, 1/2 between two
       return std::hypot(x, y) < 1 - 1.2 * swing;
@@ -85,7 +85,7 @@ void draw_shape(Shape2D inside, Generator& g, std::uint8_t* pixels) {
 
 Images draw_shapes(std::int64_t n, std::uint64_t seed) {
   require(n >= 0, "cannot draw " + std::to_string(n) + " shapes");
-  constexpr std::int64_t kBytes = 3 * kShapeSide * kShapeSide;  // of an image
+  constexpr std::int64_t kBytes = 3 * kShapeSide * kShapeSide;  // per image
   Images images{kShapeSide, kShapeSide,
                 std::vector<std::uint8_t>(static_cast<std::size_t>(n * kBytes)),
                 std::vector<std::uint8_t>(static_cast<std::size_t>(n)), 3};

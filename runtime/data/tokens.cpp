@@ -16,7 +16,7 @@ namespace ringsmith {
 
 namespace {
 
-// The bytes of a base64 text; false if it is none.
+// Decodes base64; false if the text is malformed.
 bool from_base64(std::string_view text, std::string& out) {
   constexpr std::string_view kBase64Digits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -43,7 +43,7 @@ bool is_letter(char c) {
 }
 bool is_sign(char c) { return !is_space(c) && !is_digit(c) && !is_letter(c); }
 
-// The length of the word that a text, which is not empty, begins with.
+// Length of the first word of a non-empty text.
 std::size_t first_word(std::string_view text) {
   for (const std::string_view end : {"'s", "'d", "'m", "'t", "'ll", "'ve", "'re"})
     if (text.starts_with(end)) return end.size();
@@ -53,7 +53,7 @@ std::size_t first_word(std::string_view text) {
       return static_cast<std::size_t>(
           std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end(), kind) -
           text.begin());
-  // White space; before a word its last character is left: a space belongs to that word.
+  // White space; its last character is left to the word that follows.
   const auto spaces =
       static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_space) - text.begin());
   return spaces < text.size() && spaces > 1 ? spaces - 1 : spaces;
@@ -80,14 +80,14 @@ Vocabulary Vocabulary::load(const std::string& path) {
     std::string piece;
     std::size_t number = 0;
     check(space != std::string_view::npos && from_base64(line.substr(0, space), piece),
-          "no token in base64 and its number");
+          "expected a token in base64 and its number");
     const std::string_view digits = line.substr(space + 1);
     const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), number);
     check(parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size() &&
               number == out.pieces_.size(),
           "expected the number " + std::to_string(out.pieces_.size()));
     check(number < std::numeric_limits<Token>::max(),
-          "more than 65,535 tokens, which have no room in 16 bits");
+          "more than 65,535 tokens do not fit in 16 bits");
     check(out.numbers_.emplace(piece, static_cast<Token>(number)).second,
           "the same token as another line");
     out.pieces_.push_back(piece);
@@ -101,7 +101,7 @@ Vocabulary Vocabulary::load(const std::string& path) {
 
 std::vector<Token> Vocabulary::encode(std::string_view text) const {
   std::vector<Token> out;
-  std::unordered_map<std::string_view, std::vector<Token>> known;  // words that came before
+  std::unordered_map<std::string_view, std::vector<Token>> known;  // words seen before
   while (!text.empty()) {
     const std::string_view word = text.substr(0, first_word(text));
     text.remove_prefix(word.size());

@@ -1,7 +1,6 @@
-// Error codes of the CUDA runtime as exceptions. For .cpp and .cu files; headers do not include it.
+// Turns CUDA error codes into exceptions. For .cpp and .cu files; headers do not include it.
 //
-//   cuda_check(cudaMemcpyAsync(...));    // throws CudaError naming the call, its place and CUDA's
-//                                        // words
+//   cuda_check(cudaMemcpyAsync(...));    // throws CudaError: the call, file:line, CUDA's message
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,7 +15,7 @@ namespace ringsmith::detail {
 #ifdef RINGSMITH_VGPU
   if (*vgpu::why() != '\0') message += " (" + std::string(vgpu::why()) + ")";
 #endif
-  (void)cudaGetLastError();  // reported: the next call starts afresh
+  (void)cudaGetLastError();  // reported here: must not affect the next call
   throw CudaError(message);
 }
 

@@ -12,32 +12,33 @@ namespace ringsmith {
 
 namespace {
 
-// Whether this code is the program's, linked into it, not a shared library's.
+// True if this code is linked into the program, not into a shared library.
 bool is_in_program() {
   Dl_info program{}, here{};
-  // The kernel tells each process where the headers of its program are.
+  // The kernel tells each process the address of its program headers.
   const auto* const headers = reinterpret_cast<const void*>(getauxval(AT_PHDR));
   return dladdr(headers, &program) != 0 &&
          dladdr(reinterpret_cast<const void*>(&is_in_program), &here) != 0 &&
          program.dli_fbase == here.dli_fbase;
 }
 
-// What the driver reads before the first call; a value of the user's stays. Ranks that share a
-// process wait for each other inside their kernels: the first launch of a kernel that is yet to be
-// loaded would wait for those that run, and so would one that shares a hardware queue with them.
+// Sets the variables that the driver reads before the first call, unless the user has set them.
+// Ranks that share a process wait for each other inside their kernels: the first launch of a kernel
+// that is not loaded yet would wait for running kernels, and so would one that shares a hardware
+// queue with them.
 //
-// The driver takes both from the environment and from nowhere else, and setenv() may move the
-// environment from under a thread that reads it. So it is done before main() and before all other
-// constructors (101 is the first priority that programs may use), not at the first use of a device.
-// A shared library of ours that a program opens when it has threads leaves the environment alone:
-// such a program sets both variables itself.
+// The driver reads both only from the environment, and setenv() may move the environment while
+// another thread reads it. So this runs before main() and before all other constructors (101 is the
+// first priority that programs may use), not at the first use of a device. A shared library of ours
+// that is loaded when the program has threads leaves the environment alone: such a program sets
+// both variables itself.
 __attribute__((constructor(101))) void prepare_driver() {
   if (!is_in_program() && __libc_single_threaded == 0) return;
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);       // (LAZY)
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // hardware queues (8)
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);       // default: LAZY
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // hardware queues; default: 8
 }
 
-// Why there are no devices, in words that end a sentence.
+// Why there are no devices, as the end of a sentence.
 std::string& why_none() {
   static std::string why = "no CUDA device was found";
   return why;
@@ -49,7 +50,7 @@ int device_count() {
   static const int count = [] {
     int n = 0;
     const cudaError_t code = cudaGetDeviceCount(&n);
-    if (code != cudaSuccess) (void)cudaGetLastError();  // no driver, or none that fits
+    if (code != cudaSuccess) (void)cudaGetLastError();  // no driver, or one that does not fit
     if (code != cudaSuccess && code != cudaErrorNoDevice) why_none() = cudaGetErrorString(code);
     return code == cudaSuccess ? n : 0;
   }();

@@ -1,4 +1,4 @@
-// Where a tensor lives: "cpu" or "cuda:0".
+// The location of a tensor: "cpu" or "cuda:0".
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-// "cpu", "cuda" (device 0) or "cuda:2"; UsageError naming the choices, or the devices that exist.
+// Parses "cpu", "cuda" (device 0) or "cuda:2". Throws UsageError naming the choices or devices.
 [[nodiscard]] Device parse_device(std::string_view name);
 
-// CUDA devices that this process sees; 0 without a driver.
+// Number of CUDA devices that this process sees; 0 without a driver.
 [[nodiscard]] int device_count();
-// UsageError unless the device exists.
+// Throws UsageError unless the device exists.
 void require_device(Device device);
 
-// Makes a device the calling thread's current one, and the one before current again at the end of
-// the scope. Nothing for the CPU.
+// Makes a device the calling thread's current one, and restores the previous one at the end of the
+// scope. No-op for the CPU.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);

@@ -7,8 +7,8 @@ namespace ringsmith {
 
 namespace {
 
-// Not std::shared_mutex: that may hold up a new reader for a writer that waits, and the readers
-// inside wait for the new one.
+// Not std::shared_mutex: it may block a new reader because a writer waits, and the readers inside
+// wait for the new one.
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;
@@ -22,7 +22,7 @@ Gate& gate() {
   return *made;
 }
 
-thread_local int held = 0;  // by this thread, of either kind
+thread_local int held = 0;  // nesting depth of this thread, both kinds
 
 }  // namespace
 

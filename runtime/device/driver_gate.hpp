@@ -1,24 +1,24 @@
-// Calls that may wait for running kernels, and kernels that wait for each other: never both at a
-// time in a process.
+// Keeps two things apart within a process: driver calls that may wait for running kernels, and
+// launches of kernels that wait for each other.
 //
-// A driver may let cudaMalloc, cudaFree and cudaHostAlloc wait for what runs on the device, and let
-// launches wait meanwhile. Where ranks share a process that is a deadlock, now and then:
+// A driver may block cudaMalloc, cudaFree and cudaHostAlloc until the work on the device ends, and
+// block launches meanwhile. If ranks share a process, that is an occasional deadlock:
 //
 //   rank 0   launch [ring kernel: waits for rank 1's ......................
 //   rank 1            cudaMalloc: waits for that kernel ...... launch: waits for cudaMalloc
 //
-// So the ranks of a process, once all have come to the collective, take the gate for a joint
-// launch; when all of them have it, they launch and leave it. A call to the driver waits until
-// nobody holds it. Once all kernels of a collective are launched they end by themselves, and what
-// waits for them may. (Before all have come nobody may hold it: a rank that is still to come may
-// have to allocate first.)
+// So the ranks of a process take the gate for a joint launch once all of them have reached the
+// collective; when all of them hold it, they launch and leave it. A driver call waits until no rank
+// holds it. Once all kernels of a collective are launched they end by themselves, and so do calls
+// that wait for them. (No rank may hold the gate before all have arrived: a rank that has not
+// arrived yet may have to allocate first.)
 #pragma once
 
 namespace ringsmith {
 
-// This rank is about to launch a kernel that waits for other ranks'; all of them are, and none does
-// before all hold this. Many at a time: who waits with a DriverCall lets those through that come
-// later, since the ones before them wait for them.
+// Held by a rank that is about to launch a kernel that waits for the kernels of other ranks; none
+// of them launches before all hold this. Any number of threads may hold it: a waiting DriverCall
+// lets later ones through, because the earlier ones wait for them.
 class JointLaunch {
  public:
   JointLaunch();
@@ -27,8 +27,8 @@ class JointLaunch {
   JointLaunch& operator=(const JointLaunch&) = delete;
 };
 
-// Around a call that allocates or frees. Nested ones, and one within the thread's own JointLaunch,
-// do nothing. To be made before any lock that a thread with a JointLaunch may want.
+// Held around a call that allocates or frees. A no-op if nested, or within the thread's own
+// JointLaunch. Take it before any lock that a thread with a JointLaunch may need.
 class DriverCall {
  public:
   DriverCall();

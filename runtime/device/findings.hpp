@@ -1,15 +1,15 @@
-// What kernels have found wrong, and the host has yet to hear.
+// Errors that kernels have found and that the host has not read yet.
 //
-// A kernel looks at every index. Were the host to wait for what it says, each step would drain the
-// device twice: so the kernel writes into pinned memory, and the host looks there when it comes by,
+// A kernel checks every index. If the host waited for the result, each step would drain the device
+// twice. Instead, the kernel writes into pinned memory, and the host reads it later,
 //
-//   step 1   check ......... forward, backward, optimizer       the host goes on at once
-//   step 2   look at 1's; check ...                             "embedding: index 10 at ..."
+//   step 1   check ......... forward, backward, optimizer       the host does not wait
+//   step 2   look at step 1's; check ...                        "embedding: index 10 at ..."
 //
 // at the thread's next check, and whenever it waits for the device anyway: a copy to the host
 // (Tensor::item(), cpu()) and synchronize(). So a loss that is read never comes from a bad index,
-// and whoever reads nothing is told a step later. Until then results hold NaN: kernels read nothing
-// outside of their tables.
+// and a program that reads nothing is told a step later. Until then results contain NaN: kernels do
+// not read outside of their tables.
 #pragma once
 
 #include <cstdint>
@@ -26,22 +26,22 @@ constexpr unsigned long long kNone = ~0ULL;
 
 // In pinned memory.
 struct Finding {
-  unsigned long long position;  // the smallest that is wrong, or kNone
-  std::int64_t value;           // what stands there
+  unsigned long long position;  // smallest position with an error, or kNone
+  std::int64_t value;           // the value there
 };
 
-// The error's text.
+// Returns the text of the error.
 using Say = std::function<std::string(std::uint64_t position, std::int64_t value)>;
 
-// One check of the calling thread's, while it is put on the current stream.
+// One check of the calling thread, while its kernels are put on the current stream.
 class Pending {
  public:
-  // Throws what earlier checks have found by now.
+  // Throws errors that earlier checks have found by now.
   explicit Pending(Say say);
 
-  // Where the kernels write.
+  // The kernels write their result here.
   [[nodiscard]] Finding* finding() const;
-  // They are on the current stream.
+  // Call when the kernels are on the current stream.
   void launched();
 
  private:
@@ -49,8 +49,8 @@ class Pending {
   std::unique_ptr<PinnedBlock> block_;
 };
 
-// UsageError if a check of the calling thread's, or of a thread that has ended, is done and has
-// found something; it is forgotten then. The others stay.
+// Throws UsageError if a check of the calling thread, or of a thread that has ended, is done and
+// has found an error, and removes this check. The others remain.
 void look();
 
 }  // namespace ringsmith::findings

@@ -96,10 +96,10 @@ class DeviceCache {
 
  private:
   struct Live {
-    std::size_t size;  // as asked for
+    std::size_t size;  // as requested
     SizeClass size_class;
     Stream stream;              // that it was allocated for
-    std::vector<Stream> users;  // the others that use it
+    std::vector<Stream> users;  // other streams that use it
   };
   struct Waiting {  // freed, but other streams may still use it
     std::byte* data;
@@ -140,7 +140,7 @@ class DeviceCache {
     class_sizes_[size_class] = size;
   }
 
-  // Blocks whose other users are done become free. In order: the longest wait comes first.
+  // Blocks whose other users are done become free. Checked in the order of free().
   void collect() {
     while (!waiting_.empty()) {
       const Waiting& oldest = waiting_.front();
@@ -192,7 +192,7 @@ class DeviceCache {
     std::size_t unused = 0, total = 0;
     (void)cudaMemGetInfo(&unused, &total);
     throw CudaError(device_.str() + " is out of memory: " + mib(asked) +
-                    " are asked for, tensors of this process hold " + mib(stats_.current.value) +
+                    " requested; tensors of this process hold " + mib(stats_.current.value) +
                     " in " + std::to_string(live_.size()) + " blocks, and the device has " +
                     mib(unused) + " of " + mib(total) +
                     " left; use smaller batches or a smaller model");
@@ -231,8 +231,8 @@ std::byte* allocate(Device device, Bytes size) { return cache_of(device).allocat
 void free(Device device, std::byte* block) noexcept {
   try {
     cache_of(device).free(block);
-  } catch (const CudaError&) {  // its destructors must not end the program that reports the error
-  } catch (...) {               // freed twice: ends the program, which says why
+  } catch (const CudaError&) {  // destructors must not end the program that reports the error
+  } catch (...) {               // freed twice: ends the program with the message
     std::terminate();
   }
 }
@@ -258,8 +258,8 @@ using AddressRange = CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
 #ifdef RINGSMITH_VGPU
 AddressRange address_range() { return cuMemGetAddressRange; }
 #else
-// Asked for at run time: a program that is linked with the driver's library does not even start
-// where there is no driver, and could not say so.
+// Looked up at run time: a program that is linked with the driver's library does not even start
+// without a driver, and could not report the reason.
 AddressRange address_range() {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};

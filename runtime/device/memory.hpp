@@ -1,23 +1,22 @@
-// The caching device allocator: memory of tensors on a GPU, given out and taken back in the order
-// of a stream.
+// The caching device allocator: allocates and frees the memory of tensors on a GPU in stream order.
 //
-// cudaMalloc waits for the device and costs tens of microseconds, cudaFree waits as well; a
-// training step that called them would do nothing else. So freed blocks are kept, by device, stream
-// and size class (runtime/base/allocator.hpp), and handed to the next request of that stream at
-// once, although kernels that use the old contents may still be queued:
+// cudaMalloc waits for the device and costs tens of microseconds, and cudaFree waits as well; they
+// would dominate a training step. So freed blocks are kept, by device, stream and size class
+// (runtime/base/allocator.hpp), and given to the next request of the same stream immediately,
+// although kernels that use the old contents may still be queued:
 //
 //   stream   [kernel writes a] [kernel reads a]          [kernel writes b]
 //   host     a = allocate ....... free(a)  b = allocate (the same block) ...     in order: no race
 //
-// Another stream that uses a block must be announced: record_use(). The block is then reused only
-// after what that stream holds at the time of free().
+// If another stream uses a block, call record_use(). The block is then reused only after the work
+// that this stream holds at the time of free().
 //
-// When the driver has no memory left, everything cached on the device is given back and the request
-// is tried once more. Thread-safe.
+// When the driver is out of memory, everything cached on the device is freed and the request is
+// retried once. Thread-safe.
 //
 // RINGSMITH_CUDA_CACHE=off in the environment makes every request a cudaMalloc and every free a
-// cudaFree: slow, but each tensor then has borders of its own, which a memory checker (vgpu,
-// compute-sanitizer) can watch.
+// cudaFree: slow, but each tensor is then a separate allocation, whose bounds a memory checker
+// (vgpu, compute-sanitizer) can check.
 #pragma once
 
 #include <cstddef>
@@ -29,17 +28,16 @@
 namespace ringsmith::device_allocator {
 
 // For the calling thread's current stream on the device. Never null, also for zero bytes; aligned
-// to 256 bytes. CudaError naming the size, the device and what is in use if memory has run out.
+// to 256 bytes. When out of memory, throws CudaError naming size, device and memory in use.
 [[nodiscard]] std::byte* allocate(Device device, Bytes size);
-// From any thread; the block must come from allocate(). If the device has failed, the block is lost
-// with it.
+// From any thread; the block must come from allocate(). It is lost if the device has failed.
 void free(Device device, std::byte* block) noexcept;
-// `stream` (of any device) uses the block beside the stream that it was allocated for.
+// `stream` (of any device) uses the block, too, not only the stream that it was allocated for.
 void record_use(Device device, std::byte* block, const Stream& stream);
 
 [[nodiscard]] AllocatorStats stats(Device device);
-void reset_peak(Device device);      // peak becomes current
-void release_cached(Device device);  // waits for the device and gives all free blocks back
+void reset_peak(Device device);      // sets peak to current
+void release_cached(Device device);  // waits for the device, then frees all cached blocks
 
 [[nodiscard]] bool caching();
 void set_caching(bool on);
@@ -48,20 +46,20 @@ void set_caching(bool on);
 
 namespace ringsmith {
 
-// The block of device memory that a pointer lies in, as the driver keeps it.
+// The driver's block of device memory that contains a pointer.
 //
 //   driver's block   |-----------------------|    small cudaMallocs share one
 //   cudaMalloc gave        |-------|
 //   pointer                   ^
 //
-// An IPC handle names the block, not the pointer: who ships a handle ships the offset within the
-// block too, and this is where the block's base comes from.
+// An IPC handle names the block, not the pointer: a rank that sends a handle also sends the offset
+// within the block, for which it needs the block's base.
 struct DriverBlock {
   std::uintptr_t base = 0;
   std::size_t bytes = 0;
 };
 
-// CudaError if the pointer is not device memory of this process.
+// Throws CudaError if the pointer is not device memory of this process.
 [[nodiscard]] DriverBlock driver_block_of(const void* device_pointer);
 
 }  // namespace ringsmith

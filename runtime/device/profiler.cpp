@@ -16,16 +16,16 @@ namespace ringsmith::profile {
 namespace {
 
 constexpr double kNsPerSecond = 1e9;
-constexpr std::size_t kMostPending = 1 << 12;  // kernels; then they are waited for
-constexpr int kLooks = 5;                      // at two clocks, of which the closest counts
+constexpr std::size_t kMostPending = 1 << 12;  // kernels; beyond that, the host waits for them
+constexpr int kLooks = 5;                      // comparisons of two clocks; the closest counts
 
 struct PendingKernel {
-  const char* name;  // of its operation
+  const char* name;  // name of its operation
   Event start, stop;
   Work work;
 };
 
-// A moment of a GPU that is also known on the host's clock.
+// A point in time on a GPU that is also known on the host's clock.
 struct Moment {
   Event event;
   std::int64_t host_ns = 0;
@@ -63,7 +63,7 @@ void count(const char* name, std::int64_t calls, std::int64_t host_ns, const Wor
   row.work.bytes += work.bytes;
 }
 
-// A GPU that is idle reaches the event between two looks at the host's clock.
+// An idle GPU reaches the event between two reads of the host's clock.
 Moment moment_of(Device device, std::int32_t track) {
   Moment out;
   out.track = track;
@@ -95,7 +95,7 @@ void settle_locked(Totals& t) {
                   size_of(k.work), moment.track);
   }
   t.pending.clear();
-  // Later kernels are compared with a moment near them: the difference of two events is a float.
+  // Later kernels are measured from a moment near them: the difference of two events is a float.
   for (auto& [gpu, moment] : t.moments) moment = moment_of(Device::cuda(gpu), moment.track);
 }
 
@@ -113,7 +113,7 @@ std::vector<Row> take_rows() {
   Totals& t = totals();
   const std::lock_guard lock(t.mutex);
   settle_locked(t);
-  std::map<std::string, Row> by_name;  // equal names may be several literals
+  std::map<std::string, Row> by_name;  // equal names may be different literals
   for (auto& [name, row] : t.rows) {
     Row& sum = by_name[name];
     sum.name = name;
@@ -182,7 +182,7 @@ void KernelScope::end() {
   try {
     Event stop = Event::record(Stream::current(start_.device()), Event::Timing::on);
     t.pending.push_back({name_, std::move(start_), std::move(stop), work_});
-  } catch (const Error&) {  // the GPU has failed: the next call that waits for it says so
+  } catch (const Error&) {  // the GPU has failed: the next call that waits for it reports it
   }
 }
 

@@ -1,19 +1,18 @@
-// The profiler: how often each operation ran, how long it took, how much arithmetic it did and how
-// many bytes it touched.
+// The profiler: number of calls, time, arithmetic and bytes touched of each operation.
 //
 //   linear(x, w, b)      |------------- Operation "linear" -------------|
 //     kernels::linear          |--- KernelScope: its FLOP and bytes ---|
 //
 // Operations are the differentiable functions (runtime/autograd/functions) and the nodes that
 // backward runs. The work of a kernel (kernels/work.hpp) counts for the innermost operation of its
-// thread; a kernel outside of any, such as an optimizer's, is an operation under its own name. Of
-// an operation's host time that of the operations inside it is taken off, so that the rows add up.
+// thread; a kernel outside of any, such as an optimizer's, is an operation under its own name. The
+// host time of an operation excludes the operations inside it, so that the rows add up.
 //
-// On a GPU the host only queues kernels. Two events around each of them, on its stream, tell its
-// time there; what lies between the launch of a kernel and its first block is part of it.
+// On a GPU the host only queues kernels. Two events around each of them, on its stream, measure its
+// time there, including the time between the launch of a kernel and its first block.
 //
-// Operations are spans of the tracer too (Category::operation), those of a GPU on a track of its
-// own. Switched off, each operation and each kernel costs one relaxed load.
+// Operations are also spans of the tracer (Category::operation), on a separate track for each GPU.
+// When the profiler is off, each operation and each kernel costs one relaxed load.
 #pragma once
 
 #include <atomic>
@@ -26,15 +25,15 @@
 namespace ringsmith::profile {
 
 struct Work {
-  double flop = 0;   // additions, multiplications, comparisons, calls of exp and the like: one each
-  double bytes = 0;  // of the operands, each once for reading and once for writing
+  double flop = 0;   // additions, multiplications, comparisons, calls of exp etc.: one each
+  double bytes = 0;  // of the operands: once if read, and once if written
 };
 
 // All calls of one operation since the last take_rows().
 struct Row {
   std::string name;
   std::int64_t calls = 0;
-  std::int64_t host_ns = 0;    // less that of operations inside it
+  std::int64_t host_ns = 0;    // excluding operations inside it
   std::int64_t device_ns = 0;  // of its kernels on GPUs
   Work work;
 };
@@ -46,16 +45,16 @@ inline std::atomic<bool> on{false};
 [[nodiscard]] inline bool enabled() { return detail::on.load(std::memory_order_relaxed); }
 void enable(bool on);
 
-// Waits for the kernels that were recorded on GPUs and counts their time. Before it, and without a
-// call for long, rows lack some of it.
+// Waits for the recorded kernels on GPUs and adds their times. Without it, rows lack the times of
+// the latest kernels.
 void settle();
-// Settles, and returns the rows, those with the most time first, and forgets them.
+// Settles, returns the rows, sorted by time, longest first, and forgets them.
 [[nodiscard]] std::vector<Row> take_rows();
 
-// A copy of the name that lives as long as the process.
+// Returns a copy of the name that lives as long as the process.
 [[nodiscard]] const char* lasting(const std::string& name);
 
-// The operation of this thread until the end of the scope. The name must last.
+// The operation of this thread until the end of the scope. The name must last: lasting().
 class Operation {
  public:
   explicit Operation(const char* name) {
@@ -75,7 +74,7 @@ class Operation {
   const char* name_ = nullptr;  // null: the profiler was off
   Operation* outer_ = nullptr;
   std::int64_t begin_ns_ = 0;
-  std::int64_t inside_ns_ = 0;  // in operations inside this one
+  std::int64_t inside_ns_ = 0;  // time in operations inside this one
   Work work_;
 };
 
@@ -98,7 +97,7 @@ class KernelScope {
   bool alone_ = false;  // outside of any operation
   std::int64_t begin_ns_ = 0;
   Work work_;
-  Event start_;  // on a GPU
+  Event start_;  // only on a GPU
 };
 
 }  // namespace ringsmith::profile

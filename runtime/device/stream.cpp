@@ -30,7 +30,7 @@ cudaStream_t new_stream(Device device, Priority priority) {
   return stream;
 }
 
-// By device number; grows on demand.
+// The slot of a device; the vector grows on demand.
 template <class T>
 T& slot(std::vector<T>& slots, Device device) {
   if (device.is_cpu()) throw UsageError("the CPU has no streams");
@@ -41,7 +41,7 @@ T& slot(std::vector<T>& slots, Device device) {
   return slots[at(device.index)];
 }
 
-// What a query has answered.
+// Interprets the result of a query.
 bool is_done(cudaError_t answer) {
   if (answer == cudaErrorNotReady) {
     (void)cudaGetLastError();
@@ -99,7 +99,7 @@ class StreamPool {
   }
 
   std::mutex mutex_;
-  std::vector<Stream> compute_;  // by device, as those that are idle
+  std::vector<Stream> compute_;  // by device, like the idle ones
   std::vector<std::vector<cudaStream_t>> idle_, idle_high_;
 };
 
@@ -151,8 +151,8 @@ StreamGuard::~StreamGuard() {
 
 namespace {
 
-// Idle events of one device and kind: making one costs a call into the driver. Never destroyed, as
-// the streams.
+// Idle events of one device and kind: creating one costs a call into the driver. Never destroyed,
+// like the streams.
 class EventPool {
  public:
   static EventPool& of(Device device, Event::Timing timing) {
@@ -177,7 +177,7 @@ class EventPool {
     return event;
   }
 
-  // A wait that was queued for it holds on to the point it had then.
+  // A wait that was queued for it still waits for the point that it had then.
   void give(cudaEvent_t event) {
     const std::scoped_lock lock(mutex_);
     idle_.push_back(event);
@@ -191,7 +191,7 @@ class EventPool {
 }  // namespace
 
 Event Event::record(const Stream& stream, Timing timing) {
-  const DeviceGuard guard(stream.device());  // an event belongs to the device it was made on
+  const DeviceGuard guard(stream.device());  // an event is created on the current device
   Event event;
   event.device_ = stream.device();
   event.timing_ = timing;

@@ -1,18 +1,18 @@
 // Streams: queues of work on a device. Kernels and copies of one stream run in order; streams run
-// beside each other, and the host beside them all.
+// concurrently with each other and with the host.
 //
 //   host          launch launch launch .................... synchronize()
 //   compute       [kernel][kernel][kernel] <- event
 //   communication                  wait(event) [copy][reduce] ...
 //
-// There is no legacy default stream: it would wait for every other one. Each device has
-// - a compute stream, the same one for all threads of the process: what one thread queued is seen
-//   by the next, as PyTorch has it. It is every thread's current stream until a StreamGuard says
-//   otherwise;
-// - as many others as are held (create()): those of high priority are for collectives, whose
-//   kernels are to get the next free multiprocessor before those of the backward pass beside them.
+// There is no legacy default stream: it would wait for every other stream. Each device has
+// - a compute stream, shared by all threads of the process, as in PyTorch: work that one thread has
+//   queued is ordered before work that another queues later. It is every thread's current stream
+//   until a StreamGuard sets another;
+// - any number of others (create()): streams of high priority are for collectives, whose kernels
+//   should get the next free multiprocessor before the concurrent kernels of the backward pass.
 //
-// Streams do not block each other and are made on first use.
+// Streams do not block each other and are created on first use.
 #pragma once
 
 #include <memory>
@@ -32,8 +32,8 @@ class Stream {
 
   enum class Priority : bool { normal, high };
 
-  // A stream for this holder alone; when the last copy of the handle goes, the stream is kept for
-  // the next caller, with whatever is still queued on it.
+  // A stream for this holder only; when the last copy of the handle is gone, the stream is kept for
+  // the next caller, with the work that is still queued on it.
   [[nodiscard]] static Stream create(Device device, Priority priority = Priority::normal);
   [[nodiscard]] static Stream compute(Device device);
   // The calling thread's current stream on `device`, or on the current device.
@@ -45,12 +45,12 @@ class Stream {
   [[nodiscard]] Priority priority() const;
   [[nodiscard]] CUstream_st* get() const;
 
-  // The host waits for everything queued so far. CudaError if some of it failed.
+  // Blocks the host until everything queued so far is done. Throws CudaError if some of it failed.
   void synchronize() const;
   [[nodiscard]] bool is_idle() const;
 
   // Work queued on this stream from now on starts after the event, or after everything that `other`
-  // holds now. The host does not wait. The streams may be on different devices.
+  // holds now. Does not block the host. The streams may be on different devices.
   void wait(const Event& event) const;
   void wait(const Stream& other) const;
 
@@ -64,11 +64,12 @@ class Stream {
   std::shared_ptr<const State> state_;
 };
 
-// The host waits for the calling thread's current stream on the device; nothing for the CPU.
+// Blocks the host until the calling thread's current stream on the device is done, then throws
+// errors that kernels have found (findings.hpp). No-op for the CPU.
 void synchronize(Device device);
 
 // Makes `stream` the calling thread's current one on its device, until the end of the scope. The
-// current device stays what it is. Nothing for an undefined stream.
+// current device does not change. No-op for an undefined stream.
 class StreamGuard {
  public:
   explicit StreamGuard(const Stream& stream);
@@ -83,9 +84,9 @@ class StreamGuard {
 // A point in a stream: everything that was queued before record(). Movable, not copyable.
 class Event {
  public:
-  enum class Timing : bool { off, on };  // on: for seconds_between(), and slower
+  enum class Timing : bool { off, on };  // on: for seconds_between(); slower
 
-  Event() = default;  // undefined: has happened
+  Event() = default;  // undefined: counts as happened
   static Event record(const Stream& stream, Timing timing = Timing::off);
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
@@ -93,7 +94,7 @@ class Event {
 
   [[nodiscard]] bool defined() const { return handle_ != nullptr; }
   [[nodiscard]] bool has_happened() const;  // CudaError if work before it failed
-  void synchronize() const;                 // the host waits
+  void synchronize() const;                 // blocks the host
   [[nodiscard]] CUevent_st* get() const { return handle_; }
   [[nodiscard]] Device device() const { return device_; }
 
@@ -103,7 +104,7 @@ class Event {
   Timing timing_ = Timing::off;
 };
 
-// Both recorded with Timing::on on one device, and happened (CudaError otherwise).
+// Both: recorded with Timing::on on one device, and happened (CudaError otherwise).
 [[nodiscard]] double seconds_between(const Event& from, const Event& to);
 
 }  // namespace ringsmith

@@ -17,9 +17,9 @@ namespace ringsmith {
 
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes: bounds what a copy pins
+constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes; limits the memory that a copy pins
 
-// f(offset, bytes) for each piece.
+// Calls f(offset, bytes) for each piece.
 template <class F>
 void in_pieces(std::size_t size, const F& f) {
   for (std::size_t at = 0; at < size; at += kPiece) f(at, std::min(kPiece, size - at));
@@ -63,9 +63,9 @@ void between_devices(std::byte* to, Device target, const std::byte* from, Device
     cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToDevice, stream.get()));
     return;
   }
-  (void)enable_peer_access(source, target);  // without it the driver goes through the host
+  (void)enable_peer_access(source, target);  // otherwise the driver copies through the host
   const Stream after = Stream::current(target);
-  stream.wait(after);  // what still reads or writes the target's old contents
+  stream.wait(after);  // work that still accesses the target's old contents
   cuda_check(cudaMemcpyPeerAsync(to, target.index, from, source.index, size, stream.get()));
   after.wait(stream);
 }
@@ -107,7 +107,7 @@ bool enable_peer_access(Device device, Device peer) {
 
 namespace {
 
-// The blocks that are in use, by address, and those that are kept, by size class.
+// The blocks in use, by address, and the free ones, by size class.
 struct PinnedCache {
   struct Free {
     std::byte* data;
@@ -123,7 +123,7 @@ struct PinnedCache {
   AllocatorStats stats;
 };
 
-// Never destroyed, as the streams.
+// Never destroyed, like the streams.
 PinnedCache& pinned() {
   static auto* const cache = new PinnedCache;
   return *cache;

@@ -1,12 +1,12 @@
-// Bytes between the CPU and devices, and between devices; and the pinned memory they pass through.
+// Copies between the CPU and devices, and between devices; and the pinned memory for them.
 //
-//   cpu -> cuda    host copies into pinned memory, the device's current stream takes it from there;
-//                  the source may be overwritten at once
-//   pinned -> cuda the stream takes it from where it lies: the source must stay what it is until
-//                  the stream is done
-//   cuda -> cpu    the same the other way, and the host waits for it
-//   cuda -> cuda   on the source's current stream: after everything queued on the target's, which
-//                  then goes on after the copy. The host does not wait
+//   cpu -> cuda    the host copies into pinned memory, and the device's current stream from there;
+//                  the source may be overwritten immediately
+//   pinned -> cuda the stream copies directly from the source, which must not change until the
+//                  stream is done
+//   cuda -> cpu    through pinned memory, too; blocks the host until the bytes have arrived
+//   cuda -> cuda   on the source's current stream, after everything queued on the target's, which
+//                  then continues after the copy. Does not block the host
 #pragma once
 
 #include <cstddef>
@@ -20,27 +20,27 @@
 
 namespace ringsmith {
 
-// The ranges must not overlap, and must be allocated on the devices that are named.
+// The ranges must not overlap, and must be allocated on the named devices.
 void transfer(std::byte* to, Device to_device, const std::byte* from, Device from_device,
               Bytes size);
 
-// Lets kernels and copies on `device` use `peer`'s memory directly, once for all. False if the
-// hardware has no way between them.
+// Lets kernels and copies on `device` access `peer`'s memory directly, from now on. False if the
+// hardware does not support it.
 bool enable_peer_access(Device device, Device peer);
 
-// Pinned host memory: the pages stay where they are, so that a device copies to and from them by
-// itself while the host goes on. Pinning is slow; blocks are kept and used again.
+// Pinned host memory: its pages do not move, so a device copies to and from them by itself while
+// the host continues. Pinning is slow; blocks are kept and reused.
 class PinnedBlock {
  public:
-  explicit PinnedBlock(Bytes size);  // uninitialised; CudaError if it cannot be had
-  ~PinnedBlock();                    // kept for the next, after what release_after() named
+  explicit PinnedBlock(Bytes size);  // uninitialised; CudaError if out of memory
+  ~PinnedBlock();                    // reused after the streams of release_after()
   PinnedBlock(const PinnedBlock&) = delete;
   PinnedBlock& operator=(const PinnedBlock&) = delete;
 
   [[nodiscard]] std::byte* data() const { return data_; }
-  // The block stays in use until `stream` has done all that it holds now.
+  // Keeps the block in use until `stream` has done all work that it holds now.
   void release_after(const Stream& stream) { busy_.push_back(Event::record(stream)); }
-  // The living block that holds all these bytes; null if there is none.
+  // The living block that contains all these bytes; null if there is none.
   [[nodiscard]] static PinnedBlock* around(const std::byte* data, Bytes size);
 
  private:
@@ -49,14 +49,14 @@ class PinnedBlock {
   std::vector<Event> busy_;
 };
 
-// A few bytes on their way from a device to the host, which goes on: a loss, say, that is read when
-// the step's backward is queued.
+// A few bytes copied from a device to the host, which does not wait: a loss, for example, that is
+// read when the step's backward is queued.
 class Fetch {
  public:
-  // After what the device's current stream holds; `from` may be freed at once, as all memory of
-  // that stream.
+  // Copies after all work that the device's current stream holds; `from` may be freed immediately,
+  // like all memory of that stream.
   Fetch(const std::byte* from, Device device, Bytes size);
-  // Waits for these bytes alone, not for what was queued behind them.
+  // Blocks until these bytes have arrived; does not wait for work that was queued after them.
   [[nodiscard]] const std::byte* wait() const;
 
  private:

@@ -22,14 +22,14 @@ std::string local_time(std::int64_t us) {
                      us / 1000 % 1000);
 }
 
-constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // version 1 has a number for that
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // version 1's "no limit" is a huge number
 
 std::string whole_file(const std::string& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The number on the line that starts with the word; -1 without one.
+// The number that follows `word`; -1 if there is none.
 std::int64_t number_after(const std::string& text, const std::string& word) {
   std::istringstream in(text);
   std::int64_t number = -1;
@@ -59,7 +59,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(End, signalled, core_dumped, code)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, rank, local_rank, node, host, pid, end, when_us,
                                    after_us, tail, log, hint, blames)
 
-// CBOR, not text: what a rank has printed need not be UTF-8.
+// CBOR rather than text: a rank's output need not be valid UTF-8.
 std::string Failure::encode() const {
   const auto bytes = nlohmann::json::to_cbor(*this);
   return {bytes.begin(), bytes.end()};
@@ -68,7 +68,8 @@ std::string Failure::encode() const {
 Failure Failure::decode(const std::string& text) try {
   return nlohmann::json::from_cbor(text).get<Failure>();
 } catch (const nlohmann::json::exception&) {
-  throw CommError("cannot read another node's report of a failure: is ringrun the same on all?");
+  throw CommError(
+      "cannot read another node's report of a failure: use the same ringrun on all nodes");
 }
 
 std::optional<Failure> root_cause(const std::vector<Failure>& failures) {
@@ -117,7 +118,7 @@ std::string describe(const Failure& f, int nodes) {
   return out;
 }
 
-// Lines "4:memory:/a/b" in version 1, "0::/a/b" in version 2; on some machines both.
+// The lines are "4:memory:/a/b" in version 1 and "0::/a/b" in version 2; some hosts have both.
 std::string memory_group_folder(const std::string& proc_cgroup, const std::string& mounts) {
   std::istringstream in(proc_cgroup);
   std::string folder;
@@ -161,8 +162,8 @@ std::string MemoryGroup::why_killed() {
   ++seen_;
   const std::string most = limit();
   return "the kernel killed it for lack of memory: its control group" +
-         (most.empty() ? " or one above it has reached its limit" : " may have " + most) +
-         "; fewer ranks, a smaller batch, or a higher limit help";
+         (most.empty() ? " or one above it has reached its limit" : " is limited to " + most) +
+         "; use fewer ranks, a smaller batch, or a higher limit";
 }
 
 }  // namespace ringsmith::launch

@@ -1,5 +1,5 @@
-// How ranks end, which of several ends was the cause of the others, what the last screen says, and
-// whether the kernel killed one for lack of memory.
+// Describes how a rank ended, finds the failure that caused the others, formats the final report,
+// and detects ranks that the kernel killed for lack of memory.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace ringsmith::launch {
 struct End {
   bool signalled = false;
   bool core_dumped = false;
-  int code = 0;  // exit code, or number of the signal
+  int code = 0;  // exit code, or signal number
 
   [[nodiscard]] bool success() const { return !signalled && code == 0; }
-  // It has saved, because a signal asked it to stop.
+  // True if the rank saved its state and ended because a signal asked it to stop.
   [[nodiscard]] bool preempted() const {
     return !signalled && code == static_cast<int>(ExitCode::preempted);
   }
@@ -34,57 +34,57 @@ struct Failure {
   std::string host;
   int pid = 0;
   End end;
-  std::int64_t when_us = 0;       // since 1970, by the node's clock
-  std::int64_t after_us = 0;      // since the node started its ranks
-  std::vector<std::string> tail;  // its last lines
-  std::string log;                // where all of them are, if anywhere
-  std::string hint;               // what may have been behind it
-  int blames = -1;                // the rank that its last words name; -1: none
+  std::int64_t when_us = 0;       // microseconds since 1970, by the node's clock
+  std::int64_t after_us = 0;      // microseconds since the node started its ranks
+  std::vector<std::string> tail;  // last lines of the rank's output
+  std::string log;                // files that hold the whole output; "": none
+  std::string hint;               // a possible reason
+  int blames = -1;                // the rank that its last output blames; -1: none
 
-  // As one text for the store. CommError if it is not one.
+  // One binary string for the store. decode() throws CommError if it cannot parse the string.
   [[nodiscard]] std::string encode() const;
   [[nodiscard]] static Failure decode(const std::string& text);
 };
 
-// Whom a rank's last words blame: "rank 2 (pid 4711 on host-a) is gone", or, where more ranks are
-// named, the one behind "To blame:". Its process is not `own`.
+// The process that a rank's last output blames: "rank 2 (pid 4711 on host-a) is gone" or, if
+// several ranks are named, the rank after "To blame:". Never the process `own`.
 struct Blamed {
-  int rank = -1, pid = 0;  // rank -1: it counts in a part of the job
+  int rank = -1, pid = 0;  // rank -1: the message numbers the ranks of a subgroup
   std::string host;
 };
 [[nodiscard]] std::optional<Blamed> blamed_in(const std::vector<std::string>& tail, int own);
 
-// The failure that explains the others; nothing if there is none. A rank that reports lost or late
-// peers (exit codes 3 and 4) is a witness: any other failure goes before it, then the one that it
-// blames. Among equals, the first. Two ranks may be found dead in the same instant, and then time
-// alone would decide by chance between the murdered and the witness.
+// The failure that explains the others; empty if there is none. A rank that reports lost or late
+// peers (exit codes 3 and 4) is a witness: any other failure takes precedence, then the rank that
+// the witness blames. Among equals, the earliest. Time alone is not enough: two ranks may be found
+// dead in the same instant, and chance would decide between the cause and the witness.
 [[nodiscard]] std::optional<Failure> root_cause(const std::vector<Failure>& failures);
 
-// The report: several lines, the last one not ended.
+// The report: several lines, the last without a newline.
 [[nodiscard]] std::string describe(const Failure& first, int nodes);
 
-// The folder of a process's control group that counts memory, from the text of its
-// /proc/PID/cgroup; empty if there is none. `mounts`: where control groups are to be seen.
+// The directory of the control group that accounts for a process's memory, from the text of
+// /proc/PID/cgroup; empty if there is none. `mounts`: where control groups are mounted.
 [[nodiscard]] std::string memory_group_folder(const std::string& proc_cgroup,
                                               const std::string& mounts = "/sys/fs/cgroup");
 
-// Why a rank was killed: the kernel ends processes of a control group that needs more memory than
-// it may have, by SIGKILL, without a word to anybody. The group counts how often.
+// Explains why a rank was killed: the kernel sends SIGKILL to processes of a control group that
+// exceeds its memory limit and reports it nowhere but in a counter of the group.
 class MemoryGroup {
  public:
   MemoryGroup() = default;
-  // Of the calling process, and its count by now.
+  // The group of the calling process, with the current value of its counter.
   [[nodiscard]] static MemoryGroup own();
-  // Version 2's memory.events and memory.max, or version 1's memory.oom_control and
-  // memory.limit_in_bytes, in this folder.
+  // Reads memory.events and memory.max (version 2) or memory.oom_control and memory.limit_in_bytes
+  // (version 1) in this directory.
   explicit MemoryGroup(std::string folder);
 
-  // What to tell about a process that has just been killed: that the kernel did it, and the limit,
-  // for as many processes as the kernel has killed since this was made.
+  // The explanation for a process that has just been killed by SIGKILL. Each call that blames the
+  // kernel uses up one kill that the kernel has counted since this object was created.
   [[nodiscard]] std::string why_killed();
 
  private:
-  [[nodiscard]] std::int64_t kills() const;  // -1: the group does not say
+  [[nodiscard]] std::int64_t kills() const;  // -1: unknown
   [[nodiscard]] std::string limit() const;   // "2 GiB"; empty if there is none
 
   std::string folder_;

@@ -1,4 +1,4 @@
-// The job: its rounds, the folders and descriptors that they need.
+// The job: its rounds, and the log directories and file descriptors that they need.
 #include "runtime/launch/launch.hpp"
 
 #include <algorithm>
@@ -18,12 +18,13 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kToForm{30'000};  // a round, of nodes that were there a moment ago
+constexpr milliseconds kToForm{30'000};  // to form a round of nodes that were present a moment ago
 
-// More than one round may come.
+// True if there may be more than one round.
 bool may_repeat(const LaunchOptions& o) { return o.max_restarts > 0 || !o.nodes_numbered; }
 
-// The node's own folder, new or empty: nothing of an earlier job, or round, is written over.
+// Creates the node's own directory, which must be empty: files of an earlier job or round are never
+// overwritten.
 std::string make_log_folder(const LaunchOptions& o, const Round& round) {
   if (o.log_folder.empty()) return {};
   fs::path folder = o.log_folder;
@@ -37,15 +38,15 @@ std::string make_log_folder(const LaunchOptions& o, const Round& round) {
   return folder;
 }
 
-// What ringrun opens, by rank and besides; the ranks themselves inherit the limit.
+// File descriptors of ringrun, per rank and in total. The ranks inherit the limit.
 constexpr std::uint64_t kFilesOfRank = 4;  // its two streams, and two connections to the store
 constexpr std::uint64_t kLogsOfRank = 2;   // files of --log-dir
 constexpr std::uint64_t kOtherFiles = 32;
-constexpr std::uint64_t kBetweenTwoRanks = 8;  // what a rank opens for each other one, at most
+constexpr std::uint64_t kBetweenTwoRanks = 8;  // maximum that a rank opens for each peer
 constexpr std::uint64_t kFewStrangers = 8, kManyStrangers = 512;
 
-// Raises the limit if it can be raised. What is left above the launcher's own needs is for
-// strangers who knock at the store: they must not take what the ranks need.
+// Raises the limit if possible. Descriptors beyond the launcher's own needs are left for
+// unauthenticated connections to the store, which must not use up those that the ranks need.
 void allow_files(LaunchOptions& o) {
   const auto ranks = static_cast<std::uint64_t>(o.ranks_here);
   const auto nodes = static_cast<std::uint64_t>(o.nodes);
@@ -55,14 +56,14 @@ void allow_files(LaunchOptions& o) {
       std::max(needed + kManyStrangers, 2 * kOtherFiles + kBetweenTwoRanks * ranks * nodes));
   require(allowed >= needed,
           "--nproc-per-node " + std::to_string(ranks) + " needs " + std::to_string(needed) +
-              " open files, but this process may have " + std::to_string(allowed) +
-              ": 'ulimit -n " + std::to_string(needed) + "' allows them, or start fewer ranks");
-  const bool two_stores = may_repeat(o) && nodes > 1;  // the rendezvous, and that of the round
+              " open files, but this process is limited to " + std::to_string(allowed) +
+              ": raise it with 'ulimit -n " + std::to_string(needed) + "', or start fewer ranks");
+  const bool two_stores = may_repeat(o) && nodes > 1;  // the rendezvous' and the round's
   o.most_strangers =
       std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
 }
 
-// Where node 0 is for all. Who names nothing but what to listen on is dialled there.
+// The address at which all nodes reach node 0; by default derived from the address it listens on.
 std::string master_address(const LaunchOptions& o) {
   if (!o.master_address.empty()) return o.master_address;
   return o.bind.empty() ? comm::tcp::loopback_address() : comm::tcp::dial_for(o.bind);
@@ -79,7 +80,7 @@ RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::stri
     options.join_timeout = std::min(job.join_timeout, kToForm);
   }
   std::optional<Nodes> nodes;
-  const Signals signals;  // ends first: a second signal cuts the nodes' farewell short
+  const Signals signals;  // destroyed before `nodes`: a second signal ends ringrun in ~Nodes()
   try {
     nodes.emplace(
         options, rendezvous.secret_of(round),
@@ -104,7 +105,7 @@ int launch(const LaunchOptions& asked) {
   options.exit_timeout = checked_timeout("LaunchOptions::exit_timeout", asked.exit_timeout);
   options.quorum_timeout = checked_timeout("LaunchOptions::quorum_timeout", asked.quorum_timeout);
   options.grace = limited(options.grace);
-  // That of a launcher which started us is not for our ranks.
+  // Our ranks must not inherit the door of a launcher that started this one.
   (void)comm::store::find_door(std::getenv(comm::store::kDoorVariable));
   allow_files(options);
   options.master_address = master_address(options);
@@ -112,15 +113,16 @@ int launch(const LaunchOptions& asked) {
   if (options.nodes > 1 && options.bind.empty() && !number.empty() &&
       (!options.nodes_numbered || options.node == 0))
     say(
-        fmt::format("'{}' is {} here, where no other node can come: listening on all interfaces; "
-                    "--bind names one",
+        fmt::format("'{}' is {} here, which no other node can reach: listening on all interfaces; "
+                    "use --bind to choose one",
                     options.master_address, number));
   const std::string program = find_program(options.command.at(0));
-  // Now, not after the others have come; how the nodes are numbered may not be known yet.
+  // Fails now rather than after the other nodes have arrived. With several rounds, the node's
+  // number may not be known yet.
   if (!may_repeat(options)) (void)make_log_folder(options, {});
   std::optional<Orphans> orphans;
   if (may_repeat(options)) orphans.emplace();
-  Guardian guardian;  // forks, so it comes before all threads
+  Guardian guardian;  // forks, so it is created before any thread
   Rendezvous rendezvous(options, job_secret(options));
   RoundEnd end;
   try {
@@ -128,14 +130,14 @@ int launch(const LaunchOptions& asked) {
       end = run_round(options, *round, program, guardian, rendezvous);
       if (!orphans) continue;
       for (const pid_t pid : orphans->end(guardian.pid(), Deadline::in(kDeath)))
-        say(fmt::format("pid {}, which a rank left behind, does not die of SIGKILL", pid));
+        say(fmt::format("pid {}, which a rank left behind, survives SIGKILL", pid));
     }
   } catch (const std::exception& e) {
     rendezvous.close(static_cast<int>(ExitCode::internal), e.what());
     throw;
   }
   if (end.how == Rendezvous::End::none) return rendezvous.exit_code();
-  const char* const why = end.how == Rendezvous::End::well      ? "all ranks ended well"
+  const char* const why = end.how == Rendezvous::End::well      ? "all ranks succeeded"
                           : end.how == Rendezvous::End::stopped ? "a signal ended ringrun on node 0"
                                                                 : "no restarts are left";
   rendezvous.close(end.exit_code, why);

@@ -30,10 +30,10 @@ using std::chrono::milliseconds;
 constexpr const char* kVerdict = "job/verdict";
 constexpr const char* kDone = "job/done";
 constexpr milliseconds kAtOnce{0};
-constexpr milliseconds kLongWait{3'600'000};  // then asks again
-constexpr milliseconds kToAnswer{3'000};      // once the job is over: then a node is cut off
-constexpr milliseconds kTimeToRead{5'000};    // for the others to hear what failed
-constexpr milliseconds kSomeToRead{500};      // the same, when one of them is cut off
+constexpr milliseconds kLongWait{3'600'000};  // then waits again
+constexpr milliseconds kToAnswer{3'000};      // once the job is over; then a node is cut off
+constexpr milliseconds kTimeToRead{5'000};    // for the others to read this node's failures
+constexpr milliseconds kSomeToRead{500};      // the same, if a node is cut off
 constexpr milliseconds kNodePoll{20};
 
 std::string done_key(int node) { return "job/done/" + std::to_string(node); }
@@ -58,7 +58,7 @@ std::uint16_t read_port_file(const std::string& path, Deadline deadline, int hur
     std::string text;
     if (in >> text) return comm::tcp::parse_port("the port in '" + path + "'", text);
     if (deadline.passed())
-      throw TimeoutError("--port-file '" + path + "' has not appeared: node 0 never came");
+      throw TimeoutError("--port-file '" + path + "' has not appeared: node 0 never started");
     pollfd entry{hurry, POLLIN, 0};
     if (poll(&entry, 1, static_cast<int>(kNodePoll.count())) > 0)
       throw CommError("waiting for --port-file '" + path + "' has been called off");
@@ -116,12 +116,12 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   try {
     client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline,
                                                   comm::StoreClientOptions{{}, door_.get(), hurry});
-    // Before all have come: from then on node 0's end is seen at once.
+    // Connected before all nodes have arrived, so that node 0's death is noticed immediately.
     watching_ = std::make_unique<comm::StoreClient>(
         address, secret_, deadline, comm::StoreClientOptions{{}, door_.get(), hurry});
   } catch (const TimeoutError& e) {
     throw TimeoutError(std::string(e.what()) +
-                       "; node 0, whose ringrun holds it, never came, or "
+                       "; node 0, whose ringrun holds it, never started, or "
                        "is not at that address");
   }
   try {
@@ -141,7 +141,7 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   }
   client_->hurry_at(-1);
   watching_->hurry_at(stop_watching_.get());
-  // From now on this launcher's death ends the job.
+  // From now on the death of this launcher ends the job.
   client_->leave_will({kVerdict, failure_key(options.node)},
                       encode({Verdict::Kind::lost, options.node,
                               "the ringrun of node " + std::to_string(options.node) + " (" +
@@ -163,14 +163,14 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
 Nodes::~Nodes() {
   if (watcher_.joinable()) {
     say_over("ringrun has stopped");
-    eventfd_write(stop_watching_.get(), 1);  // node 0 may not answer any more, or never have
+    eventfd_write(stop_watching_.get(), 1);  // node 0 may no longer answer, or never have
     watcher_.join();
   }
   watching_.reset();
   client_.reset();
   if (server_) server_->drain(0, cut_off_ ? kSomeToRead : kTimeToRead);
   if (options_.node != 0 || options_.port_file.empty()) return;
-  std::error_code error;  // what a link names was written, and goes; the link stays
+  std::error_code error;  // removes a link's target, which was written; the link stays
   const auto file = std::filesystem::canonical(options_.port_file, error);
   if (!error) std::filesystem::remove(file, error);
 }
@@ -190,7 +190,7 @@ void Nodes::open_store() {
     to_silent_ranks_ = Descriptor(ends[1]);
     server.quorums = {options_.ranks_here, options_.least_ranks, options_.quorum_timeout};
     server.on_silent = [pipe = ends[1]](int rank) {
-      if (write(pipe, &rank, sizeof rank) < 0) return;  // full: it is killed at the end
+      if (write(pipe, &rank, sizeof rank) < 0) return;  // pipe full: killed when the round ends
     };
   }
   comm::store::Door door = comm::store::make_door();
@@ -211,7 +211,7 @@ void Nodes::watch() {
       return;
     }
   } catch (const std::exception& e) {
-    verdict_ = {Verdict::Kind::lost, 0, std::string("node 0 is out of reach: ") + e.what()};
+    verdict_ = {Verdict::Kind::lost, 0, std::string("node 0 is unreachable: ") + e.what()};
   }
 }
 
@@ -230,7 +230,7 @@ void Nodes::say_done() {
     client_->set(done_key(options_.node), "");
     if (client_->add(kDone, 1) == options_.nodes)
       client_->compare_and_swap(kVerdict, "", encode({Verdict::Kind::ok, options_.node, ""}));
-  } catch (const CommError&) {  // then the watcher has more to say about it
+  } catch (const CommError&) {  // the watcher reports the cause
   }
 }
 
@@ -242,7 +242,7 @@ std::string Nodes::still_running() const {
   try {
     for (const std::string& key : client_->wait(keys, kAtOnce))
       out += (out.empty() ? "node " : ", node ") + key.substr(key.rfind('/') + 1);
-  } catch (const CommError&) {  // the watcher tells why
+  } catch (const CommError&) {  // the watcher reports the cause
     out = "another node";
   }
   return out;
@@ -252,7 +252,7 @@ void Nodes::say_over(const std::string& why, Verdict::Kind kind) {
   client_->answer_within(kToAnswer);
   try {
     client_->compare_and_swap(kVerdict, "", encode({kind, options_.node, why}));
-  } catch (const CommError&) {  // the store's end ends the job as well
+  } catch (const CommError&) {  // the loss of the store ends the job as well
   }
 }
 
@@ -293,7 +293,7 @@ std::vector<Failure> Nodes::share_failures(const std::vector<Failure>& here, mil
       if (text.empty() || text[0] == static_cast<char>(Verdict::Kind::lost)) continue;
       all.push_back(Failure::decode(text));
     }
-  } catch (const CommError&) {  // then what failed here is what is known
+  } catch (const CommError&) {  // returns the failures known so far
   }
   return all;
 }

@@ -1,12 +1,12 @@
-// The launchers of a job among themselves: one per node, all clients of the store that node 0's
-// holds. They tell each other how many ranks each starts, and how it ended.
+// How the launchers of a job communicate: one per node, all clients of the store in node 0's
+// launcher. They exchange the number of ranks that each one starts, and how these ended.
 //
-//     job/verdict     "ok", or why the job ends; the first to write it decides. To write here is a
-//                     launcher's will, so that its death is seen by the others
-//     job/done        a counter: nodes whose ranks have all ended well
-//     job/heard/N     node N knows the verdict: its ranks end, and it will say what failed there
-//     job/failure/N   what failed on node N ("" for nothing), once its ranks have ended; the
-//                     launcher's will, if the job had its verdict before
+//     job/verdict     "ok", or why the job ends; the first write decides. It is also each
+//                     launcher's will, so that the others notice its death
+//     job/done        a counter: nodes on which all ranks have succeeded (job/done/N: node N has)
+//     job/heard/N     node N knows the verdict: it ends its ranks and will report its failures
+//     job/failure/N   the failure on node N ("" for none), once its ranks have ended; also the
+//                     launcher's will if it dies after the verdict
 #pragma once
 
 #include <functional>
@@ -23,25 +23,25 @@
 namespace ringsmith::launch {
 
 struct Verdict {
-  // over: something failed; stopped: a ringrun got a signal.
+  // over: a rank failed; stopped: ringrun got a signal; lost: a launcher died; joined: a new node.
   enum class Kind : char { ok = 'o', over = 'e', stopped = 's', lost = 'l', joined = 'j' };
   Kind kind = Kind::ok;
-  int node = -1;     // who decided so, or whose launcher is lost
-  std::string text;  // why
+  int node = -1;     // the node that decided, or whose launcher is lost
+  std::string text;  // the reason
 };
 
-// The address on which node 0 listens: --bind, else --master-addr's; or all interfaces, if that
-// name means the loopback on this host and something else on the other nodes.
+// The address on which node 0 listens: --bind, otherwise --master-addr; or all interfaces, if that
+// name resolves to the loopback on this host and may mean another address on the other nodes.
 [[nodiscard]] std::string listens_on(const LaunchOptions& options);
 
-// The secret that the launchers of a job share. UsageError if there is none.
+// The secret that the launchers of a job share. Throws UsageError if there is none.
 [[nodiscard]] comm::Secret job_secret(const LaunchOptions& options);
 
 class Nodes {
  public:
-  // Starts the store (node 0), which may have to be announced, and waits for all nodes. UsageError,
-  // TimeoutError, MismatchError with the node at fault. CommError once `hurry`, a descriptor, is
-  // readable.
+  // Starts the store (on node 0, which passes the port to `announce`) and blocks until all nodes
+  // have arrived. Throws UsageError, TimeoutError or MismatchError, which name the node at fault,
+  // and CommError once the descriptor `hurry` is readable.
   Nodes(const LaunchOptions& options, comm::Secret secret,
         const std::function<void(std::uint16_t)>& announce = {}, int hurry = -1);
   ~Nodes();
@@ -49,11 +49,12 @@ class Nodes {
   [[nodiscard]] RankPlace place_of(int local_rank) const;
   [[nodiscard]] const StorePlace& store() const { return store_place_; }
   [[nodiscard]] std::uint16_t port() const { return store_place_.port; }
-  // The outside of the store's door, for the ranks here; -1: the store is on another node.
+  // The outer end of the store's door, which the ranks inherit; -1: the store is elsewhere.
   [[nodiscard]] int door() const { return door_.get(); }
 
-  // With per_step: all steps have counted; or none can any more; how many have with this rank. And
-  // a descriptor to read the numbers of ranks from (int) whose processes were silent for too long.
+  // With per_step: whether all steps have been counted; whether no further step can be; how many
+  // counted steps included this rank. silent_ranks() is a descriptor from which to read the ranks
+  // (int) whose processes were silent for too long.
   [[nodiscard]] bool training_over() const { return server_ && server_->counters().over; }
   [[nodiscard]] bool training_failed() const { return server_ && server_->counters().failed; }
   [[nodiscard]] std::int64_t counted_steps(int rank) const {
@@ -61,20 +62,19 @@ class Nodes {
   }
   [[nodiscard]] int silent_ranks() const { return silent_ranks_.get(); }
 
-  // An eventfd, readable once the job's verdict is there.
+  // An eventfd, readable once verdict() is valid.
   [[nodiscard]] int verdict_ready() const { return verdict_ready_.get(); }
-  // What it says, then.
   [[nodiscard]] const Verdict& verdict() const { return verdict_; }
 
-  // All ranks here have ended well; when all nodes say so, the verdict is "ok".
+  // All ranks here have succeeded. When all nodes have called this, the verdict is "ok".
   void say_done();
-  // The nodes that have not said so.
+  // The nodes that have not called say_done().
   [[nodiscard]] std::string still_running() const;
-  // Something failed here, or another kind of end came: the verdict, if there is none yet.
+  // Proposes the end of the job. The verdict is the first proposal of any node.
   void say_over(const std::string& why, Verdict::Kind kind = Verdict::Kind::over);
-  // A rank has ended well: if the ranks have not met yet, they will not, because of it.
+  // A rank ended without failure. If the ranks have not met yet, it counts as lost to the others.
   void say_rank_ended(int rank, const std::string& how);
-  // After the ranks here have ended: tells what failed here, hears what failed elsewhere.
+  // Publishes the failures of the ranks here, which have ended. Returns the failures of all nodes.
   [[nodiscard]] std::vector<Failure> share_failures(const std::vector<Failure>& here,
                                                     std::chrono::milliseconds timeout);
 
@@ -87,13 +87,13 @@ class Nodes {
   StorePlace store_place_;
   Descriptor silent_ranks_, to_silent_ranks_;  // a pipe from the server's thread
   std::unique_ptr<comm::StoreServer> server_;  // node 0's
-  Descriptor door_;                            // its outside
+  Descriptor door_;                            // the outer end
   std::shared_ptr<comm::StoreClient> client_;
-  std::unique_ptr<comm::StoreClient> watching_;  // the watcher's, which waits for hours
+  std::unique_ptr<comm::StoreClient> watching_;  // the watcher's connection; it blocks for hours
   std::vector<int> ranks_on_;                    // by node
   Descriptor verdict_ready_, stop_watching_;     // eventfds
   Verdict verdict_;                              // written by the watcher before verdict_ready_
-  bool cut_off_ = false;                         // a node did not hear it
+  bool cut_off_ = false;                         // a node did not confirm the verdict
   std::thread watcher_;
 };
 

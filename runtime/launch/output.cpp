@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kReadAtOnce = std::size_t{1} << 16;  // bytes
 constexpr std::size_t kMostTailLine = 1000;                // bytes; the report is for a screen
 
-// False if nobody reads there any more.
+// False on a write error, e.g. EPIPE if the reader has gone.
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());
@@ -37,7 +37,7 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-// A reader that has gone has seen enough, and needs no words.
+// Silent for EPIPE: the reader closed its end on purpose.
 void complain(int error, const std::string& what, const char* then) {
   if (error == EPIPE) return;
   write_all(STDERR_FILENO, "ringrun: error: cannot write " + what + ": " + std::strerror(error) +
@@ -162,8 +162,8 @@ void Output::take(Stream& s, std::string_view bytes) {
   eventfd_write(closed_, 1);
 }
 
-// A piece of a line, and the character that ends it, or '\0': more of it comes. Whole ones go to
-// the screen with their rank in front; complete lines to the rank's last ones.
+// Handles a piece of a line and the character that ends it; '\0': the line continues. Complete
+// pieces are shown with the rank in front; complete lines are also kept for the report.
 void Output::take_piece(Stream& s, std::string_view piece, char end, std::string& shown) {
   const bool only_ends = s.returned && piece.empty() && end == '\n';  // "\r\n"
   if (s.returned && !only_ends && !(piece.empty() && end == '\0')) {

@@ -1,9 +1,9 @@
-// What the ranks print: gathered by one thread, shown line by line with the rank in front, written
-// to files, and the last lines of each rank kept for the report. A carriage return ends a piece of
-// a line, which is shown at once: progress that is written over itself.
+// The ranks' output: read by one thread, shown line by line with the rank in front, written to
+// files; the last lines of each rank are kept for the report. A carriage return ends a piece of a
+// line, which is shown immediately, for progress displays that overwrite themselves.
 //
-// It has its own thread so that a terminal which stops reading (a pager, a suspended ssh) holds up
-// the ranks that print, as it should, but never the launcher's watch over them.
+// A dedicated thread, so that a terminal that stops reading (a pager, a suspended ssh) blocks the
+// ranks that print, as it should, but never the launcher's supervision of them.
 #pragma once
 
 #include <atomic>
@@ -24,40 +24,40 @@ struct OutputOptions {
   std::string log_folder;  // "": no files
   bool show = true;
   bool prefix = true;
-  bool more_ranks = false;  // may come until stop_at()
+  bool more_ranks = false;  // add() may be called until stop_at()
 };
 
 class Output {
  public:
-  static constexpr std::size_t kTail = 20;  // lines of each rank
-  // Bytes; a line is held until it ends, and a longer one is cut in pieces.
+  static constexpr std::size_t kTail = 20;  // lines kept per rank
+  // Bytes. A line is buffered until it ends; a longer line is split.
   static constexpr std::size_t kMostLine = std::size_t{16} << 20;
 
-  // `closed` (an eventfd) is written to when standard output has no reader any more.
+  // `closed` (an eventfd) is signalled when standard output has no reader any more.
   Output(OutputOptions options, int closed);
   ~Output();
 
-  // Streams of one rank; UsageError if its files cannot be made. After start(), of one that was
-  // started again: its files are continued.
+  // Adds the two streams of a rank. Throws UsageError if its files cannot be created. After
+  // start(), for a rank that was started again: appends to its files.
   void add(int rank, Descriptor out, Descriptor err);
   void start();
-  // Ends the reading at the deadline, even if a process that left its rank's group still holds a
-  // stream open. Without it, it ends when all streams have ended.
+  // Stops reading at the deadline, even if a process that left its rank's group still holds a
+  // stream open. Without this call, reading stops when all streams have ended.
   void stop_at(Deadline deadline);
   // An eventfd, readable when everything has been read and shown.
   [[nodiscard]] int done() const { return done_.get(); }
 
   [[nodiscard]] std::vector<std::string> tail(int rank) const;
   [[nodiscard]] std::string log_of(int rank) const;  // "" without files
-  [[nodiscard]] bool lost() const { return lost_; }  // a file could not be written to its end
+  [[nodiscard]] bool lost() const { return lost_; }  // a file is incomplete: a write failed
 
  private:
   struct Stream {
     int rank = 0;
     bool is_error = false;
     Descriptor from, file;
-    std::string line;       // begun, not ended
-    bool returned = false;  // shown up to a carriage return: the next piece replaces it
+    std::string line;       // the current, incomplete line
+    bool returned = false;  // shown up to a carriage return; the next piece replaces it
   };
   void gather();
   void take_new_streams();
@@ -70,7 +70,7 @@ class Output {
   std::atomic<std::int64_t> stop_ms_{-1};  // ms until the reading stops, once stop_ is readable
   std::atomic<bool> lost_{false};
   std::vector<Stream> streams_;
-  mutable std::mutex mutex_;  // of tails_ and new_streams_
+  mutable std::mutex mutex_;  // protects tails_ and new_streams_
   std::vector<Stream> new_streams_;
   std::map<int, std::deque<std::string>> tails_;  // by rank
   std::thread thread_;

@@ -34,13 +34,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kToEnd{2'000};     // for it to kill what is left, and to end
-constexpr milliseconds kToBeKilled{500};  // after SIGKILL; longer only in the kernel
-constexpr milliseconds kToListen{500};    // to take a message when the pipe is full
+constexpr milliseconds kToEnd{2'000};     // for the guardian to kill the groups, and to end
+constexpr milliseconds kToBeKilled{500};  // after SIGKILL; longer only if stuck in the kernel
+constexpr milliseconds kToListen{500};    // for the guardian to read when the pipe is full
 constexpr milliseconds kBetweenLooks{2};
-constexpr milliseconds kToBegin{10'000};  // for a new process to become its program
+constexpr milliseconds kToBegin{10'000};  // for a new process to exec its program
 
-// A group's number comes in: positive to watch it, negative to forget it.
+// The guardian's loop. It reads group numbers: positive to watch, negative to forget.
 [[noreturn]] void guard(int pipe) {
   std::set<pid_t> groups;
   pid_t message = 0;
@@ -85,13 +85,13 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
-// Of the line in /proc/PID/stat, behind the name.
+// Fields of /proc/PID/stat that follow the process name.
 struct ProcessState {
   char letter = 0;
   pid_t parent = 0, group = 0;
 };
 
-// All processes that `fit`.
+// All processes for which fit(pid, state) is true.
 template <class Fits>
 std::set<pid_t> processes_that(Fits fit) {
   std::set<pid_t> out;
@@ -113,16 +113,16 @@ std::set<pid_t> children_of(pid_t parent) {
   return processes_that([=](pid_t, const ProcessState& s) { return s.parent == parent; });
 }
 
-// Between fork and exec: only calls that are safe while other threads hold locks.
+// The child between fork and exec: only calls that are safe while other threads hold locks.
 [[noreturn]] void become(pid_t launcher, const char* path, char* const* argv, char* const* envp,
                          const Guardian& guardian, int keep, int out, int err, int report) {
   setpgid(0, 0);
   guardian.watch_me();  // now: it may have children before the launcher runs again
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != launcher) _exit(1);  // it died before the line above
-  // A signal that ringrun was started to ignore is ignored here, too. ringrun itself blocks signals
-  // and ignores none. The guardian may have ended before watch_me(): ignoring SIGPIPE for a moment
-  // discards the pending one.
+  if (getppid() != launcher) _exit(1);  // the launcher died before the line above
+  // Signals that ringrun was started to ignore stay ignored; ringrun itself blocks signals and
+  // ignores none. If the guardian ended before watch_me(), SIGPIPE is pending: ignoring it for a
+  // moment discards it.
   const auto before = signal(SIGPIPE, SIG_IGN);
   signal(SIGPIPE, before);
   sigset_t none;
@@ -139,7 +139,7 @@ std::set<pid_t> children_of(pid_t parent) {
   _exit(127);
 }
 
-// What is behind an offset in the file, at most `size` bytes of it.
+// Reads at most `size` bytes of the file from the offset.
 std::string bytes_at(const std::string& path, std::uint64_t offset, std::size_t size) {
   std::ifstream in(path, std::ios::binary);
   std::string out(size, '\0');
@@ -149,7 +149,7 @@ std::string bytes_at(const std::string& path, std::uint64_t offset, std::size_t 
   return out;
 }
 
-// The loader that a 64-bit ELF program asks for; empty if it asks for none.
+// The loader that a 64-bit ELF program requests; empty if it requests none.
 std::string loader_of(const std::string& path) {
   Elf64_Ehdr header{};
   bytes_at(path, 0, sizeof header).copy(reinterpret_cast<char*>(&header), sizeof header);
@@ -163,11 +163,11 @@ std::string loader_of(const std::string& path) {
   return {};
 }
 
-// What a file that is executable lacks to run; empty if nothing can be found. The kernel reports a
-// missing interpreter or loader as an error of the file that asks for it.
+// Why an executable file cannot run; empty if unknown. The kernel reports a missing interpreter or
+// loader as an error of the file that needs it.
 std::string lack_of(const std::string& path, int error, int depth = 0) {
-  constexpr std::size_t kFirstLine = 256;  // in which the kernel looks for the interpreter
-  constexpr int kMostInterpreters = 5;     // which may be scripts themselves, so often
+  constexpr std::size_t kFirstLine = 256;  // the kernel looks for the interpreter in these bytes
+  constexpr int kMostInterpreters = 5;     // that are scripts themselves; the kernel's limit
   const std::string head = bytes_at(path, 0, kFirstLine);
   const bool elf = head.rfind(ELFMAG, 0) == 0;
   if (error == ENOEXEC && elf) return "it is a program for another processor";
@@ -190,8 +190,8 @@ std::string lack_of(const std::string& path, int error, int depth = 0) {
                                                  : " does not exist on this host");
 }
 
-// A ringrun started by mpirun or srun is a launcher, not a rank: its own place must not be taken
-// for that of its ranks. RINGSMITH_MEETING_DIR would have them meet elsewhere.
+// A ringrun started by mpirun or srun is a launcher, not a rank: its own rank must not be mistaken
+// for its ranks'. With RINGSMITH_MEETING_DIR they would meet elsewhere.
 constexpr std::array<std::string_view, 7> kDropped{"OMPI_COMM_WORLD_",
                                                    "PMIX_",
                                                    "PMI_",
@@ -212,13 +212,13 @@ Guardian::Guardian() {
   pid_ = fork();
   if (pid_ < 0) refuse_fork(errno);
   if (pid_ == 0) {
-    setsid();  // what the terminal sends to the launcher is not for us
+    setsid();  // the terminal's signals to the launcher are not for the guardian
     prctl(PR_SET_NAME, "ringrun-guard");
-    prctl(PR_SET_PDEATHSIG, SIGCONT);  // should it be stopped when the launcher dies
+    prctl(PR_SET_PDEATHSIG, SIGCONT);  // resumes it, if it is stopped when the launcher dies
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
-    // A reader of the launcher's output must see its end.
+    // A reader of the launcher's output must see end of file when the launcher ends.
     const int null = open("/dev/null", O_RDWR);
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
     pipe.write = Descriptor();
@@ -255,11 +255,11 @@ std::string Guardian::obituary() {
   const End end{WIFSIGNALED(status_), false,
                 WIFSIGNALED(status_) ? WTERMSIG(status_) : WEXITSTATUS(status_)};
   return "its guardian (pid " + std::to_string(pid_) + ") has ended: " + end.describe() +
-         "; should ringrun be killed now, children of the ranks may stay";
+         "; if ringrun is killed now, children of the ranks may survive";
 }
 
-// A stopped guardian reads nothing. It goes on when it is told to; if it is stopped again at once,
-// the launcher's own list must do.
+// A stopped guardian reads nothing. SIGCONT resumes it; if it is stopped again immediately, the
+// launcher relies on its own list.
 void Guardian::tell(pid_t message) const {
   const Deadline deadline = Deadline::in(kToListen);
   while (write(pipe_.get(), &message, sizeof message) < 0) {
@@ -290,7 +290,7 @@ std::set<pid_t> Orphans::end(pid_t guardian, Deadline deadline) const {
     for (const pid_t pid : spared_) left.erase(pid);
     if (left.empty() || deadline.passed()) return left;
     for (const pid_t pid : left) {
-      kill(pid, SIGKILL);  // its own children are ours then, and found the next time
+      kill(pid, SIGKILL);  // its children become ours, and the next pass finds them
       waitpid(pid, nullptr, WNOHANG);
     }
     std::this_thread::sleep_for(kBetweenLooks);
@@ -330,11 +330,11 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
   if (process.pid == 0)
     become(launcher, path.c_str(), argv.data(), envp.data(), guardian, inherited.keep,
            out.write.get(), err.write.get(), report.write.get());
-  setpgid(process.pid, process.pid);  // whichever comes first; the group must exist now
+  setpgid(process.pid, process.pid);  // also in the child: whichever runs first, the group exists
   guardian.watch(process.pid);
   report.write = Descriptor();
-  // Readable when the program runs, or cannot. Not forever: the process may have been stopped just
-  // now, or its file may be on a server that does not answer.
+  // Readable once the program runs or exec has failed. With a limit: the process may have been
+  // stopped just now, or its file may be on a server that does not answer.
   std::array<pollfd, 2> entries{{{report.read.get(), POLLIN, 0}, {inherited.hurry, POLLIN, 0}}};
   const Deadline deadline = Deadline::in(kToBegin);
   while (poll(entries.data(), entries.size(), deadline.poll_ms()) < 0 && errno == EINTR) {

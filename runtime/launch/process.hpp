@@ -1,4 +1,4 @@
-// Starting a rank: its variables, and a process in a group of its own that dies with its launcher.
+// Starting a rank: its environment, and a process in its own group that dies with its launcher.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,28 @@
 
 namespace ringsmith::launch {
 
-// What outlives the launcher for a moment: a small process that ends all ranks when the launcher is
-// gone, whatever ended it.
+// A small process that outlives the launcher for a moment: it kills all ranks when the launcher is
+// gone, for whatever reason.
 //
-// Each rank asks the kernel to be killed with the launcher (PR_SET_PDEATHSIG), but its own children
-// are not covered by that: a rank that is a shell script would leave its program running. So each
-// rank is the leader of a process group, and the guardian holds the list of groups and one end of a
-// pipe. When the other end closes, it kills them.
+// Each rank asks the kernel to be killed with the launcher (PR_SET_PDEATHSIG), but that does not
+// cover the rank's own children: a rank that is a shell script would leave its program running.
+// Therefore each rank leads a process group, and the guardian holds the list of groups and one end
+// of a pipe. When the other end closes, it kills the groups.
 //
-// Anybody who may send us signals may stop or kill the guardian as well. The launcher waits for it
-// nowhere without a limit, and keeps the same list: what the guardian does not do, it does itself.
+// Any process that may signal the launcher may also stop or kill the guardian. Therefore the
+// launcher never waits for it without a limit, and keeps the same list to kill the groups itself.
 class Guardian {
  public:
-  Guardian();   // forks: while the program has one thread
-  ~Guardian();  // kills what is still on the list; the guardian itself, too, if it does not end
+  Guardian();   // forks: call it while the program has one thread
+  ~Guardian();  // kills the groups still listed, then the guardian if it does not end
 
-  // In the launcher, once the process is there.
+  // Called by the launcher once the process exists.
   void watch(pid_t group);
   void forget(pid_t group);
-  // The same for a process about itself, safe between fork and exec.
+  // The same for the calling process; safe between fork and exec.
   void watch_me() const;
 
-  // A line on how it ended, once, if it has ended before its time.
+  // A line that says how the guardian ended, if it ended too early; returned once.
   [[nodiscard]] std::string obituary();
   [[nodiscard]] pid_t pid() const { return pid_; }
 
@@ -48,71 +48,72 @@ class Guardian {
   bool ended_ = false, told_ = false;
 };
 
-// What ranks leave behind outside their groups (setsid, daemons), which must not live on into the
-// next round. From its making on, the kernel gives orphans below this process to it.
+// Processes that ranks leave behind outside their groups (setsid, daemons) and that must not
+// survive into the next round. From construction on, this process becomes the parent of orphans
+// below it.
 class Orphans {
  public:
   Orphans();
-  // Kills all but the guardian, and children that this process had before. Those that are still
-  // there at the deadline.
+  // Kills all children except the guardian and those that existed before this object. Returns the
+  // processes that still exist at the deadline.
   [[nodiscard]] std::set<pid_t> end(pid_t guardian, Deadline deadline) const;
 
  private:
   std::set<pid_t> spared_;
 };
 
-// Does any process of this group run that is not its first one?
+// True if any process of this group other than its leader is running.
 [[nodiscard]] bool group_lives(pid_t group);
 
-// A rank that runs.
+// A running rank.
 struct Process {
   pid_t pid = -1;       // also the number of its process group
-  Descriptor out, err;  // the reading ends of its streams
+  Descriptor out, err;  // read ends of its streams
 };
 
-// The file that a shell would run under this name. UsageError if there is none.
+// The file that a shell would run under this name. Throws UsageError if there is none.
 [[nodiscard]] std::string find_program(const std::string& name);
 
-// Descriptors of the launcher's; -1: none.
+// Descriptors of the launcher; -1: none.
 struct Inherited {
-  int keep = -1;   // the program has it, too, under the same number
-  int hurry = -1;  // when this is readable, nobody waits for the program to run
+  int keep = -1;   // inherited by the program, under the same number
+  int hurry = -1;  // once readable, start_process() no longer waits for the exec
 };
 
-// Standard input is empty. From the thread that will live longest: the kernel kills the rank when
-// the thread that started it ends. Its group is on the guardian's list before the program runs.
-// Returns when the program runs, or after 10 s. Error if the kernel refuses.
+// Starts the program with empty standard input. Call it from the thread that lives longest: the
+// kernel kills the rank when the thread that started it ends. The guardian knows its group before
+// the program runs. Returns when the program runs, or after 10 s. Throws ResourceError if fork
+// fails, UsageError if the program cannot be run.
 [[nodiscard]] Process start_process(const std::string& path,
                                     const std::vector<std::string>& command,
                                     const std::vector<std::string>& environment, Guardian& guardian,
                                     const Inherited& inherited = {});
 
-// A rank's place among all, as its launcher knows it.
+// A rank's position in the job, as its launcher knows it.
 struct RankPlace {
   int rank = 0, world = 1;              // of all ranks
-  int local_rank = 0, local_world = 1;  // of those on this node
+  int local_rank = 0, local_world = 1;  // among the ranks on this node
   int node = 0, nodes = 1;
-  int round = 0;                       // how often the job's ranks were started before
-  int restarts = 0, max_restarts = 0;  // of these, after a failure
+  int round = 0;                       // rounds before this one
+  int restarts = 0, max_restarts = 0;  // rounds among these that followed a failure
   std::string job = "none";
 };
 
-// How its ranks find the job's store.
+// How the ranks find the job's store.
 struct StorePlace {
   std::string address;
   std::uint16_t port = 0;
   std::string secret;
-  std::string door = {};  // describe_door() of what the ranks inherit; "": none
-  bool per_step = false;  // a coordinator is beside it
+  std::string door = {};  // describe_door() of the descriptor that the ranks inherit; "": none
+  bool per_step = false;  // the store has a coordinator
 };
 
-// The variables that a rank is started with; torchrun's names where there are such, so that what
-// reads them elsewhere reads them here: `inherited` (NAME=value each), without what other launchers
-// left in it, and with
+// The environment of a rank: `inherited` (NAME=value each), without the variables that other
+// launchers set, and with the following, under torchrun's names where these exist:
 //   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT
 //   TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID RINGSMITH_ROUND
 //   RINGSMITH_STORE RINGSMITH_SECRET, RINGSMITH_STORE_FD if there is a door
-//   RINGSMITH_PER_STEP=1 if there is a coordinator beside it
+//   RINGSMITH_PER_STEP=1 if the store has a coordinator
 //   OMP_NUM_THREADS=1 if it was not set and several ranks share the node
 [[nodiscard]] std::vector<std::string> rank_environment(const std::vector<std::string>& inherited,
                                                         const RankPlace& place,

@@ -17,11 +17,11 @@ using std::chrono::milliseconds;
 
 constexpr const char* kRingruns = "meeting/ringruns";
 constexpr milliseconds kNow{0};
-constexpr milliseconds kPoll{50};            // the holder looks who has come
-constexpr milliseconds kPatience{3'000};     // before a word to the user
-constexpr milliseconds kToComeBack{45'000};  // from the end of a round, beyond two graces
-constexpr milliseconds kToHear{10'000};      // the end, the same
-constexpr milliseconds kSlack{30'000};       // after which the holder's deadline has passed, too
+constexpr milliseconds kPoll{50};            // how often the holder looks for arrivals
+constexpr milliseconds kPatience{3'000};     // before a message to the user
+constexpr milliseconds kToComeBack{45'000};  // from the end of a round, plus two grace periods
+constexpr milliseconds kToHear{10'000};      // for the others to read the end; the same
+constexpr milliseconds kSlack{30'000};       // so that the holder's own deadline passes first
 constexpr std::size_t kWord = 8;             // bytes
 
 std::string key(const char* what, std::size_t a) { return fmt::format("meeting/{}/{}", what, a); }
@@ -34,7 +34,8 @@ std::string range(const LaunchOptions& o) {
                                   : fmt::format("{}:{}", o.least_nodes, o.nodes);
 }
 
-// What a ringrun says of itself: what must be the same on all nodes, its node or -1, its process.
+// The record that a ringrun publishes about itself: options that must be the same on all nodes, its
+// node number or -1, and its process.
 std::string describe_self(const LaunchOptions& o) {
   return fmt::format("{} {} {} {}", range(o), o.max_restarts, o.nodes_numbered ? o.node : -1,
                      process_place());
@@ -63,7 +64,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
                                             .most_strangers = options.most_strangers});
     } catch (const UsageError& e) {
       if (options.nodes_numbered || !options.bind.empty()) throw;
-      why_not = e.what();  // it is held on another host, or by another ringrun of this one
+      why_not = e.what();  // held on another host, or by another ringrun on this one
     }
   }
   holds_ = server_ != nullptr;
@@ -72,7 +73,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
         std::make_unique<comm::StoreClient>(address, secret_, Deadline::in(options.join_timeout));
   } catch (const comm::NoStore& e) {
     throw TimeoutError(std::string(e.what()) + "; no ringrun holds the rendezvous there" +
-                       (why_not.empty() ? "" : ", and this one can not: " + why_not));
+                       (why_not.empty() ? "" : ", and this one cannot: " + why_not));
   }
   if (holds_) return;
   number_ = static_cast<int>(store_->add(kRingruns, 1));
@@ -109,9 +110,9 @@ comm::Secret Rendezvous::secret_of(const Round& round) const {
   return secret_.derive(fmt::format("round {} {}", round.number, round.word));
 }
 
-// Waits until the members of the last round are back or lost, and there are enough for the next:
-// all that may come; or as many as before, since then nobody is missed; or, after a last call for
-// others, at least the least.
+// Waits until the members of the last round are back or lost, and there are enough nodes for the
+// next: the maximum; or as many as in the last round, so that none is missing; or at least the
+// minimum after a last call for others.
 void Rendezvous::gather() {
   const bool first = round_.number < 0;
   const Deadline join = Deadline::in(options_.join_timeout);
@@ -154,18 +155,18 @@ std::string Rendezvous::who_is_missing(int here) const {
       if (std::ranges::none_of(others_,
                                [&](const Ringrun& r) { return r.waits && r.node == node; }))
         missing += fmt::format("{}node {}", missing.empty() ? ": " : ", ", node);
-    missing += round_.number < 0 ? " never came" : " did not come back";
+    missing += round_.number < 0 ? " never arrived" : " did not return";
   } else {
     missing = " (this one, " + process_place();
     for (const Ringrun& r : others_)
       if (r.waits) missing += "; " + r.place;
     missing += ")";
   }
-  return fmt::format("{} of at least {} nodes came to {} within {}{}", here, options_.least_nodes,
+  return fmt::format("{} of at least {} nodes reached {} within {}{}", here, options_.least_nodes,
                      where_, seconds(options_.join_timeout), missing);
 }
 
-// What the others have said since the last time.
+// Reads the other ringruns' requests and losses since the last call.
 void Rendezvous::look() {
   others_.resize(static_cast<std::size_t>(store_->add(kRingruns, 0)));
   std::vector<std::string> keys;
@@ -189,8 +190,8 @@ void Rendezvous::look() {
   }
 }
 
-// Takes on who fits to the job. A node that is given twice may be one that was lost and is here
-// again before its end was noticed: it waits for that.
+// Accepts a ringrun that fits the job. If its node number is already in use, the earlier process
+// may have been lost without having been noticed yet: the request then waits.
 void Rendezvous::judge(Ringrun& other, const std::string& who) {
   std::istringstream in(who);
   std::string nodes, restarts;
@@ -198,12 +199,12 @@ void Rendezvous::judge(Ringrun& other, const std::string& who) {
   std::getline(in, other.place);
   if (nodes != range(options_) || restarts != std::to_string(options_.max_restarts))
     return answer(other, fmt::format("no --nnodes {} --max-restarts {} on {}, but --nnodes {} "
-                                     "--max-restarts {} on {}: give the same on all nodes",
+                                     "--max-restarts {} on {}: use the same values on all nodes",
                                      nodes, restarts, other.place, range(options_),
                                      options_.max_restarts, process_place()));
   if ((other.node >= 0) != options_.nodes_numbered)
-    return answer(other, fmt::format("no --rdzv-backend {} on {}, but {} on {}: give the same on "
-                                     "all nodes",
+    return answer(other, fmt::format("no --rdzv-backend {} on {}, but {} on {}: use the same "
+                                     "value on all nodes",
                                      other.node >= 0 ? "static" : "c10d", other.place,
                                      options_.nodes_numbered ? "static" : "c10d", process_place()));
   for (const Ringrun& r : others_) {
@@ -236,7 +237,7 @@ void Rendezvous::open(const Round& round, std::uint16_t port) {
 std::string Rendezvous::newcomer() {
   look();
   for (const Ringrun& other : others_)
-    if (other.waits && !other.member) return "another node has come: " + other.place;
+    if (other.waits && !other.member) return "another node has arrived: " + other.place;
   return {};
 }
 
@@ -247,7 +248,7 @@ void Rendezvous::close(int exit_code, const std::string& why) {
     look();
     for (Ringrun& other : others_)
       if (!other.gone) answer(other, fmt::format("end {} {}", exit_code, why));
-  } catch (const CommError&) {  // then they see the store's end
+  } catch (const CommError&) {  // the others will notice that the store is gone
   }
   store_.reset();
   server_->drain(0, 2 * options_.grace + kToHear);
@@ -279,8 +280,7 @@ std::optional<Round> Rendezvous::ask() {
     in >> round_.number >> round_.restarts >> round_.node >> round_.nodes >> round_.port >>
         round_.word;
     if (in) return round_;
-    throw CommError(where_ +
-                    " gave a place that makes no sense: is ringrun the same on all nodes?");
+    throw CommError(where_ + " assigned an invalid place: use the same ringrun on all nodes");
   }
   if (kind == "end") in >> exit_code_;
   std::getline(in >> std::ws, text);

@@ -30,11 +30,11 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using Body = std::function<void(std::shared_ptr<comm::ProcessGroup>)>;
 
-constexpr milliseconds kSettle{200};     // for those that a dead rank takes along to say so
-constexpr milliseconds kDeath{5'000};    // for SIGKILL to do its work
-constexpr milliseconds kLook{500};       // a rank's own children may hold its pipe open
-constexpr milliseconds kReap{2};         // between the end of a rank's pipe and that of its process
-constexpr std::size_t kMostText = 4096;  // bytes of an error; less than a pipe takes at once
+constexpr milliseconds kSettle{200};     // for ranks that fail because of a dead rank to say so
+constexpr milliseconds kDeath{5'000};    // for SIGKILL to take effect
+constexpr milliseconds kLook{500};       // poll interval: a rank's children may hold its pipe open
+constexpr milliseconds kReap{2};         // poll interval between a rank's end of file and exit
+constexpr std::size_t kMostText = 4096;  // bytes of an error; less than a pipe takes in one write
 
 void require_alone() {
   const comm::JobPlace place =
@@ -55,16 +55,16 @@ void require_alone() {
   sigaction(SIGCHLD, nullptr, &action);
   require(action.sa_handler != SIG_IGN && (action.sa_flags & SA_NOCLDWAIT) == 0,
           "spawn: this process ignores SIGCHLD, and so would not learn how its ranks end: call "
-          "signal(SIGCHLD, SIG_DFL) before");
+          "signal(SIGCHLD, SIG_DFL) first");
 }
 
-// What waits in a buffer now would be printed by every copy; in a copy, it would be lost.
+// Before a fork, buffered output would be printed by every copy; before _exit(), it would be lost.
 bool flush_all() {
   std::cout.flush();
   return std::fflush(nullptr) == 0;
 }
 
-// The child's part: never returns.
+// The child's main; never returns.
 [[noreturn]] void be_rank(int rank, const comm::ForkedMeeting& meeting, const Body& body,
                           const SpawnOptions& options, const Descriptor& report) {
   std::string text;
@@ -84,13 +84,13 @@ bool flush_all() {
   } catch (const std::exception& e) {
     failed(e.what(), ExitCode::internal);
   } catch (...) {
-    failed("what was thrown is no std::exception", ExitCode::internal);
+    failed("the exception thrown is not a std::exception", ExitCode::internal);
   }
   if (!flush_all() && code == 0)
-    failed("cannot write all that it printed: " + reason_of(errno), ExitCode::internal);
+    failed("cannot write all of its output: " + reason_of(errno), ExitCode::internal);
   text.resize(std::min(text.size(), kMostText));
   if (write(report.get(), text.data(), text.size()) < 0) code = std::max(code, 1);
-  // Not exit(): what main() has registered and made is main()'s to end.
+  // Not exit(): atexit handlers and static objects belong to the parent.
   _exit(code);
 }
 
@@ -100,7 +100,7 @@ class Children {
       : options_(options), meeting_(ranks), world_(ranks), memory_(MemoryGroup::own()) {}
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
-  ~Children() {  // those that run if the next one could not be started
+  ~Children() {  // ranks still running if a later one could not be started
     send(SIGKILL);
     for (const Rank& rank : ranks_)
       if (rank.running) waitpid(rank.pid, nullptr, 0);
@@ -123,7 +123,7 @@ class Children {
   struct Rank {
     int number = 0;
     pid_t pid = -1;
-    Descriptor report;  // its error, as text; ends with the process
+    Descriptor report;  // read end: the rank's error as text, then end of file
     std::string text;
     bool running = true;
   };
@@ -138,7 +138,7 @@ class Children {
       throw ResourceError(fmt::format("spawn: cannot start rank {}: {}", number, reason_of(errno)));
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);  // it died before the line above
+      if (getppid() != parent) _exit(1);  // the parent died before the line above
       for (Rank& other : ranks_) other.report = Descriptor();
       from = Descriptor();
       be_rank(number, meeting_, body, options_, to);
@@ -170,8 +170,7 @@ class Children {
     if (known && info.si_pid == 0) return;
     read_report(rank);
     rank.running = false;
-    if (!known)
-      rank.text = "nobody knows how it ended: something else in this process waited for it";
+    if (!known) rank.text = "its exit status is unknown: other code in this process waited for it";
     on_end(rank, known ? End{info.si_code != CLD_EXITED, info.si_code == CLD_DUMPED, info.si_status}
                        : End{false, false, static_cast<int>(ExitCode::internal)});
   }
@@ -187,7 +186,7 @@ class Children {
   }
 
   void on_end(Rank& rank, End end) {
-    if (phase_ == Phase::ending || phase_ == Phase::killing) return;  // our doing
+    if (phase_ == Phase::ending || phase_ == Phase::killing) return;  // ended by us
     if (end.success()) {
       if (!due_) due_ = Deadline::in(options_.exit_timeout);
       return;
@@ -196,7 +195,7 @@ class Children {
     f.rank = rank.number;
     f.pid = rank.pid;
     f.end = end;
-    f.when_us = static_cast<std::int64_t>(failures_.size());  // in the order in which they are seen
+    f.when_us = static_cast<std::int64_t>(failures_.size());  // ordinal: the order of the ends
     f.tail = {rank.text};
     if (const auto blamed = blamed_in(f.tail, f.pid); blamed)
       for (const Rank& other : ranks_)
@@ -231,7 +230,7 @@ class Children {
         send(SIGKILL);
         return;
       case Phase::killing:
-        for (Rank& rank : ranks_) rank.running = false;  // in the kernel, for reasons of its own
+        for (Rank& rank : ranks_) rank.running = false;  // stuck in the kernel: given up
     }
   }
 
@@ -259,7 +258,7 @@ class Children {
   std::vector<Failure> failures_;
   std::string late_;
   Phase phase_ = Phase::running;
-  std::optional<Deadline> due_;  // of the phase
+  std::optional<Deadline> due_;  // end of the current phase
 };
 
 }  // namespace

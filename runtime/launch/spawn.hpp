@@ -1,4 +1,4 @@
-// spawn(): a program makes its own ranks, as torch.multiprocessing.spawn does.
+// spawn(): a program creates its own ranks, as torch.multiprocessing.spawn does.
 //
 //   int main() {
 //     return ringsmith::run_main("train", [] {
@@ -8,17 +8,17 @@
 //   }
 //
 //     main() --fork--> rank 0: body(group) --.
-//        |  --fork--> rank 1: body(group) ---+--> main() goes on when all have returned
+//        |  --fork--> rank 1: body(group) ---+--> main() continues when all have returned
 //        |  --fork--> ...                    |
-//        '--waits----------------------------'    or throws RankFailed, when the others are ended
+//        '--waits----------------------------'    or throws RankFailed after ending the others
 //
-// The ranks are copies of this process: of its memory as it is now, of its open files, of its
-// standard streams. A copy has the one thread that called fork(), and none of those that others
-// would wait for. So before spawn() there may have been
-//   - no thread that still runs: no DataLoader with workers, no kernels::set_threads() above 1 that
-//     was put to use, no process group, no MPI_Init. spawn() counts, and says so;
+// The ranks are copies of this process: its current memory, open files and standard streams. A copy
+// has only the thread that called fork(); other threads, and any locks they held, are not usable in
+// it. Therefore, before spawn() there must have been
+//   - no thread that still runs: no DataLoader with workers, no set_threads() above 1 put to use,
+//     no process group, no MPI_Init. spawn() counts the threads and throws UsageError;
 //   - no use of a GPU, nor of an emulated one: a device belongs to the process that opened it.
-// Reading a command line, files and datasets is fine, and costs their memory once.
+// Reading a command line, files and datasets is fine; the memory is shared until written.
 #pragma once
 
 #include <chrono>
@@ -32,16 +32,16 @@
 namespace ringsmith::launch {
 
 struct SpawnOptions {
-  // Of the group that each rank gets. With a device, the ranks take that one and those after it in
-  // turn.
+  // Options of each rank's group. With a device, consecutive ranks take consecutive devices from
+  // this one on.
   comm::GroupOptions group;
-  // How long the other ranks may take to end after the first rank has ended well;
+  // How long the other ranks may take to end after the first rank has succeeded;
   // milliseconds::max(): no limit. UsageError unless above 0.
   std::chrono::milliseconds exit_timeout{300'000};
   std::chrono::milliseconds grace{5'000};  // between SIGTERM and SIGKILL
 };
 
-// The rank that failed first and how; its exit code: the rank's own, or 128 + signal.
+// Names the rank that failed first, and how. Its exit code: the rank's, or 128 + signal.
 class RankFailed : public Error {
  public:
   RankFailed(const std::string& message, int rank, int code)
@@ -56,12 +56,12 @@ class RankFailed : public Error {
 };
 
 // Runs body(group) in `ranks` new processes, and returns when all have returned. In body,
-// init_process_group() without a launcher's variables makes further groups of the same ranks.
-// When a rank throws, exits with another code than 0 or is killed, the others are ended (SIGTERM,
-// SIGKILL after the grace), and RankFailed names the one that was first, with its error. Ranks that
-// are still there exit_timeout after another has ended well: the same, and TimeoutError. If this
-// process dies, so do its ranks. UsageError unless ranks > 0, if threads run here, or if this
-// process is a rank already (mpirun, ringrun, srun).
+// init_process_group() without a launcher's variables creates further groups of the same ranks.
+// When a rank throws, exits with a code other than 0 or is killed, the others are ended (SIGTERM,
+// SIGKILL after the grace period), and RankFailed names the rank that failed first, with its error.
+// Ranks still running exit_timeout after another has succeeded are ended, too: TimeoutError. If
+// this process dies, so do its ranks. UsageError unless ranks > 0, or if threads run here, SIGCHLD
+// is ignored, or this process is a rank already (mpirun, ringrun, srun).
 void spawn(int ranks, const std::function<void(std::shared_ptr<comm::ProcessGroup>)>& body,
            const SpawnOptions& options = {});
 

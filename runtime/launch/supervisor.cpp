@@ -22,15 +22,15 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kNodesSettle{200};
-constexpr int kMostVainLives = 5;            // then starting it again does not help
-constexpr milliseconds kSameSignal{300};     // two of them are one request: `timeout` sends two
+constexpr int kMostVainLives = 5;            // in a row; then the rank is given up
+constexpr milliseconds kSameSignal{300};     // two are one request: `timeout` sends two
 constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
-constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the grace
-constexpr milliseconds kNodesLook{200};      // for nodes that have come
-constexpr milliseconds kGroupLook{20};       // at processes that a rank's first process left behind
+constexpr milliseconds kOtherNodes{10'000};  // for their reports, in addition to the grace period
+constexpr milliseconds kNodesLook{200};      // poll interval for arriving nodes
+constexpr milliseconds kGroupLook{20};       // poll interval for processes that a leader left
 
-// Leaves out the signals that were ignored at our start: the kernel keeps even such a signal while
-// it is blocked.
+// Leaves out the signals that were ignored when ringrun started: the kernel would queue even those
+// while they are blocked.
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
@@ -39,7 +39,7 @@ sigset_t set_of(std::initializer_list<int> signals) {
   return set;
 }
 
-// From now on these signals wait until they are read from the descriptor.
+// From now on these signals are queued until they are read from the descriptor.
 Descriptor block(std::initializer_list<int> signals) {
   const sigset_t set = set_of(signals);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -67,11 +67,10 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Starts the ranks here and waits for the end of the round. The exit code: launch.hpp.
   [[nodiscard]] RoundEnd run(const std::string& program) {
     look_after_guardian();
     start(program);
-    // With other nodes, a rank of theirs may be the cause: they get the whole time to find it dead.
+    // A rank of another node may be the cause: our ranks get the whole time to find it dead.
     const auto undecided = [this] {
       return (phase_ == Phase::running && !verdict_seen_) ||
              (phase_ == Phase::settling && options_.nodes > 1);
@@ -100,7 +99,7 @@ class Supervisor {
         eventfd_t unused = 0;
         eventfd_read(closed_.get(), &unused);
         signal_ = SIGPIPE;
-        nodes_.say_over("nobody reads the output of ringrun on " + here_ + " any more");
+        nodes_.say_over("the output of ringrun on " + here_ + " is no longer read");
         begin_ending(SIGTERM, options_.failure_grace);
       }
       if (entries[3].revents != 0) end_silent_ranks();
@@ -121,8 +120,8 @@ class Supervisor {
     bool ended_by_us = false;
     End end;
     Clock::time_point started{};
-    std::int64_t counted = 0;  // steps with it, by its start
-    int vain_lives = 0;        // in a row: no step with it has counted
+    std::int64_t counted = 0;  // counted steps that included it before this start
+    int vain_lives = 0;        // lives in a row without a counted step
   };
 
   void start(const std::string& program) {
@@ -179,7 +178,7 @@ class Supervisor {
                         Verdict::Kind::stopped);
         if (phase_ != Phase::killing) begin_ending(signal, options_.grace);
       } else if (signal_ == 0) {
-        signal_ = signal;  // another node's ringrun got it before: our ranks know
+        signal_ = signal;  // another node's ringrun got it first, and our ranks know
       } else if (phase_ == Phase::ending && Clock::now() - ending_since_ > kSameSignal) {
         due_ = Deadline::in(milliseconds(0));  // no more grace
       }
@@ -204,14 +203,15 @@ class Supervisor {
           waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
           info.si_pid == 0)
         continue;
-      // A shell dies of the signal at once, and the program that it has started may save.
+      // A shell dies of the signal immediately, while the program that it started may still be
+      // saving.
       if (phase_ == Phase::ending && asked() && info.si_code == CLD_KILLED &&
           info.si_status == SIGTERM && group_lives(rank.pid)) {
         lingering_ = true;
         continue;
       }
-      // While the leader is a zombie its number cannot be given to a stranger: what is left of its
-      // group can be killed safely.
+      // While the leader is a zombie its pid cannot be reused, so the rest of its group can be
+      // killed safely.
       kill(-rank.pid, SIGKILL);
       guardian_.forget(rank.pid);
       waitpid(rank.pid, nullptr, 0);
@@ -228,14 +228,14 @@ class Supervisor {
       nodes_.say_rank_ended(rank.place.rank, end.describe());
       return;
     }
-    // When the training is over, its part was done.
+    // When the training is over, the rank has done its part.
     if (options_.per_step && is_lost(rank) && (nodes_.training_over() || start_again(rank))) return;
     failures_.emplace_back(&rank - ranks_.data(), failure_of(rank));
     if (phase_ == Phase::running) settle();
   }
 
-  // By a signal, or because of its device or its peers. A program that gives up otherwise would do
-  // so again.
+  // True if the rank ended by a signal, or because of its device or peers. A program that gives up
+  // for another reason would do so again.
   [[nodiscard]] bool is_lost(const Rank& rank) const {
     constexpr std::array<ExitCode, 4> kLost{ExitCode::cuda, ExitCode::communication,
                                             ExitCode::timeout, ExitCode::resources};
@@ -245,7 +245,7 @@ class Supervisor {
             }));
   }
 
-  // With per_step: alone, while the others go on.
+  // With per_step: restarts this rank alone, while the others continue.
   [[nodiscard]] bool start_again(Rank& rank) {
     const auto lived = Clock::now() - rank.started;
     const std::string how =
@@ -254,7 +254,7 @@ class Supervisor {
     const bool in_vain = nodes_.counted_steps(rank.place.rank) == rank.counted;
     rank.vain_lives = in_vain ? rank.vain_lives + 1 : 0;
     if (rank.vain_lives == kMostVainLives) {
-      say(fmt::format("{}; {} times in a row it was lost before a step with it counted", how,
+      say(fmt::format("{}; it was lost {} times in a row without completing a step", how,
                       kMostVainLives));
       return false;
     }
@@ -271,10 +271,10 @@ class Supervisor {
   void end_silent_ranks() {
     for (int number = 0; read(nodes_.silent_ranks(), &number, sizeof number) == sizeof number;)
       for (const Rank& rank : ranks_)
-        // One that was started since then is another.
+        // A rank started since the report is a new process.
         if (rank.place.rank == number && rank.running &&
             Clock::now() - rank.started >= options_.quorum_timeout) {
-          say(fmt::format("rank {} (pid {}) has been silent for {} s, and is killed", number,
+          say(fmt::format("rank {} (pid {}) has been silent for {} s and is killed", number,
                           rank.pid, options_.quorum_timeout.count() / 1000));
           kill(-rank.pid, SIGKILL);
         }
@@ -284,12 +284,12 @@ class Supervisor {
     verdict_seen_ = true;
     const Verdict& verdict = nodes_.verdict();
     if (verdict.kind == Verdict::Kind::ok || phase_ != Phase::running) return;
-    settle();  // what fails here in this moment may be what the others noticed
+    settle();  // a failure here at this moment may be what the others noticed
   }
 
   void on_time() {
     switch (phase_) {
-      case Phase::running:  // our ranks have ended, those of others have not
+      case Phase::running:  // our ranks have ended, those of other nodes have not
         nodes_.say_over(fmt::format("{} still ran {} s after the ranks of node {} had ended",
                                     nodes_.still_running(), options_.exit_timeout.count() / 1000,
                                     options_.node));
@@ -308,7 +308,7 @@ class Supervisor {
       case Phase::killing:
         for (Rank& rank : ranks_) {
           if (!rank.running) continue;
-          say(fmt::format("rank {} (pid {}) does not die of SIGKILL: it hangs in the kernel",
+          say(fmt::format("rank {} (pid {}) survives SIGKILL: it hangs in the kernel",
                           rank.place.rank, rank.pid));
           rank.running = false;
           rank.ended_by_us = true;
@@ -331,7 +331,7 @@ class Supervisor {
     send(SIGCONT);  // a stopped process cannot end
   }
 
-  // Do the ranks end by request, not because a rank failed? Then they may save their state.
+  // True if the ranks end by request, not because a rank failed. Then they may save their state.
   [[nodiscard]] bool asked() const {
     using Kind = Verdict::Kind;
     return (signal_ != 0 && signal_ != SIGPIPE) ||
@@ -382,11 +382,12 @@ class Supervisor {
     if (!blamed) return -1;
     for (const Rank& rank : ranks_)
       if (blamed->host == failure.host && blamed->pid == rank.pid) return rank.place.rank;
-    // Of another node, whose ringrun has its pid. In a group of all ranks the number is the job's.
+    // A rank of another node: only its ringrun knows the pid. In a group of all ranks, the number
+    // is the job's.
     return blamed->rank < nodes_.place_of(0).world ? blamed->rank : -1;
   }
 
-  // A terminal may be slow, but a signal still ends us.
+  // Waits for the output. A terminal may be slow, but a signal still ends ringrun.
   void await_output() {
     output_.stop_at(Deadline::in(kLastOutput));
     for (;;) {
@@ -412,7 +413,7 @@ class Supervisor {
     }
     const Verdict::Kind verdict = nodes_.verdict().kind;
     const auto has_saved = [](const Rank& r) { return r.end.preempted(); };
-    // With per_step, for all: one that had just been started again had nothing to save.
+    // With per_step, any rank's save counts: one that was just restarted had nothing to save.
     const bool saved = options_.per_step ? std::ranges::any_of(ranks_, has_saved)
                                          : std::ranges::all_of(ranks_, has_saved);
     constexpr int kPreempted = static_cast<int>(ExitCode::preempted);
@@ -453,21 +454,21 @@ class Supervisor {
   Nodes& nodes_;
   Rendezvous& rendezvous_;
   const Signals& signals_;
-  Descriptor closed_;  // eventfd: nobody reads our output
+  Descriptor closed_;  // eventfd: standard output has no reader
   Output output_;
   std::string program_;
-  std::vector<std::string> inherited_;  // variables
+  std::vector<std::string> inherited_;  // environment variables
   std::vector<Rank> ranks_;
   std::vector<std::pair<std::size_t, Failure>> failures_;  // index in ranks_
   Clock::time_point started_{};
   MemoryGroup memory_;
   Phase phase_ = Phase::running;
-  std::optional<Deadline> due_;  // of the phase
+  std::optional<Deadline> due_;  // end of the current phase
   Clock::time_point ending_since_{};
-  bool lingering_ = false;  // a rank's first process has ended, but not all of its group
-  milliseconds grace_ = options_.failure_grace;  // that the ranks had to end
+  bool lingering_ = false;  // a rank's leader has ended, but not its whole group
+  milliseconds grace_ = options_.failure_grace;  // grace period that the ranks were given
   bool verdict_seen_ = false, said_done_ = false;
-  int signal_ = 0;  // that ringrun was sent
+  int signal_ = 0;  // that ringrun got; 0: none
 };
 
 }  // namespace

@@ -6,10 +6,10 @@
 //        |                                              ^
 //        +---------- a signal to ringrun ---------------+
 //
-// Settling: when one rank dies, those that talk to it fail too, within milliseconds; they get that
-// long to say why, and to be told apart from the one that was first. Ending: SIGTERM (or the signal
-// that ringrun got) to every rank's process group. Killing: SIGKILL. With per_step a rank that is
-// lost while all run is started again, alone, and the phase stays.
+// Settling: when one rank dies, its peers fail too, within milliseconds; they get this long to
+// report why, which tells them apart from the rank that failed first. Ending: SIGTERM (or the
+// signal that ringrun got) to every rank's process group. Killing: SIGKILL. With per_step, a rank
+// that is lost while running is restarted alone, and the phase stays.
 #pragma once
 
 #include <string>
@@ -19,12 +19,12 @@
 
 namespace ringsmith::launch {
 
-constexpr std::chrono::milliseconds kDeath{5'000};  // for SIGKILL to do its work
+constexpr std::chrono::milliseconds kDeath{5'000};  // for SIGKILL to take effect
 
-// The signals that ringrun passes on, or that end it. While this object lives they are blocked and
-// read from a descriptor, except the signals that were ignored at our start. It is created before
+// The signals that ringrun passes on, or that end it. While this object exists they are blocked and
+// read from a descriptor, except those that were ignored when ringrun started. It is created before
 // the nodes meet, so that the supervisor can tell the other nodes which signal ended this ringrun.
-// A signal still pending at its end ends ringrun, and the kernel ends its ranks.
+// A signal still pending at its destruction ends ringrun, and the kernel ends its ranks.
 struct Signals {
   Signals();
   ~Signals();
@@ -32,19 +32,18 @@ struct Signals {
   Signals& operator=(const Signals&) = delete;
 
   Descriptor all;     // signalfd
-  Descriptor ending;  // signalfd, polled, not read: a signal that ends us is pending
+  Descriptor ending;  // signalfd, polled, not read: a signal that ends ringrun is pending
 };
 
-// One line on standard error.
+// Prints one line on standard error.
 void say(const std::string& text);
 
 struct RoundEnd {
-  int exit_code = 0;  // launch.hpp
+  int exit_code = 0;  // see launch()
   Rendezvous::End how = Rendezvous::End::none;
 };
 
-// Starts the ranks here, options.command with `program` as its file, and waits for the end of the
-// round.
+// Starts the ranks here (`program` is the file of options.command) and blocks until the round ends.
 [[nodiscard]] RoundEnd supervise(const LaunchOptions& options, const Round& round,
                                  const std::string& program, const Signals& signals,
                                  Guardian& guardian, Nodes& nodes, Rendezvous& rendezvous);

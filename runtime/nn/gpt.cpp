@@ -41,7 +41,7 @@ Tensor Block::forward(const Tensor& x) {
 
 namespace {
 
-// A parameter with zeros below it, drawn as if they were not there.
+// Appends zero rows to a parameter; the random initial values are unaffected.
 Tensor with_rows(const Tensor& weight, std::int64_t rows) {
   if (weight.size(0) == rows) return weight;
   const Tensor padded = zeros({rows, weight.size(1)});
@@ -51,7 +51,7 @@ Tensor with_rows(const Tensor& weight, std::int64_t rows) {
 
 }  // namespace
 
-// Members are built, and so draw their initial values, in the order tok, pos, blocks, head.
+// Members draw their initial values in the order of construction: tok, pos, blocks, head.
 GPT::GPT(const GPTOptions& options)
     : tok(options.vocabulary, options.dim),
       pos(options.context, options.dim),
@@ -73,7 +73,7 @@ GPT::GPT(const GPTOptions& options)
   if (options.gpt2_init) initialise_as_gpt2();
   const std::int64_t multiple = options.vocabulary_multiple;
   require(multiple >= 1,
-          "GPT: the vocabulary cannot have a multiple of " + std::to_string(multiple) + " rows");
+          "GPT: vocabulary_multiple must be at least 1, got " + std::to_string(multiple));
   const std::int64_t rows = (options.vocabulary + multiple - 1) / multiple * multiple;
   if (options.tied) tok.weight = with_rows(tok.weight, rows);
   head->weight = options.tied ? tok.weight : with_rows(head->weight, rows);
@@ -122,7 +122,7 @@ std::int64_t sample_token(const std::vector<float>& logits, double temperature, 
   require(!logits.empty(), "sample_token: no logits");
   for (const float logit : logits)
     if (std::isnan(logit)) throw Error("generate: the model's output is NaN");
-  // Likeliest first; equal logits keep their order, so that a seed always gives the same text.
+  // Most likely first; equal logits keep their order, so that a seed always gives the same text.
   std::vector<std::int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto logit = [&](std::int64_t i) { return logits[static_cast<std::size_t>(i)]; };

@@ -1,12 +1,12 @@
-// A GPT: the decoder-only transformer, pre-norm; and text from it.
+// A GPT: the decoder-only transformer, pre-norm; and text generation.
 //
-//   tokens (b, t) -> tok[token] + pos[place] -> block x layers -> norm -> head -> logits (b, t, v)
+//   tokens (b, t) -> tok[token] + pos[index] -> block x layers -> norm -> head -> logits (b, t, v)
 //
 //   block:  x ---+--> norm1 -> attention --+--+--> norm2 -> up -> GELU -> down --+-->
 //                |                         |  |                                  |
 //                +-------------------------+  +----------------------------------+
 //
-// Each place attends to itself and to earlier places only, so one pass trains all t predictions.
+// Each position attends only to itself and earlier positions, so one pass trains all t predictions.
 // Radford et al., "Language models are unsupervised multitask learners", 2019.
 #pragma once
 
@@ -25,16 +25,16 @@ struct GPTOptions {
   int layers = 4;
   std::int64_t dim = 128;  // a multiple of heads
   int heads = 4;
-  double dropout = 0;  // of the embedding's sum and of each branch's result
+  double dropout = 0;  // applied to the sum of the embeddings and to each branch
   bool tied = false;   // the head uses the token table as its weight
-  // The head has rows for the next multiple of this, those behind the vocabulary 0 and unused:
-  // tensor cores multiply 50,304 columns (128 x 393) faster than 50,257. The same numbers.
+  // Rows of the head are rounded up to a multiple of this; extra rows are 0 and unused. Tensor
+  // cores multiply 50,304 columns (128 x 393) faster than 50,257, with the same results.
   std::int64_t vocabulary_multiple = 1;
-  // In training each block keeps its input only, and is computed again in backward
-  // (runtime/autograd/checkpoint.hpp): the same numbers, less memory, a third more computation.
+  // During training each block saves only its input and is recomputed in backward
+  // (runtime/autograd/checkpoint.hpp): same results, less memory, one third more computation.
   bool activation_checkpointing = false;
-  // Weights N(0, 0.02), those that end a branch divided by sqrt(2 layers), biases 0; instead of the
-  // layers' own initial values.
+  // Initial values: weights N(0, 0.02), divided by sqrt(2 layers) at the end of a branch, biases 0;
+  // otherwise the layers' own initial values.
   bool gpt2_init = false;
 };
 
@@ -64,7 +64,7 @@ class Block : public Module {
 
 class GPT : public Module {
  public:
-  // UsageError if an option is out of range.
+  // Throws UsageError if an option is out of range.
   explicit GPT(const GPTOptions& options);
 
   // tokens: i64 (b, t) with t <= context, each in [0, vocabulary); returns logits.
@@ -82,22 +82,22 @@ class GPT : public Module {
   Dropout drop_;
 };
 
-// ---- text from a language model, one token after the other ----
+// ---- text from a language model, token by token ----
 
 struct GenerateOptions {
-  std::int64_t tokens = 200;   // how many to add
+  std::int64_t tokens = 200;   // number of tokens to append
   std::int64_t context = 128;  // the model sees at most this many of the latest tokens
-  double temperature = 0.8;    // logits are divided by it; 0 always takes the likeliest token
-  int top_k = 0;               // choose among the k likeliest only; 0: among all
+  double temperature = 0.8;    // divides the logits; 0: always the most likely token
+  int top_k = 0;               // chooses among the k most likely tokens; 0: among all
 };
 
-// model maps i64 (1, t) to logits (1, t, vocabulary). Returns the prompt and what follows it.
-// The model is in evaluation mode meanwhile. UsageError if the prompt is empty or an option is out
-// of range, Error if a logit is NaN.
+// model maps i64 (1, t) to logits (1, t, vocabulary). Returns the prompt followed by the new
+// tokens. The model is in evaluation mode meanwhile. Throws UsageError if the prompt is empty or an
+// option is out of range, Error if a logit is NaN.
 [[nodiscard]] std::vector<std::int64_t> generate(Module& model, std::vector<std::int64_t> prompt,
                                                  const GenerateOptions& options, Generator& g);
 
-// The draw by itself: an index of logits.
+// Draws one token: an index of logits.
 [[nodiscard]] std::int64_t sample_token(const std::vector<float>& logits, double temperature,
                                         int top_k, Generator& g);
 

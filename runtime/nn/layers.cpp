@@ -10,7 +10,7 @@ namespace ringsmith {
 
 namespace {
 
-// Drawn from the default generator in the order and with the bounds of PyTorch's layers.
+// Initial values from the default generator, with PyTorch's order of draws and bounds.
 namespace init {
 
 Tensor uniform(const Shape& shape, double bound) {
@@ -25,15 +25,15 @@ Tensor normal(const Shape& shape, double stddev) {
   return t;
 }
 
-// Of the weights of Linear and Conv2d: Kaiming's uniform for a leaky ReLU of slope sqrt(5), that is
-// 1 / sqrt(fan_in) up to rounding. PyTorch's own roundings: sqrt(5) squared is not 5 in double.
+// Bound of the weights of Linear and Conv2d: Kaiming uniform for a leaky ReLU of slope sqrt(5),
+// i.e. 1 / sqrt(fan_in) up to rounding. Rounded like PyTorch: sqrt(5) squared is not 5 in double.
 double weight_bound(std::int64_t fan_in) {
   const double slope = std::sqrt(5.0);
   const double gain = std::sqrt(2.0 / (1 + slope * slope));
   return std::sqrt(3.0) * (gain / std::sqrt(static_cast<double>(fan_in)));
 }
 
-// Of their biases.
+// Bound of their biases.
 double bias_bound(std::int64_t fan_in) { return 1 / std::sqrt(static_cast<double>(fan_in)); }
 
 }  // namespace init
@@ -67,7 +67,7 @@ Dropout::Dropout(double p) : p_(p) {
   require(p >= 0 && p < 1, "Dropout: p must be in [0, 1), got " + std::to_string(p));
 }
 
-// Not -1 for the product: n may be 0.
+// The product is computed, because -1 would be ambiguous if n is 0.
 Tensor Flatten::forward(const Tensor& x) {
   return reshape(x, {x.size(0), numel_of({x.sizes().begin() + 1, x.sizes().end()})});
 }
@@ -116,7 +116,7 @@ BatchNorm2d::BatchNorm2d(std::int64_t channels, double momentum, double eps)
 }
 
 Tensor BatchNorm2d::forward(const Tensor& x) {
-  if (training())  // through f64, exact to 2^53: integers have no arithmetic here
+  if (training())  // through f64, exact up to 2^53: integer tensors have no arithmetic
     num_batches_tracked.copy_(
         raw::scalar(raw::Scalar::add, num_batches_tracked.to(DType::f64), 1, "BatchNorm2d"));
   return function_(x, weight, bias, running_mean, running_var, training(), momentum_, eps_);

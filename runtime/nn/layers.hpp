@@ -1,6 +1,5 @@
-// The layers with and without parameters that models are made of. Shapes as in
-// runtime/autograd/functions.hpp, initial values as PyTorch's: after the same manual_seed a model
-// starts with the same weights.
+// Layers of models, with and without parameters. Shapes as in runtime/autograd/functions.hpp,
+// initial values as in PyTorch: after the same manual_seed a model starts with the same weights.
 #pragma once
 
 #include <memory>
@@ -20,7 +19,7 @@ class Linear : public Module {
   Tensor bias;  // undefined without bias
 };
 
-// Rows of a table: i64 (...) -> (..., dim); weight (count, dim).
+// Looks up rows of a table: i64 (...) -> (..., dim); weight (count, dim).
 class Embedding : public Module {
  public:
   Embedding(std::int64_t count, std::int64_t dim);
@@ -28,12 +27,12 @@ class Embedding : public Module {
   Tensor weight;
 };
 
-// Over the last dimension.
+// Normalises over the last dimension.
 class LayerNorm : public Module {
  public:
   explicit LayerNorm(std::int64_t dim, double eps = 1e-5);
   Tensor forward(const Tensor& x) override { return layer_norm(x, weight, bias, eps_); }
-  // Of x + residual, and that sum.
+  // Returns x + residual, and its normalisation.
   [[nodiscard]] AddNorm add(const Tensor& x, const Tensor& residual) {
     return add_layer_norm(x, residual, weight, bias, eps_);
   }
@@ -98,7 +97,7 @@ class Sequential : public Module {
 };
 
 // Linear layers of these widths with ReLU between them: MLP({784, 1024, 1024, 10}). Images are
-// flattened. Parameters are named as those of the same torch.nn.Sequential: "0.weight", "2.weight".
+// flattened. Parameters are named as in the equivalent torch.nn.Sequential: "0.weight", "2.weight".
 class MLP : public Sequential {
  public:
   explicit MLP(const std::vector<std::int64_t>& widths);
@@ -130,14 +129,14 @@ class Conv2d : public Module {
   Conv2dOptions options_;
 };
 
-// Normalises each channel over the batch in training, by running averages in evaluation. The
-// averages are buffers: under DDP they are rank 0's, not those of the global batch; for these
-// convert_sync_batchnorm() (runtime/parallel/sync_batch_norm.hpp) gives the layer another function.
+// Normalises each channel over the batch in training, and by running averages in evaluation. The
+// averages are buffers. Under DDP they are rank 0's, not the global batch's;
+// convert_sync_batchnorm() (runtime/parallel/sync_batch_norm.hpp) replaces the function for that.
 class BatchNorm2d : public Module {
  public:
   explicit BatchNorm2d(std::int64_t channels, double momentum = 0.1, double eps = 1e-5);
   Tensor forward(const Tensor& x) override;
-  // batch_norm, or what takes its place.
+  // batch_norm or its replacement.
   using Function = std::function<Tensor(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                         const Tensor& running_mean, const Tensor& running_var,
                                         bool training, double momentum, double eps)>;
@@ -165,8 +164,8 @@ class GlobalAvgPool2d : public Module {
   Tensor forward(const Tensor& x) override { return global_avg_pool2d(x); }
 };
 
-// Two 3x3 convolutions to 32 and 64 channels, each with a ReLU, the maximum over 2x2 and a Linear
-// layer. Parameters are named as those of the same torch.nn.Sequential: "0.weight", "6.bias".
+// Two 3x3 convolutions to 32 and 64 channels with ReLU, a 2x2 maximum and a Linear layer.
+// Parameters are named as in the equivalent torch.nn.Sequential: "0.weight", "6.bias".
 class SmallCNN : public Sequential {
  public:
   // Images (n, channels, height, width) of at least 6 x 6 pixels.

@@ -7,7 +7,7 @@
 
 namespace ringsmith {
 
-// Under "a" and "a.b" two tensors could have one name, "a.b": the checkpoint would lose the first.
+// "a" and "a.b" could give two tensors the name "a.b": a checkpoint would lose one of them.
 void Module::require_new(const char* what, const std::string& name) const {
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("register_{}(\"{}\"): {}", what, name, why));
@@ -18,9 +18,9 @@ void Module::require_new(const char* what, const std::string& name) const {
     return longer.starts_with(other + '.');
   };
   const auto check = [&](const std::string& taken) {
-    if (name == taken) refuse("the module has this name already; give each entry its own");
+    if (name == taken) refuse("the module already has this name; give each entry its own");
     if (below(name, taken) || below(taken, name))
-      refuse("what it holds could have the names of '" + taken + "'; choose a name without dots");
+      refuse("names inside it could equal those of '" + taken + "'; choose a name without dots");
   };
   for (const Slot& slot : slots_) check(slot.name);
   for (const auto& [taken, child] : children_) check(taken);
@@ -98,7 +98,7 @@ StateDict Module::state_dict() const {
 
 void Module::load_state_dict(const StateDict& state) {
   const StateDict mine = state_dict();
-  constexpr int kNamed = 3;  // weights of another model have hundreds of faults
+  constexpr int kNamed = 3;  // a wrong model has hundreds of faults
   int found = 0;
   std::string faults;
   const auto fault = [&](const std::string& what) {
@@ -140,7 +140,7 @@ void Module::rebind(const std::vector<Tensor>& parameters, const std::vector<Ten
   const NamedTensors old_parameters = named_parameters(), old_buffers = named_buffers();
   require(parameters.size() == old_parameters.size() && buffers.size() == old_buffers.size(),
           "rebind: the module has " + std::to_string(old_parameters.size()) + " parameters and " +
-              std::to_string(old_buffers.size()) + " buffers, given were " +
+              std::to_string(old_buffers.size()) + " buffers, but got " +
               std::to_string(parameters.size()) + " and " + std::to_string(buffers.size()));
   apply([&](Module& m) {
     m.rebind_slots(Kind::parameter, old_parameters, parameters);

@@ -10,9 +10,9 @@
 //     Block(...) { register_module("up", up); register_module("down", down); }
 //   };
 //
-// The tree points at members, so a module can be neither copied nor moved, and sharing a parameter
-// is an assignment: head.weight = embedding.weight. Everything walks the tree in the same order,
-// own parameters first, then children as registered: PyTorch's order, and that of all buckets.
+// The tree points at members, so a module can be neither copied nor moved. A parameter is shared by
+// assignment: head.weight = embedding.weight. All functions traverse the tree in the same order,
+// own parameters first, then children in order of registration: PyTorch's order, and the buckets'.
 #pragma once
 
 #include <functional>
@@ -37,7 +37,7 @@ class Module {
   virtual Tensor forward(const Tensor& x) = 0;
   Tensor operator()(const Tensor& x) { return forward(x); }
 
-  // Tree order; a tensor that several modules share appears once, under its first name.
+  // In tree order; a tensor shared by several modules appears once, under its first name.
   [[nodiscard]] NamedTensors named_parameters() const;
   [[nodiscard]] NamedTensors named_buffers() const;
   [[nodiscard]] std::vector<Tensor> parameters() const;
@@ -45,33 +45,33 @@ class Module {
 
   // Parameters and buffers under all their names; shares memory with the module.
   [[nodiscard]] StateDict state_dict() const;
-  // Copies the values in. UsageError naming the first missing, unknown or misshapen entries; then
-  // nothing has been changed.
+  // Copies the values into the module. Throws UsageError naming the first missing, unknown or
+  // misshapen entries; the module is then unchanged.
   void load_state_dict(const StateDict& state);
 
-  // Moves parameters, buffers and gradients, in place: handles and optimizers made before stay
-  // valid (an optimizer's state does not move: load it anew, or move the model first).
+  // Moves parameters, buffers and gradients in place: existing handles and optimizers stay valid
+  // (an optimizer's state does not move: load it again, or move the model first).
   void to(Device device);
-  // Where the parameters are; the CPU without any. UsageError if they are on several devices.
+  // Device of the parameters; the CPU if there are none. UsageError if they are on several devices.
   [[nodiscard]] Device device() const;
 
-  // Puts other tensor objects into the slots: what was the i-th of parameters() becomes the i-th of
-  // these wherever it is shared, and buffers alike. Values are not copied, handles made before keep
-  // what they were, and shapes are the caller's affair. UsageError unless there is one for each.
+  // Replaces the tensor objects in the slots: the i-th of parameters() by the i-th of these,
+  // wherever it is shared, and buffers likewise. No values are copied, existing handles keep the
+  // old tensors, and shapes are not checked. Throws UsageError unless the numbers match.
   void rebind(const std::vector<Tensor>& parameters, const std::vector<Tensor>& buffers);
 
-  void train(bool on = true);  // this module and all below it
+  void train(bool on = true);  // this module and its descendants
   void eval() { train(false); }
   [[nodiscard]] bool training() const { return training_; }
   void zero_grad(bool set_to_none = true);
-  // Children before their parents, this module last.
+  // Calls f on children before their parents, on this module last.
   void apply(const std::function<void(Module&)>& f);
 
  protected:
-  // `slot` must be a member of this object. A parameter requires a gradient; a buffer does not, and
-  // is state that is saved and broadcast. UsageError, and nothing is registered, if the name or the
-  // member is taken, the name has an empty part ("", "a..b"), or it could give two tensors one name
-  // ("a" and "a.b"). One module may be the child of several.
+  // `slot` must be a member of this object. A parameter requires a gradient; a buffer does not, but
+  // is saved and broadcast. Throws UsageError, without registering anything, if the name or the
+  // member is taken, the name has an empty part ("", "a..b"), or two tensors could get one name
+  // ("a" and "a.b"). A module may be a child of several modules.
   void register_parameter(std::string name, Tensor& slot, Tensor value);
   void register_buffer(std::string name, Tensor& slot, Tensor value);
   void register_module(std::string name, Module& child);
@@ -95,11 +95,11 @@ class Module {
   bool training_ = true;
 };
 
-// Number of elements of all parameters, shared ones counted once.
+// Number of elements of all parameters; shared parameters count once.
 [[nodiscard]] std::int64_t parameter_count(const Module& module);
 
-// Puts a module and all below it into evaluation mode, and each back into what it was when the
-// scope ends.
+// Puts a module and its descendants into evaluation mode, and restores each one's mode at the end
+// of the scope.
 class EvalGuard {
  public:
   explicit EvalGuard(Module& module) {
@@ -114,7 +114,7 @@ class EvalGuard {
   EvalGuard& operator=(const EvalGuard&) = delete;
 
  private:
-  std::vector<Module*> trained_;  // not those that were in evaluation mode before
+  std::vector<Module*> trained_;  // only those that were in training mode
 };
 
 }  // namespace ringsmith

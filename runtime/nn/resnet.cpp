@@ -12,15 +12,15 @@ namespace ringsmith {
 namespace {
 
 Conv2dOptions without_bias(std::int64_t kernel, std::int64_t stride) {
-  const std::int64_t padding = kernel / 2;  // at stride 1 the image keeps its size
+  const std::int64_t padding = kernel / 2;  // at stride 1 the image size is unchanged
   return {.stride = {stride, stride}, .padding = {padding, padding}, .bias = false};
 }
 
-// Blocks in each of the four layers.
+// Number of blocks in each of the four layers.
 std::array<int, 4> blocks_of(int depth) {
   if (depth == 18) return {2, 2, 2, 2};
   if (depth == 34 || depth == 50) return {3, 4, 6, 3};
-  throw UsageError("ResNet: there is no depth " + std::to_string(depth) + "; give 18, 34 or 50");
+  throw UsageError("ResNet: depth must be 18, 34 or 50, got " + std::to_string(depth));
 }
 
 const ResNetOptions& checked(const ResNetOptions& o) {
@@ -30,7 +30,7 @@ const ResNetOptions& checked(const ResNetOptions& o) {
   return o;
 }
 
-// N(0, 2 / (out kernel^2)): Kaiming's for ReLU, by what a value fans out to.
+// N(0, 2 / (out kernel^2)): Kaiming normal for ReLU, with fan-out.
 void initialise(Module& module) {
   if (auto* conv = dynamic_cast<Conv2d*>(&module)) {
     const auto fan_out = static_cast<double>(conv->weight.numel() / conv->weight.size(1));
@@ -85,7 +85,7 @@ ResNet::ResNet(const ResNetOptions& o)
   }
   fc_.emplace(channels, o.classes);
   register_module("fc", *fc_);
-  apply(initialise);  // the layers have drawn values of their own before, as torchvision's have
+  apply(initialise);  // after the layers' own draws, as in torchvision
 }
 
 void ResNet::add_blocks(Sequential& stage, std::int64_t& in, std::int64_t planes, int blocks,

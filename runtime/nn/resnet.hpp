@@ -1,16 +1,16 @@
 // Residual networks for images: ResNet-18, -34 and -50, with torchvision's parameter names, initial
-// values and order, so that weights go from one to the other.
+// values and order, so that weights can be exchanged.
 //
 //   (n, c, h, w) -> stem -> layer1 -> layer2 -> layer3 -> layer4 -> mean -> fc -> (n, classes)
 //         channels: width    x 1       x 2       x 4       x 8      of each channel's pixels
 //                                h, w: halved    halved    halved
 //
 //   block:  x ---+--> conv bn ReLU -> conv bn -----+--> ReLU         18 and 34: two 3x3 kernels
-//                |   (conv bn ReLU, twice, conv bn)|                 50: 1x1, 3x3, 1x1 to 4 times
-//                +--> as it is, or conv 1x1 bn ----+                 the channels
+//                |   (conv bn ReLU, twice, conv bn)|                 50: 1x1, 3x3, 1x1 with 4 times
+//                +--> identity, or conv 1x1 bn ----+                 the channels
 //
-// A block only has to learn what its input lacks, and the gradient passes it undiminished along the
-// lower path. The stride of 50's blocks is in the 3x3 kernel, as in torchvision.
+// A block only has to learn the difference from its input, and the gradient passes undiminished
+// along the lower path. In ResNet-50's blocks the stride is in the 3x3 kernel, as in torchvision.
 // He, Zhang, Ren and Sun, "Deep residual learning for image recognition", 2015.
 #pragma once
 
@@ -28,8 +28,8 @@ struct ResNetOptions {
   std::int64_t classes = 1000;
   std::int64_t channels = 3;  // of an image
   std::int64_t width = 64;    // channels of the stem and of layer1's 3x3 kernels
-  // For images of about 32 x 32: a 3x3 kernel at every pixel, instead of a 7x7 kernel and a maximum
-  // over 3x3, which divide height and width by 4. The names stay.
+  // For images of about 32 x 32: a 3x3 kernel with stride 1, instead of a 7x7 kernel and a 3x3
+  // maximum, which reduce height and width by 4. Names are unchanged.
   bool small_stem = false;
 };
 
@@ -44,17 +44,17 @@ class ResidualBlock : public Module {
  private:
   std::vector<std::unique_ptr<Conv2d>> convs_;
   std::vector<std::unique_ptr<BatchNorm2d>> norms_;
-  std::optional<Sequential> downsample_;  // where channels or size change
+  std::optional<Sequential> downsample_;  // if channels or size change
 };
 
 class ResNet : public Module {
  public:
-  // UsageError if an option is out of range.
+  // Throws UsageError if an option is out of range.
   explicit ResNet(const ResNetOptions& options);
   Tensor forward(const Tensor& x) override;
 
  private:
-  // Appends `blocks` blocks to stage; in: channels, before and after.
+  // Appends `blocks` blocks to stage; in: number of channels, updated.
   void add_blocks(Sequential& stage, std::int64_t& in, std::int64_t planes, int blocks,
                   std::int64_t stride) const;
 

@@ -107,7 +107,7 @@ void Optimizer::set_lr(double lr) {
 void check_optimizer_state(const StateDict& state) {
   const auto fail = [](const std::string& key, const std::string& what) {
     throw UsageError("optimizer state: '" + key + "' " + what +
-                     ", which no training leaves behind: load another one");
+                     ", which training never produces: load another state");
   };
   constexpr double kMostSteps = 1LL << 53;
   for (const auto& [key, tensor] : state) {
@@ -145,10 +145,10 @@ StateDict Optimizer::state_dict() const {
 void Optimizer::load_state_dict(const StateDict& state) {
   const auto fail = [](const std::string& what) {
     throw UsageError("optimizer state does not fit: " + what +
-                     "; load it into an optimizer of the kind and the parameters that it is of");
+                     "; load it into an optimizer of the same kind with the same parameters");
   };
   check_optimizer_state(state);
-  // Everything is checked before anything is changed. What is asked for is known.
+  // Everything is checked before anything is changed. find() records the keys that are known.
   std::set<std::string> known;
   const auto find = [&](const std::string& key) -> const Tensor* {
     known.insert(key);
@@ -158,13 +158,13 @@ void Optimizer::load_state_dict(const StateDict& state) {
   const Tensor* params = find(kGroup + "params");
   if (params == nullptr) fail("'" + kGroup + "params' is missing");
   if (params->numel() != std::ssize(params_))
-    fail("it is of " + std::to_string(params->numel()) + " parameters, these are " +
+    fail("it has " + std::to_string(params->numel()) + " parameters, this optimizer has " +
          std::to_string(params_.size()));
   Hyperparameters group = hyperparameters();
   group["lr"] = {lr_};
   for (auto& [name, values] : group) {
     const Tensor* given = find(kGroup + name);
-    if (given == nullptr) fail("'" + kGroup + name + "' is missing: it is of another kind");
+    if (given == nullptr) fail("'" + kGroup + name + "' is missing: the state is of another kind");
     if (given->numel() != std::ssize(values))
       fail("'" + kGroup + name + "' has " + std::to_string(given->numel()) + " values");
     values = given->to(DType::f64).to_vector<double>();
@@ -184,7 +184,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
       if (given->sizes() != params_[i].sizes() || given->dtype() != params_[i].dtype())
         fail("'" + key + "' is " + to_string(given->sizes()) + ", its parameter is " +
              to_string(params_[i].sizes()));
-      if (counts_ && count == nullptr) fail("'" + key + "' is there without a step");
+      if (counts_ && count == nullptr) fail("'" + key + "' is present without a step");
       loaded[n][i] = Tensor::empty(given->sizes(), params_[i].options());
       loaded[n][i].copy_(*given);
     }
@@ -252,7 +252,7 @@ namespace {
 
 constexpr std::size_t kMomentum = 0;
 
-// Not negative, not NaN, not infinite.
+// Throws UsageError if the value is negative, NaN or infinite.
 void check_amount(const char* what, double value) {
   require(std::isfinite(value) && value >= 0,
           fmt::format("{} must {}, got {}", what,
@@ -358,7 +358,7 @@ void Adam::update(const std::vector<Update>& all) {
   step.eps = options_.eps;
   step.weight_decay = options_.weight_decay;
   step.decoupled = decoupled_;
-  // Those of one device, one type and one step go together: in most models, all of them.
+  // Consecutive parameters of one device, dtype and step count (usually all) share a kernel call.
   for (auto first = all.begin(); first != all.end();) {
     const auto last = std::find_if(first, all.end(), [&](const Update& u) {
       return u.param.options() != first->param.options() || u.steps != first->steps;

@@ -1,10 +1,10 @@
-// Optimizers: SGD, Adam and AdamW, and what they have in common.
+// Optimizers: SGD, Adam and AdamW, and their common base.
 //
 //   for batches:  optimizer.zero_grad();  loss.backward();  optimizer.set_lr(schedule(step));
 //                 optimizer.step();
 //
-// A parameter whose .grad is undefined is skipped, its state untouched. The arithmetic is in
-// kernels/optim.hpp; with --kernels oracle it has PyTorch's bits.
+// A parameter whose .grad is undefined is skipped, and its state is unchanged. The arithmetic is in
+// kernels/optim.hpp; with --kernels oracle the bits equal PyTorch's.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,7 @@
 
 namespace ringsmith {
 
-// What an optimizer was told, by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}; flags are
-// 0 or 1.
+// An optimizer's options by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}; flags: 0 or 1.
 using Hyperparameters = std::map<std::string, std::vector<double>>;
 
 class Optimizer {
@@ -30,62 +29,63 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   void step();  // updates every parameter that has a gradient, in place
-  // In place of step(), where the gradients are of no use: infinite, NaN (GradScaler), or by the
-  // program's own judgement. Nothing changes, and code that keeps something of these gradients for
-  // later steps is told (HookTurn::skipped): DistributedDataParallel's hooks.
+  // Call it in place of step() if the gradients are unusable: infinite or NaN (GradScaler), or
+  // rejected by the program. Changes no parameter or state, but notifies code that keeps data of
+  // these gradients for later steps (HookTurn::skipped), such as DistributedDataParallel's hooks.
   void skip() const;
 
-  // To none: .grad becomes undefined. Otherwise it is zeroed in place, which keeps gradients where
-  // they are, for instance in the buckets of DistributedDataParallel.
+  // set_to_none: .grad becomes undefined. Otherwise it is zeroed in place, so that gradients keep
+  // their memory, e.g. in DistributedDataParallel's buckets.
   void zero_grad(bool set_to_none = true);
 
   [[nodiscard]] double lr() const { return lr_; }
   virtual void set_lr(double lr);  // UsageError if negative or not finite
   [[nodiscard]] const std::vector<Tensor>& params() const { return params_; }
 
-  // The gradients that step() would use, as they are in memory; GradScaler divides them.
+  // The gradients that step() would use, by reference; GradScaler divides them.
   [[nodiscard]] virtual std::vector<Tensor> gradients() const;
-  // Collective where the ranks' gradients() differ: whether any rank says true. Else mine.
+  // Collective if the ranks' gradients() differ: true if any rank passes true. Otherwise `mine`.
   [[nodiscard]] virtual bool any_rank(bool mine) const { return mine; }
 
-  // Of the tensors that it may keep for a parameter: "exp_avg", ...
+  // Names of the tensors that it may keep per parameter: "exp_avg", ...
   [[nodiscard]] virtual const std::vector<std::string>& state_names() const { return names_; }
-  [[nodiscard]] virtual bool counts_steps() const { return counts_; }  // and "step"
+  [[nodiscard]] virtual bool counts_steps() const { return counts_; }  // then there is also "step"
 
-  // PyTorch's two parts, flat as torch.distributed.checkpoint writes them; there is one group:
+  // PyTorch's two parts, flattened as by torch.distributed.checkpoint; there is one group:
   //
-  //   state.3.step            i64 []     updates of parameter 3, where the optimizer counts them
-  //   state.3.exp_avg         as parameter 3, whose memory the optimizer and this share
-  //   param_groups.0.lr       f64 []     and each other hyperparameter: betas [2], eps, ...
+  //   state.3.step            i64 []     updates of parameter 3, if the optimizer counts them
+  //   state.3.exp_avg         as parameter 3; memory shared with the optimizer
+  //   param_groups.0.lr       f64 []     and every other hyperparameter: betas [2], eps, ...
   //   param_groups.0.params   i64 [n]    0, 1, ... n - 1
   //
   // A parameter that has never had a gradient has no entries.
   [[nodiscard]] virtual StateDict state_dict() const;
-  // Copies; as in PyTorch, hyperparameters become what they were in `state`. UsageError naming the
-  // first entry that does not fit these parameters and this kind of optimizer, or that
-  // check_optimizer_state() refuses; then nothing has been changed.
+  // Copies the state; as in PyTorch, hyperparameters are replaced by those in `state`. Throws
+  // UsageError naming the first entry that does not fit these parameters and this kind of
+  // optimizer, or that check_optimizer_state() rejects; nothing is changed then.
   virtual void load_state_dict(const StateDict& state);
 
  protected:
-  // UsageError if params is empty, or holds a tensor twice, a non-leaf, or one that is neither f32
-  // nor f64. names are the state tensors that the optimizer may keep for each parameter; counts:
-  // the number of updates is state too.
+  // Throws UsageError if params is empty, or holds a tensor twice, a non-leaf, or a tensor that is
+  // neither f32 nor f64. names: the state tensors that the optimizer may keep per parameter;
+  // counts: the number of updates is part of the state.
   Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names, bool counts);
 
-  // All but lr. What is set has the same names and numbers of values; UsageError if out of range.
+  // All hyperparameters except lr. set_hyperparameters() gets the same names and numbers of values,
+  // and throws UsageError if a value is out of range.
   [[nodiscard]] virtual Hyperparameters hyperparameters() const = 0;
   virtual void set_hyperparameters(const Hyperparameters& values) = 0;
 
-  // Parameter i and its contiguous gradient. steps counts the updates of this parameter, from 1.
+  // Parameter i and its contiguous gradient. steps: number of this parameter's updates, from 1.
   struct Update {
     std::size_t i;
     Tensor param, grad;
     std::int64_t steps;
   };
-  // All that have a gradient, in order.
+  // Updates all parameters that have a gradient, in order.
   virtual void update(const std::vector<Update>& all) = 0;
 
-  // State tensor `name` (an index into names) of parameter i, zeros on first use.
+  // State tensor `name` (an index into names) of parameter i; zeros on first use.
   Tensor& state(std::size_t name, std::size_t i);
   [[nodiscard]] bool has_state(std::size_t name, std::size_t i) const;
 
@@ -94,29 +94,29 @@ class Optimizer {
   double lr_ = 0;
   std::vector<std::string> names_;
   bool counts_;
-  std::vector<std::vector<Tensor>> state_;  // [name][parameter], undefined until first used
-  std::vector<std::int64_t> steps_;         // updates of each parameter
+  std::vector<std::vector<Tensor>> state_;  // [name][parameter]; undefined until first used
+  std::vector<std::int64_t> steps_;         // number of updates per parameter
 };
 
-// UsageError naming the first entry that no training leaves behind: a step that is no count of
-// updates, NaN or an infinity in a tensor, a negative mean of squares ("exp_avg_sq").
+// Throws UsageError naming the first entry that no training can produce: a step that is not a count
+// of updates, NaN or an infinity in a tensor, a negative mean of squares ("exp_avg_sq").
 void check_optimizer_state(const StateDict& state);
 
-// Scales all gradients together so that their 2-norm is at most max_norm, and returns the norm they
-// had, one f32 on their device (so that a GPU need not be waited for). As in PyTorch: the norm of
-// the tensors' norms in f32, and the factor min(1, max_norm / (norm + 1e-6)) is always multiplied.
-// Squares are added up in f64. Undefined gradients are left out. After DDP's reduction every rank
-// computes the same factor without communication. A NaN or infinite norm is a plain Error that
-// names the first parameter to blame if error_if_nonfinite, else it is returned and the gradients
-// become NaN or 0. UsageError if max_norm is negative or NaN, or if gradients are on different
-// devices or not contiguous.
+// Scales all gradients by one factor so that their joint 2-norm is at most max_norm. Returns the
+// norm before, one f32 on their device, so that the host need not wait for a GPU. As in PyTorch:
+// the norm of the tensors' norms in f32, and always multiplies by min(1, max_norm / (norm + 1e-6)).
+// Squares are summed in f64. Undefined gradients are ignored. After DDP's reduction every rank
+// computes the same factor without communication. If the norm is NaN or infinite, throws Error
+// naming the first offending parameter if error_if_nonfinite; otherwise the gradients become NaN or
+// 0. Throws UsageError if max_norm is negative or NaN, or if gradients are on different devices or
+// not contiguous.
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
                        bool error_if_nonfinite = false);
 
 // Stochastic gradient descent with momentum, as torch.optim.SGD.
 //
 //   d   = g + weight_decay p
-//   buf = momentum buf + (1 - dampening) d      the first time buf = d
+//   buf = momentum buf + (1 - dampening) d      first step: buf = d
 //   p  -= lr (nesterov ? d + momentum buf : buf)
 struct SGDOptions {
   double lr = 1e-3;
@@ -128,8 +128,8 @@ struct SGDOptions {
 
 class SGD : public Optimizer {
  public:
-  // UsageError if an option is negative or not finite, or nesterov goes without momentum or with
-  // dampening.
+  // Throws UsageError if an option is negative or not finite (dampening may be negative), or if
+  // nesterov is set without momentum or with dampening.
   SGD(std::vector<Tensor> params, SGDOptions options);
 
  private:
@@ -144,8 +144,8 @@ class SGD : public Optimizer {
 //   m  = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g g
 //   p -= lr / (1 - beta1^t)  m / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// Adam adds weight_decay p to g, so that decay is scaled by the adaptive step as well; AdamW
-// shrinks p by lr weight_decay instead. amsgrad divides by the largest v so far.
+// Adam adds weight_decay p to g, so that the adaptive step also scales the decay; AdamW shrinks p
+// by lr weight_decay instead. amsgrad divides by the largest v so far.
 struct AdamOptions {
   double lr = 1e-3;
   double beta1 = 0.9;
@@ -157,7 +157,7 @@ struct AdamOptions {
 
 class Adam : public Optimizer {
  public:
-  // UsageError if a beta is outside [0, 1), or eps or weight_decay is negative or not finite.
+  // Throws UsageError if a beta is outside [0, 1), or eps or weight_decay negative or not finite.
   Adam(std::vector<Tensor> params, AdamOptions options) : Adam(std::move(params), options, false) {}
 
  protected:
@@ -176,8 +176,8 @@ class AdamW : public Adam {
   AdamW(std::vector<Tensor> params, AdamOptions options) : Adam(std::move(params), options, true) {}
 };
 
-// Learning-rate schedules: pure functions of the step number, counted from 0. There is no state to
-// save: a resumed run asks for the same step and gets the same rate.
+// Learning-rate schedules: pure functions of the step number, counted from 0. They have no state to
+// save: a resumed run passes the same step and gets the same rate.
 //
 //   warm-up         cosine                    rate
 //      /------------\__                       peak
@@ -191,7 +191,7 @@ using LrSchedule = std::function<double(std::int64_t step)>;
 // peak (step + 1) / warmup until step = warmup - 1, then peak. warmup = 0: no warm-up.
 [[nodiscard]] LrSchedule warmup_lr(double peak, std::int64_t warmup);
 
-// After the warm-up, half a cosine from peak at step = warmup to floor at step = total and after.
+// After the warm-up, half a cosine from peak at step = warmup to floor at step = total, then floor.
 [[nodiscard]] LrSchedule cosine_lr(double peak, std::int64_t warmup, std::int64_t total,
                                    double floor = 0);
 

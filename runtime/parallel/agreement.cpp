@@ -11,10 +11,10 @@ namespace ringsmith {
 namespace {
 
 constexpr std::size_t kBits = 64;
-constexpr std::size_t kListed = 8;  // parameters named in a message; the rest is counted
-constexpr std::uint64_t kFault = std::uint64_t{1} << 63;  // beside the step
+constexpr std::size_t kListed = 8;  // parameters named in a message; the rest are counted
+constexpr std::uint64_t kFault = std::uint64_t{1} << 63;  // flag in the step's word
 
-// The different texts among those of the ranks, and who has each, by lowest rank.
+// The distinct texts and the ranks that have each, by lowest rank.
 using Variants = std::vector<std::pair<std::string, std::vector<int>>>;
 Variants variants_of(const std::vector<std::string>& texts) {
   Variants variants;
@@ -26,7 +26,7 @@ Variants variants_of(const std::vector<std::string>& texts) {
   return variants;
 }
 
-// Collective: every rank's text.
+// Collective: returns every rank's text.
 std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::string& mine) {
   const auto world = static_cast<std::size_t>(group.size());
   const std::array<std::int64_t, 1> size{static_cast<std::int64_t>(mine.size())};
@@ -43,7 +43,7 @@ std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::stri
   return texts;
 }
 
-// Collective: every rank's text, or nothing if they are equal. Only then do the texts travel.
+// Collective: returns every rank's text, or nothing if all are equal; only unequal texts are sent.
 std::vector<std::string> gather_unequal(comm::ProcessGroup& group, const std::string& mine) {
   const auto world = static_cast<std::size_t>(group.size());
   const std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),
@@ -108,7 +108,7 @@ void UsageMap::clear() { std::ranges::fill(mine_, 0); }
 
 void UsageMap::exchange(std::uint64_t step, const std::string& fault) {
   mine_[0] = step | (fault.empty() ? 0 : kFault);
-  // As bytes of no arithmetic: u64 is no dtype of a collective, i64 of the same width is.
+  // The words are only copied: collectives have no u64, but i64 has the same width.
   const auto as_i64 = [](std::span<std::uint64_t> s) {
     return comm::Buffer(reinterpret_cast<std::byte*>(s.data()), Elements(s.size()), DType::i64);
   };
@@ -119,7 +119,7 @@ void UsageMap::exchange(std::uint64_t step, const std::string& fault) {
     if (theirs != step)
       throw CommError(fmt::format("ranks are at different steps: rank {} is at its forward {}, "
                                   "rank {} at its forward {}; every rank must run forward and "
-                                  "backward equally often (evaluate under NoGradGuard)",
+                                  "backward the same number of times (evaluate under NoGradGuard)",
                                   group_->rank(), step, rank, theirs),
                       {.rank = group_->rank(), .peer = rank, .op = {}});
     faults = faults || theirs != record(rank)[0];
@@ -179,8 +179,8 @@ std::vector<std::string> split_lines(const std::string& text) {
   return lines;
 }
 
-// texts[r] is the description of rank r: the first entry in which the ranks differ, and who has
-// what there.
+// texts[r] is the description of rank r. Returns a message about the first entry in which the ranks
+// differ, with each variant and its ranks.
 std::string explain(const std::vector<std::vector<std::string>>& texts) {
   const int world = static_cast<int>(texts.size());
   std::size_t longest = 0;
@@ -225,7 +225,7 @@ void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>
   for (const std::string& text : gather_unequal(group, mine)) texts.push_back(split_lines(text));
   if (texts.empty()) return;
   throw UsageError("ranks do not hold the same model: " + explain(texts) +
-                   "; build it alike on every rank");
+                   "; build the same model on every rank");
 }
 
 std::function<bool(bool)> any_rank(std::shared_ptr<comm::ProcessGroup> group) {

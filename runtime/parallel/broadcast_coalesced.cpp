@@ -9,21 +9,21 @@ namespace ringsmith {
 
 namespace {
 
-// Where bytes can be handed to the group.
+// The device of the staging buffer.
 Device staging_for(const comm::ProcessGroup& group, const std::vector<Tensor>& tensors) {
   for (const Tensor& t : tensors)
     if (t.device() != group.device()) return Device::cpu();
   return group.device();
 }
 
-// The staging buffer, seen from the tensors: bytes go in until it is full, then it is broadcast
-// and, except on the root, handed out again to where they belong.
+// The staging buffer. Tensors are appended until it is full; then it is broadcast and, except on
+// the root, unpacked into the tensors.
 class Packer {
  public:
   Packer(comm::ProcessGroup& group, int root, Bytes capacity, Device where)
       : group_(group), root_(root), where_(where), staging_(group.allocate_on(where, capacity)) {}
 
-  // The tensor must be contiguous and live until flush().
+  // The tensor must be contiguous and remain valid until flush().
   void add(const Tensor& tensor) {
     std::byte* data = data_of(tensor);
     std::size_t size = size_in_bytes(tensor).value;
@@ -58,8 +58,9 @@ class Packer {
     std::size_t size;
   };
 
-  // A tensor that already holds these bytes counts as not written: a constant buffer, saved by a
-  // graph that is still to run backward, stays valid. On a device nobody waits to find that out.
+  // A tensor that already holds these bytes counts as unmodified: a constant buffer saved by a
+  // graph that is still to run backward stays valid. Not checked on a device: that would
+  // synchronise.
   void unpack(const Piece& piece, const std::byte* from) const {
     const Device device = piece.tensor->device();
     if (device.is_cpu() && std::memcmp(piece.data, from, piece.size) == 0) return;
@@ -83,7 +84,7 @@ void broadcast_coalesced(comm::ProcessGroup& group, const std::vector<Tensor>& t
   for (const Tensor& t : tensors) total += size_in_bytes(t);
   if (total == Bytes(0) || group.size() == 1) return;
   Packer packer(group, root, std::min(total, cap), staging_for(group, tensors));
-  std::vector<Tensor> dense;  // itself, or a row-major copy
+  std::vector<Tensor> dense;  // the tensor itself, or a row-major copy
   dense.reserve(tensors.size());
   for (const Tensor& t : tensors) dense.push_back(t.contiguous());
   for (const Tensor& t : dense) packer.add(t);

@@ -1,13 +1,13 @@
-// Many tensors from one rank to all, in few messages.
+// Broadcasts many tensors from one rank to all in few messages.
 //
-// A model has hundreds of small tensors, and a collective has a latency: so neighbours are packed
-// into a staging buffer of communication memory, which is broadcast as bytes, whatever the dtypes.
+// A model has hundreds of small tensors, and each collective has a latency. Consecutive tensors are
+// therefore packed into a staging buffer of communication memory and broadcast as bytes.
 //
 //   w0 b0 w1 b1 ...  --pack-->  |w0|b0|w1|..|  --broadcast-->  |w0|b0|w1|..|  --unpack--> w0 b0 ...
 //     on the root                 staging                        staging        on the others
 //
-// Staging is on the device where group and tensors are on one GPU, else on the host, to and from
-// which tensors of a device are copied.
+// Staging is on the device if the group and all tensors are on the same GPU, otherwise on the host;
+// tensors on a device are then copied to and from it.
 #pragma once
 
 #include <vector>
@@ -17,10 +17,10 @@
 
 namespace ringsmith {
 
-constexpr Bytes kBroadcastCap = MiB(250);  // PyTorch's, and the most memory that staging takes
+constexpr Bytes kBroadcastCap = MiB(250);  // the same as PyTorch's; limits the memory for staging
 
-// Collective; of one device. Same tensors (sizes, dtypes, order) on every rank; any strides. A
-// tensor above the cap travels in pieces.
+// Collective. The tensors must have the same sizes, dtypes and order on every rank; any strides. A
+// tensor larger than the cap is sent in pieces.
 void broadcast_coalesced(comm::ProcessGroup& group, const std::vector<Tensor>& tensors, int root,
                          Bytes cap = kBroadcastCap);
 

@@ -24,7 +24,7 @@ void close(OpenBucket& open, std::span<const Bytes> limits, BucketAssignment& do
   open.size = Bytes(0);
 }
 
-// Of buckets that were filled in the order of the indices: each begins with its smallest.
+// Requires buckets that were filled in index order: each bucket's first index is its smallest.
 void sort_by_smallest_index(BucketAssignment& assignment) {
   std::map<int, std::size_t> order;
   for (std::size_t b = 0; b < assignment.buckets.size(); ++b)
@@ -47,7 +47,7 @@ BucketAssignment compute_bucket_assignment(std::span<const BucketItem> items,
           "bucket assignment: " + std::to_string(indices.size()) + " indices for " +
               std::to_string(items.size()) + " parameters");
   BucketAssignment done;
-  std::vector<OpenBucket> open;  // a handful of dtypes at most, in order of first appearance
+  std::vector<OpenBucket> open;  // a few dtypes at most, in order of first appearance
   for (std::size_t i = 0; i < items.size(); ++i) {
     const BucketItem& item = items[i];
     auto bucket =
@@ -65,7 +65,7 @@ BucketAssignment compute_bucket_assignment(std::span<const BucketItem> items,
 
 namespace {
 
-constexpr std::size_t kBucketAlignment = 64;  // a cache line; also what CommMemory starts on
+constexpr std::size_t kBucketAlignment = 64;  // a cache line; CommMemory has the same alignment
 constexpr Bytes kNoLimit(SIZE_MAX);
 
 Bytes padded(Bytes size) {
@@ -138,7 +138,7 @@ Bytes arena_size(std::span<const BucketItem> parameters) {
   return size;
 }
 
-// The whole way through the host, taken when a caller waits for it.
+// A reduction through the host, done entirely in wait().
 class StagedReduction : public comm::Work {
  public:
   StagedReduction(BucketMemory& memory, const comm::Buffer& data, comm::ReduceOp op)

@@ -1,18 +1,18 @@
-// Buckets: which gradients travel together, where each lies, and in which memory.
+// Buckets: which gradients are reduced together, where each is stored, and in which memory.
 //
 // One all-reduce per parameter pays the latency of a collective for every bias; one all-reduce for
-// the whole model cannot start before backward has ended. Buckets are the middle: parameters are
-// appended to an open bucket until it has reached its limit, and the next one is opened.
+// the whole model cannot start before backward has ended. Buckets are the compromise: parameters
+// are appended to an open bucket until it reaches its limit; then the next bucket is opened.
 //
 //   sizes (bytes)   400 800 400 200        limit 400
 //   buckets         [0] [1] [2] [3]        the tensor that crosses the limit stays in: buckets
 //                                          overshoot, and a tensor is never split
 //
-// A bucket holds one dtype, so there is one open bucket for each. Each dtype walks its own copy of
-// the list of limits and stays on the last: {1 MiB, 25 MiB} makes the first bucket small, so that
-// its all-reduce starts early. The rule, and with it every bit of the sums (a bucket's length
-// decides the chunks of the ring), is PyTorch's: Li et al., "PyTorch Distributed", VLDB 2020,
-// section 3.2.3.
+// A bucket holds one dtype, so there is one open bucket per dtype. Each dtype advances through its
+// own copy of the list of limits and stays at the last: {1 MiB, 25 MiB} makes the first bucket
+// small, so that its all-reduce starts early. The rule is PyTorch's, and so is every bit of the
+// sums (a bucket's length determines the chunks of the ring): Li et al., "PyTorch Distributed",
+// VLDB 2020, section 3.2.3.
 #pragma once
 
 #include <memory>
@@ -34,32 +34,32 @@ struct BucketItem {
 };
 
 struct BucketAssignment {
-  std::vector<std::vector<int>> buckets;  // indices of parameters, in the order of their slots
-  std::vector<Bytes> limits;              // limits[i] was in force for buckets[i]
+  std::vector<std::vector<int>> buckets;  // parameter indices, in slot order
+  std::vector<Bytes> limits;              // limits[i] is the limit that applied to buckets[i]
 };
 
-// items in the order in which they are to be laid out; at least one limit (UsageError).
-// Without indices, item i is parameter i and the buckets come sorted by their smallest index. With
-// indices (ready order, at the rebuild), item i is parameter indices[i] and the buckets come in the
-// order in which they were closed, then those still open, by first appearance.
+// `items` is in layout order. Throws UsageError if there is no limit. Without indices, item i is
+// parameter i and the buckets are sorted by their smallest index. With indices (ready order, for
+// the rebuild), item i is parameter indices[i] and the buckets are in the order in which they were
+// closed, followed by those still open in order of first appearance.
 [[nodiscard]] BucketAssignment compute_bucket_assignment(std::span<const BucketItem> items,
                                                          std::span<const Bytes> limits,
                                                          std::span<const int> indices = {});
 
 // ---- the plan ----
-// Where each gradient lies: the buckets, laid out one after the other in one arena of communication
-// memory.
+// The location of each gradient: the buckets are stored one after the other in one arena of
+// communication memory.
 //
 //   arena   |b0: g5 g4 g3 ...pad|b1: g2 g1 ......pad|b2: g0 ..pad|
 //            ^ start, 64-byte aligned                             ^ size <= arena_size(parameters)
 //
-// Slots of a bucket touch each other (the ring sees one dense vector); buckets start on cache lines
-// of their own, so that two collectives in flight never share one. A model is planned twice: before
-// anything is known of the order in which gradients arrive, and, after the first backward, in that
-// order. Both plans fit into the same arena, so that rebuilding allocates nothing.
+// The slots of a bucket are adjacent (the ring sees one dense vector); each bucket starts on its
+// own cache line, so that two collectives in flight never share one. A model is planned twice:
+// before the order in which gradients arrive is known, and, after the first backward, in that
+// order. Both plans fit into the same arena, so the rebuild allocates nothing.
 
 struct BucketCaps {
-  Bytes first = kFirstBucketCap;  // of the first bucket: small, so that its all-reduce starts early
+  Bytes first = kFirstBucketCap;  // small, so that its all-reduce starts early
   Bytes rest = MiB(25);
 };
 
@@ -73,7 +73,7 @@ struct BucketLayout {
   DType dtype = DType::f32;
   Bytes start;  // from the start of the arena
   Elements count;
-  Bytes limit;  // the cap that was in force; Bytes(SIZE_MAX) for none
+  Bytes limit;  // the cap that applied; Bytes(SIZE_MAX) for none
   std::vector<BucketSlot> slots;
   [[nodiscard]] Bytes size() const { return bytes_of(count, size_of(dtype)); }
 };
@@ -86,46 +86,46 @@ struct BucketPlan {
   std::vector<BucketLayout> buckets;
   std::vector<Place> place;  // by parameter
 
-  [[nodiscard]] Bytes end() const;  // of the last bucket, padding included
+  [[nodiscard]] Bytes end() const;  // end of the last bucket, including padding
 };
 
-// Before the first backward. One bucket for each dtype, in the order of the parameters: nothing is
-// known yet of the order of the gradients, and the plan is for one iteration only. With
-// find_unused, where no rebuild follows: capped buckets in the order of the parameters, the list
-// then reversed, because the last layers' gradients come first.
+// The plan before the first backward: one bucket per dtype, in parameter order, because the order
+// of the gradients is not known yet and the plan is used for one iteration only. With find_unused,
+// where no rebuild follows: capped buckets in parameter order, in reverse, because the gradients of
+// the last layers arrive first.
 [[nodiscard]] BucketPlan initial_plan(std::span<const BucketItem> parameters,
                                       const BucketCaps& caps, bool find_unused);
 
-// ready_order names every parameter once (UsageError): the order in which their gradients came.
+// ready_order: the order in which gradients arrived; every parameter once (UsageError).
 [[nodiscard]] BucketPlan rebuilt_plan(std::span<const BucketItem> parameters,
                                       const BucketCaps& caps, std::span<const int> ready_order);
 
-// Enough for every plan of these parameters: their bytes and one cache line for each parameter.
+// Sufficient for every plan: the bytes of all parameters plus one cache line per parameter.
 [[nodiscard]] Bytes arena_size(std::span<const BucketItem> parameters);
 
-// ---- the memory that gradients lie in and are reduced in ----
+// ---- the memory in which gradients are stored and reduced ----
 //
-//   gradients  group    lie in                              all-reduce
+//   gradients  group    stored in                           all-reduce
 //   cpu        any      communication memory of the host    in place
 //   cuda:i     cuda:i   communication memory of the device  in place, on the group's stream
-//   cuda:i     cpu      ordinary memory of the device       through the host, when waited for:
+//   cuda:i     cpu      ordinary memory of the device       through the host, in wait():
 //
 //     device  [bucket] --copy--> host [staging] <-- all-reduce --> peers
 //                      <--copy--
 //
-// The last is slow, since every byte crosses to the host and back and nothing of it is hidden; it
-// works wherever a group of the host does.
+// The last case is slow: every byte crosses to the host and back, and none of this is overlapped.
+// It works with every group on the host.
 class BucketMemory {
  public:
   BucketMemory(std::shared_ptr<comm::ProcessGroup> group, Device where, Bytes size);
 
   [[nodiscard]] const std::shared_ptr<Storage>& storage() const { return storage_; }
   [[nodiscard]] Bytes size() const { return storage_->size(); }
-  // Whether a reduction that has been started runs by itself.
+  // True if a reduction that has been started progresses without a call to wait().
   [[nodiscard]] bool overlaps() const { return staging_ == nullptr; }
 
-  // count elements at `start`, in place; collective. The asynchronous form may not be waited for in
-  // another order than it was called in.
+  // Reduces `count` elements at `start` in place; collective. The Works of the asynchronous form
+  // must be waited for in the order of the calls.
   comm::WorkPtr all_reduce_async(Bytes start, Elements count, DType dtype, comm::ReduceOp op);
   void all_reduce(Bytes start, Elements count, DType dtype, comm::ReduceOp op);
 
@@ -136,7 +136,7 @@ class BucketMemory {
 
   std::shared_ptr<comm::ProcessGroup> group_;
   std::shared_ptr<Storage> storage_;
-  std::shared_ptr<comm::CommMemory> staging_;  // of the host; null where it is not needed
+  std::shared_ptr<comm::CommMemory> staging_;  // on the host; null if not needed
 };
 
 }  // namespace ringsmith

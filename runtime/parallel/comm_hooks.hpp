@@ -1,19 +1,19 @@
-// Communication hooks: what the ranks exchange for a bucket, instead of DDP's all-reduce.
+// Communication hooks: what the ranks exchange for a bucket in place of DDP's all-reduce.
 //
 //   backward   g5 g4 g3 | g2 g1 | g0 |
 //   bucket 0   [======] hook(bucket 0) --> future ..................> result replaces bucket 0
 //   bucket 1            [===] hook(bucket 1) --> future ............> result replaces bucket 1
 //
-// A hook gets a full bucket of this rank's gradients, starts its exchange and returns a Future;
-// what the future gives becomes the bucket. With a hook DDP does not divide by the number of ranks:
-// the hook must, or the gradients are W times too large.
+// A hook receives a full bucket of this rank's gradients, starts its exchange and returns a Future;
+// the future's tensor replaces the bucket. With a hook, DDP does not divide by the number of ranks:
+// the hook must do so, or the gradients are W times too large.
 //
 //   ddp.register_comm_hook(fp16_compress_hook(group));
 //   ddp.register_comm_hook(group, my_hook, "my_hook");   // calls my_hook(group, bucket)
 //
-// PyTorch's interface (torch.distributed.algorithms.ddp_comm_hooks). Hooks are called in the order
-// of the buckets, and their futures are waited for in that order when all have been called: the
-// collectives of a hook come in one order on every rank, also those that it goes on with in then().
+// PyTorch's interface (torch.distributed.algorithms.ddp_comm_hooks). Hooks are called in bucket
+// order, and their futures are waited for in that order once all hooks have been called. Thus the
+// collectives of a hook, including those in then(), run in the same order on every rank.
 #pragma once
 
 #include <functional>
@@ -29,23 +29,26 @@
 namespace ringsmith {
 
 struct GradBucket {
-  int index = 0;                  // another set of gradients after DDP has rebuilt the buckets
-  bool is_last = false;           // of this backward
-  Tensor buffer;                  // all gradients, one after the other; communication memory
-  std::vector<Tensor> gradients;  // views of it, each of its parameter's shape
+  int index = 0;                  // refers to other gradients after the rebuild of the buckets
+  bool is_last = false;           // in this backward
+  Tensor buffer;                  // all gradients, concatenated; communication memory
+  std::vector<Tensor> gradients;  // views of `buffer` with the parameters' shapes
   std::vector<Tensor> parameters;
+  // GradScaler's factor of these gradients; 0 without a scaler. A hook that keeps parts of
+  // gradients multiplies them by new / old when it changes.
+  double loss_scale = 0;
 };
 
-// A tensor that will be there. Waited for once.
+// A tensor that will be available later. wait() may be called once.
 class Future {
  public:
-  Future(Tensor value)  // NOLINT(google-explicit-constructor): a hook may be done already
+  Future(Tensor value)  // NOLINT(google-explicit-constructor): the result may be ready
       : wait_([value = std::move(value)] { return value; }) {}
-  // The tensor that the work writes.
+  // Completes with `value`, the tensor that the work writes.
   Future(comm::WorkPtr work, Tensor value);
   explicit Future(std::function<Tensor()> wait) : wait_(std::move(wait)) {}
 
-  // What `next` makes of the tensor: a tensor, or another future. It runs on the thread that waits.
+  // Continues with next(tensor), a tensor or another future. Runs on the thread that calls wait().
   [[nodiscard]] Future then(std::function<Future(const Tensor&)> next) const;
   [[nodiscard]] Tensor wait() const { return wait_(); }
 
@@ -56,40 +59,40 @@ class Future {
 struct CommHook {
   std::string name;  // for messages and logging data
   std::function<Future(const GradBucket&)> call;
-  // The step of the last backward's gradients is skipped (Optimizer::skip, by GradScaler). The hook
-  // must restore the state that it had before that backward, or infinity and NaN stay in the state
-  // for good. Called on every rank, before the next backward, once. Empty for a hook that keeps
-  // nothing.
+  // Called if the optimizer step for the last backward's gradients is skipped (Optimizer::skip, by
+  // GradScaler). The hook must restore its state from before that backward; otherwise infinities
+  // and NaNs would remain in it. Called once, on every rank, before the next backward. Empty for a
+  // hook without state.
   std::function<void()> skipped = nullptr;
 };
 
-// The hook's work on one bucket: wait() puts the result into it. A result that does not fit (shape,
-// dtype, device) leaves the bucket as it is and is described in `fault`, which must outlive it: a
-// rank alone must not throw while its peers go on.
+// The hook's work on one bucket; wait() stores the result in the bucket. A result of the wrong
+// shape, dtype or device leaves the bucket unchanged and is described in `fault`, which must
+// outlive the work: a single rank must not throw while its peers continue.
 [[nodiscard]] comm::WorkPtr run_hook(const CommHook& hook, GradBucket bucket, std::string& fault);
 
 // ---- the built-in hooks ----
-// Divides by the number of ranks, then sums: what DDP does without a hook, but for a true division.
+// Divides by the number of ranks, then sums: as DDP without a hook, but with a true division.
 [[nodiscard]] CommHook allreduce_hook(std::shared_ptr<comm::ProcessGroup> group);
-// The same in 16 bits, half the bytes: rounded, divided, summed with a rounding after each
-// addition, and put back into the gradients' dtype. f16 has 11 bits and overflows at 65520; bf16
-// has 8 bits and the range of f32.
+// The same in 16 bits, half the bytes: rounds, divides, sums with a rounding after each addition,
+// and converts back to the gradients' dtype. f16 has 11 significant bits and overflows at 65520;
+// bf16 has 8 bits and the range of f32.
 [[nodiscard]] CommHook fp16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 [[nodiscard]] CommHook bf16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
-// No communication: each rank keeps its own gradients. For measuring what communication costs.
+// No communication: each rank keeps its own gradients. For measuring the cost of communication.
 [[nodiscard]] CommHook noop_hook();
 // PowerSGD: power_sgd.hpp.
 
 // ---- for authors of hooks ----
-// All-reduces a contiguous tensor in place; through the host if the group cannot reach its device.
+// All-reduces a contiguous tensor in place; through the host if the group cannot access its device.
 [[nodiscard]] Future all_reduce(const std::shared_ptr<comm::ProcessGroup>& group,
                                 const Tensor& data, comm::ReduceOp op);
 
-// Tensors to send from, by number: made once, in memory from which the group sends without a copy.
+// Numbered send buffers, allocated once, in memory from which the group sends without a copy.
 class TravelTensors {
  public:
   explicit TravelTensors(std::shared_ptr<comm::ProcessGroup> group) : group_(std::move(group)) {}
-  // Of one dimension; another tensor than last time only if count, dtype or device changed.
+  // Returns a one-dimensional tensor; allocates only if count, dtype or device changed.
   [[nodiscard]] Tensor get(int number, std::int64_t count, TensorOptions options);
 
  private:

@@ -20,14 +20,14 @@ struct DataParallel::Job {
   void count(std::size_t replica, Bytes LinkTraffic::*what, const Tensor& moved) {
     if (replica > 0) traffic[replica].*what += size_in_bytes(moved);
   }
-  // A gradient of replica i on the root, where it may be written to if it came from elsewhere.
+  // Moves a gradient of replica i to the root; a fresh copy if it came from elsewhere.
   Tensor bring(std::size_t replica, Bytes LinkTraffic::*what, const Tensor& t) {
     count(replica, what, t);
     return t.to(root());
   }
 };
 
-// What one forward made on each replica: its own leaves, and outputs at the end of its own graph.
+// The results of one forward on each replica: its leaves, and outputs at the end of its own graph.
 struct DataParallel::Pass {
   std::vector<Device> devices;
   std::vector<Tensor> inputs;
@@ -44,7 +44,7 @@ Tensor take_grad(const Tensor& leaf) {
   return grad;
 }
 
-// The parents come before their children, so that what a child was told last holds.
+// Parents precede their children, so that a child's own flag is set last and persists.
 std::vector<Module*> parents_first(Module& module) {
   std::vector<Module*> all;
   module.apply([&](Module& m) { all.push_back(&m); });
@@ -85,7 +85,7 @@ void require_alike(Module& module, Module& replica) {
                       parents_first(replica).size(), parents_first(module).size()));
 }
 
-// Backward of a whole forward: parameters and input in, gathered output out.
+// Backward of a whole forward: the gathered output's gradient in, parameters' and input's out.
 class DataParallelBackward : public Node {
  public:
   DataParallelBackward(std::shared_ptr<DataParallel::Job> job,
@@ -95,8 +95,8 @@ class DataParallelBackward : public Node {
   std::vector<Tensor> apply(std::vector<Tensor> grads) override {
     if (pass_ == nullptr)
       throw Error(
-          "DataParallel: backward a second time for one forward: the graphs of the "
-          "replicas are freed by the first, also with retain_graph");
+          "DataParallel: second backward for one forward: the first freed the graphs of the "
+          "replicas, even with retain_graph");
     const std::shared_ptr<DataParallel::Pass> pass = std::move(pass_);
     std::vector<Tensor> out(edges.size());
     if (!grads[0].defined()) return out;
@@ -121,14 +121,14 @@ class DataParallelBackward : public Node {
 
   static void run(DataParallel::Pass& pass, std::vector<Tensor> gradients) {
     parallel_apply(pass.devices, [&](std::size_t i) {
-      // Moved from, so that the graph and what it saved are gone when this thread is done.
+      // Moved from, so that the graph and its saved tensors are freed when this thread ends.
       const Tensor output = std::move(pass.outputs[i]), gradient = std::move(gradients[i]);
       if (output.requires_grad()) backward({output}, {gradient});
     });
   }
 
-  // ((g0 + g1) + g2) + ...: the order is part of the result. Replicas that did not use the
-  // parameter send nothing.
+  // ((g0 + g1) + g2) + ...: the order determines the bits. Replicas that did not use the parameter
+  // contribute nothing.
   [[nodiscard]] Tensor add_gradients(const DataParallel::Pass& pass, std::size_t p) const {
     Tensor sum;
     for (std::size_t i = 0; i < pass.replicas(); ++i) {
@@ -143,7 +143,7 @@ class DataParallelBackward : public Node {
     return sum;
   }
 
-  // Replicas without a gradient count as zeros, as the rows of one batch do.
+  // Replicas without a gradient count as zeros, as unused rows of one batch would.
   [[nodiscard]] Tensor gather_input_gradient(const DataParallel::Pass& pass) const {
     std::vector<Tensor> parts;
     for (std::size_t i = 0; i < pass.replicas(); ++i) {
@@ -231,7 +231,7 @@ Tensor DataParallel::forward(const Tensor& input) {
       pass->devices,
       [&](std::size_t i) {
         Module& replica = *replicas_[i];
-        struct Return {  // the replica releases the parameters, also on an error
+        struct Return {  // releases the parameters, also on an error
           Module& replica;
           const DataParallel& owner;
           ~Return() { replica.rebind(owner.no_parameters_, owner.no_buffers_); }

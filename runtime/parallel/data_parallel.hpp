@@ -1,33 +1,33 @@
-// DataParallel: one model, one process, one thread a device. The older way, kept for comparison: it
-// shows by its counters why DistributedDataParallel (ddp.hpp) is built as it is.
+// DataParallel: one model, one process, one thread per device. The older method, kept for
+// comparison: its counters show why DistributedDataParallel (ddp.hpp) is built as it is.
 //
 //             root                                devices 1 ... N-1
 //   forward   scatter the batch        ------->   rows of the batch
-//             replicate the parameters ------->   parameters, anew in every forward
-//             forward of replica 0   ||           forward of replica i, a thread each
+//             replicate the parameters ------->   parameters, again in every forward
+//             forward of replica 0   ||           forward of replica i, one thread each
 //             gather the outputs       <-------   outputs
 //             loss of the whole batch
 //   backward  scatter its gradient     ------->   gradient of the outputs
-//             backward of replica 0  ||           backward of replica i, a thread each
-//             add the gradients        <-------   gradients, in the order of the replicas
+//             backward of replica 0  ||           backward of replica i, one thread each
+//             add the gradients        <-------   gradients, in replica order
 //             optimizer step
 //
-// All of it goes through the root's links, twice (N - 1) parameters in every step, and nothing of
-// it happens beside the computation. The root also holds the whole output, the loss and the
+// All of this passes through the root's links, 2 (N - 1) copies of the parameters' bytes per step,
+// and none of it overlaps with computation. The root also holds the whole output, the loss and the
 // optimizer.
 //
-// The gradients of the replicas are added, not averaged: the loss is one mean over the gathered
-// batch. For the same reason the result is that of one device, up to the order of the sums; that
-// order is fixed, so two runs give the same bits.
+// The replicas' gradients are added, not averaged: the loss is one mean over the gathered batch.
+// For the same reason the result equals a single device's, up to the order of the sums. That order
+// is fixed, so two runs give the same bits.
 //
 //   GPT model(options);
 //   model.to(Device::cuda(0));
 //   DataParallel dp(model, [&] { return std::make_unique<GPT>(options); }, devices);
 //   cross_entropy(dp.forward(x), y).backward();
 //
-// As in PyTorch, what a forward writes to its module stays on replica 0 only (running statistics).
-// Dropout on several replicas on the CPU draws from one generator, which is not thread-safe: use
-// simulate_gil there.
+// As in PyTorch, values that a forward writes to its module persist on replica 0 only (running
+// statistics). On the CPU, dropout on several replicas draws from one generator, which is not
+// thread-safe: use simulate_gil there.
 #pragma once
 
 #include <functional>
@@ -40,12 +40,12 @@
 
 namespace ringsmith {
 
-// What DataParallel sends over the link between the root and one other device.
+// The bytes that DataParallel sends over the link between the root and one other device.
 //
-// It is counted where the copies are made, whatever carries them; the root's own part crosses no
-// link. Over a training step, with P bytes of parameters on N devices, the root's links carry
-// (N - 1) P out and (N - 1) P back, beside inputs and outputs: it grows with every device, where a
-// rank of a ring all-reduce sends 2 P (N - 1) / N, which does not.
+// Counted where the copies are made, whatever transport carries them; the root's own part crosses
+// no link. Per training step on N devices, with P bytes of parameters, the root's links carry
+// (N - 1) P out and as much back, in addition to inputs and outputs. This grows with each device,
+// whereas a rank of a ring all-reduce sends 2 P (N - 1) / N, which is bounded.
 struct LinkTraffic {
   // from the root
   Bytes parameters;
@@ -73,35 +73,36 @@ struct LinkTraffic {
 
 struct DataParallelOptions {
   // Replicas run the host code of their forward one at a time, as under Python's interpreter lock.
-  // Kernels on GPUs still overlap. Backward is not affected, as PyTorch's engine is none of Python.
+  // Kernels on GPUs still overlap. Backward is not affected, as PyTorch's engine is not Python
+  // code.
   bool simulate_gil = false;
 };
 
 class DataParallel {
  public:
-  // module must be on devices[0], the root, and outlive this object; it keeps the parameters, and
-  // the gradients arrive in them. another() makes a module of the same shape for a replica, whose
-  // values do not matter; it leaves the default generator as it was. A device may be named several
-  // times. UsageError if there is no such device, or the modules differ.
+  // `module` must be on devices[0], the root, and outlive this object; it keeps the parameters and
+  // receives the gradients. another() makes a module of the same shape for a replica; its values do
+  // not matter, and the default generator's state is restored afterwards. A device may be listed
+  // more than once. Throws UsageError if a device does not exist or the modules differ.
   DataParallel(Module& module, const std::function<std::unique_ptr<Module>()>& another,
                std::vector<Device> devices, DataParallelOptions options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // x: rows along dimension 0; moved to the root first if it is elsewhere. A batch of fewer rows
-  // than devices leaves some idle. The result is on the root. ReplicaError, also from backward.
-  // Backward works once for each forward, also with retain_graph. The object itself may be gone by
-  // then; forward() and backward() of one object must not overlap.
+  // x: rows along dimension 0; moved to the root first if necessary. With fewer rows than devices,
+  // some devices stay idle. The result is on the root. Throws ReplicaError, as does its backward.
+  // Backward works once per forward, even with retain_graph, and also after this object is
+  // destroyed. forward() and backward() of one object must not overlap.
   Tensor forward(const Tensor& x);
 
   [[nodiscard]] const std::vector<Device>& devices() const;
-  // Between the root and each replica since the last reset. [0], the root itself, stays zero.
+  // Bytes between the root and each replica since the last reset. [0], the root itself, stays zero.
   [[nodiscard]] const std::vector<LinkTraffic>& traffic() const;
-  [[nodiscard]] LinkTraffic root_traffic() const;  // of all links together
+  [[nodiscard]] LinkTraffic root_traffic() const;  // sum over all links
   void reset_traffic();
 
-  struct Job;   // what forward and its backward share with this object
+  struct Job;   // state that forward and its backward share with this object
   struct Pass;  // one forward
 
  private:
@@ -110,7 +111,7 @@ class DataParallel {
 
   Module& module_;
   std::vector<std::unique_ptr<Module>> replicas_;
-  std::vector<Tensor> no_parameters_, no_buffers_;  // what replicas hold between forwards
+  std::vector<Tensor> no_parameters_, no_buffers_;  // bound to the replicas between forwards
   DataParallelOptions options_;
   std::mutex interpreter_;
   std::shared_ptr<Job> job_;

@@ -29,13 +29,13 @@ std::string describe_options(const DdpOptions& o) {
       o.algorithm ? static_cast<int>(*o.algorithm) : -1);
 }
 
-// The machine's cores, not those this rank is bound to: bound ranks leave others free.
+// Counts all cores of the machine, not only this rank's: bound ranks leave other cores free.
 bool has_core_to_spare(const comm::ProcessGroup& group) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   return static_cast<long>(group.size()) * kernels::threads() < cores;
 }
 
-// A group on a GPU needs no core: its streams run beside backward.
+// A group on a GPU needs no core: its streams run concurrently with backward.
 bool overlaps(Overlap choice, const comm::ProcessGroup& group) {
   return choice == Overlap::on || choice == Overlap::alternate ||
          (choice == Overlap::automatic && (group.device().is_cuda() || has_core_to_spare(group)));
@@ -51,7 +51,7 @@ void require_once(const char* what, const NamedTensors& tensors) {
                           first->first == later->first ? "name" : "tensor"));
 }
 
-// The first of `tensors` that is not among `others`, or null. As a rule both are the same list.
+// The name of the first tensor that is not in `others`, or null. Usually both lists are the same.
 const std::string* first_beyond(const NamedTensors& tensors, const NamedTensors& others) {
   const auto same = [](const auto& a, const auto& b) { return a.second.is_same(b.second); };
   const auto differs = std::ranges::mismatch(tensors, others, same).in1;
@@ -171,8 +171,7 @@ void DistributedDataParallel::begin_forward() {
   require_unchanged();
   if (join_) {
     require(!reducer_->awaits_backward(),
-            "join(): a forward() before the backward() of the one before it; inside of join() they "
-            "take turns");
+            "join(): forward() called again before backward(); inside join() they must alternate");
     join_->announce(reducer_->synchronising());
     reducer_->set_divisor(join_->divisor());
   }
@@ -180,7 +179,7 @@ void DistributedDataParallel::begin_forward() {
   if (reducer_->synchronising() && options_.broadcast_buffers) synchronise_buffers();
 }
 
-// What begin_forward() and backward() exchange, for as long as other ranks have inputs.
+// Takes part in the exchanges of begin_forward() and backward() while other ranks have inputs.
 void DistributedDataParallel::shadow_others() {
   require(
       !reducer_->awaits_backward(),

@@ -7,20 +7,20 @@
 //     optimizer.step();                                 // the same update on every rank
 //   }
 //
-// Equal start, equal gradients, equal updates: the replicas stay equal bit for bit, and when every
-// rank's loss is a mean over equally many samples, they are what one process with the whole batch
-// would have. How the gradients travel: runtime/parallel/reducer.hpp.
+// Equal start, equal gradients, equal updates: the replicas stay equal bit for bit. If every rank's
+// loss is a mean over the same number of samples, they match one process that trains on the whole
+// batch. How gradients are exchanged: runtime/parallel/reducer.hpp.
 //
-// Accumulation needs no communication until its last pass:
+// Accumulation needs no communication until the last pass:
 //
 //   { auto guard = ddp.no_sync();  loss(ddp.forward(x1), y1).backward(); }   // stays local
 //   loss(ddp.forward(x2), y2).backward();                                    // averages the sum
 //
-// A model on a GPU wants a group on that GPU (GroupOptions::device): move the model there first.
-// With a group of the host it works too, by way of host memory.
+// A model on a GPU should have a group on that GPU (GroupOptions::device): move the model there
+// first. It also works with a group on the host, through host memory.
 //
-// Inputs of unequal number: join(). The constructor fixes the set of trained parameters: the next
-// forward() after a parameter was frozen, unfrozen, added or replaced is a UsageError.
+// For unequal numbers of inputs use join(). The constructor fixes the set of trained parameters:
+// the next forward() after a parameter was frozen, unfrozen, added or replaced throws UsageError.
 #pragma once
 
 #include <concepts>
@@ -40,37 +40,36 @@
 
 namespace ringsmith {
 
-// When the all-reduce of a full bucket starts. on: at once, on the communication thread, while
-// backward goes on. off: when backward is over, on the thread that called it. Same buckets, same
-// order, same bits. automatic: on where the communication thread finds a core that no rank computes
-// on; where it must take turns with backward, both lose more than is hidden. alternate: off and on
-// in turn, beginning with off, so that one run measures what overlap is worth: a machine's slow
-// minutes fall on both.
+// When the all-reduce of a full bucket starts. on: immediately, on the communication thread, while
+// backward continues. off: when backward has ended, on the calling thread. Same buckets, same
+// order, same bits. automatic: on if a core is free for the communication thread; if it must share
+// a core with backward, both lose more than the overlap gains. alternate: off and on in turn,
+// starting with off, so that one run measures the benefit of overlap under the same disturbances.
 enum class Overlap : std::uint8_t { automatic, on, off, alternate };
-// "auto", "on", "off" or "alternate"; else UsageError.
+// Parses "auto", "on", "off" or "alternate"; otherwise throws UsageError.
 Overlap parse_overlap(std::string_view name);
 
 struct DdpOptions {
   double bucket_cap_mb = 25;            // MiB of gradients at which a bucket is closed
-  double first_bucket_mb = 1;           // the first one: small, so that communication starts early
+  double first_bucket_mb = 1;           // small, so that communication starts early
   bool find_unused_parameters = false;  // see ReducerOptions
   bool static_graph = false;            // see ReducerOptions
   // At the start of each synchronising forward with grad mode on, rank 0's buffers (running
-  // statistics) replace the others'. Forwards under no_sync or NoGradGuard never communicate, so
-  // that a rank may evaluate alone.
+  // statistics) replace the other ranks'. Forwards under no_sync or NoGradGuard never communicate,
+  // so that a rank may evaluate alone.
   bool broadcast_buffers = true;
-  // Verify that the ranks hold the same model, and broadcast rank 0's state. Without it the program
-  // answers for both.
+  // Verifies that the ranks hold the same model, and broadcasts rank 0's state. If false, the
+  // program is responsible for both.
   bool init_sync = true;
   Overlap overlap = Overlap::automatic;
-  comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, when the loss is a sum over samples
-  std::optional<comm::Algorithm> algorithm = {};  // of the group's all-reduces from here on
-  // Names of parameters and buffers that are each rank's own: neither broadcast nor reduced. The
-  // same on every rank; their sizes may differ. UsageError for a name that the model does not have.
+  comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, if the loss is a sum over samples
+  std::optional<comm::Algorithm> algorithm = {};  // of all later all-reduces of the group
+  // Names of parameters and buffers that differ per rank: neither broadcast nor reduced. The same
+  // names on every rank; sizes may differ. UsageError for a name that the model lacks.
   std::vector<std::string> ignored = {};
 };
 
-// The tensors in what a forward returned.
+// Collects the tensors in the result of a forward.
 inline void collect_tensors(const Tensor& t, std::vector<Tensor>& out) { out.push_back(t); }
 inline void collect_tensors(const std::vector<Tensor>& ts, std::vector<Tensor>& out) {
   out.insert(out.end(), ts.begin(), ts.end());
@@ -87,20 +86,20 @@ void collect_tensors(const std::tuple<Ts...>& tuple, std::vector<Tensor>& out) {
 
 class DistributedDataParallel {
  public:
-  // Collective. Parameters that do not require a gradient are broadcast, and then left alone.
-  // UsageError, the same on every rank, if the ranks' models or options differ, or if a tensor or a
-  // name is there twice (a module gives each once, however many share it). The module must
-  // outlive this object, the tensors are shared.
+  // Collective. Parameters that do not require a gradient are broadcast, then left unchanged.
+  // Throws UsageError, the same on every rank, if the ranks' models or options differ, or if a
+  // tensor or a name is listed twice (a module lists a shared tensor once). The module must outlive
+  // this object; the tensors are shared.
   DistributedDataParallel(Module& module, std::shared_ptr<comm::ProcessGroup> group,
                           const DdpOptions& options = {});
   DistributedDataParallel(const NamedTensors& parameters, const NamedTensors& buffers,
                           std::shared_ptr<comm::ProcessGroup> group,
                           const DdpOptions& options = {});
 
-  // The module's forward; UsageError if constructed without one, or, with grad mode on, if the
-  // module's parameters have changed since construction.
+  // Runs the module's forward. Throws UsageError if this object was constructed without a module,
+  // or if grad mode is on and the module's parameters have changed since construction.
   Tensor forward(const Tensor& x);
-  // body() is one forward pass of any form; it returns the tensors that the loss is computed from.
+  // body() is one forward pass of any form; it returns the tensors from which the loss is computed.
   template <std::invocable Body>
   auto forward(Body&& body) {
     begin_forward();
@@ -111,7 +110,7 @@ class DistributedDataParallel {
     return result;
   }
 
-  // While the guard lives, forwards leave the gradients of their backward local.
+  // While the guard exists, the gradients of this rank's forwards stay local.
   class NoSync {
    public:
     explicit NoSync(Reducer& reducer) : reducer_(reducer), before_(reducer.synchronising()) {
@@ -127,9 +126,9 @@ class DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
 
-  // Runs body, a loop of training steps, on ranks that may run unequally many: join.hpp.
-  // Collective. Inside, each synchronising forward is followed by its backward before the next one,
-  // and before the end (UsageError).
+  // Runs body, a loop of training steps, on ranks that may run different numbers of steps:
+  // join.hpp. Collective. In body, each synchronising forward must be followed by its backward
+  // before the next forward and before the end (UsageError).
   template <std::invocable Body>
   void join(Body&& body, const JoinOptions& options = {}) {
     const JoinScope scope(*this, options);
@@ -137,8 +136,8 @@ class DistributedDataParallel {
     shadow_others();
   }
 
-  // What the ranks exchange instead of an all-reduce of each bucket: comm_hooks.hpp. Once, before
-  // the first forward (UsageError). The second form calls hook(state, bucket).
+  // Replaces the all-reduce of each bucket: comm_hooks.hpp. May be called once, before the first
+  // forward (UsageError). The second form calls hook(state, bucket).
   void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
   template <class State, class Hook>
   void register_comm_hook(State state, Hook hook, std::string name = "of the program") {
@@ -146,10 +145,10 @@ class DistributedDataParallel {
                                              const GradBucket& b) { return hook(state, b); }});
   }
 
-  // Collective: rank 0's buffers replace the others'.
+  // Collective: rank 0's buffers replace the other ranks'.
   void synchronise_buffers();
 
-  // For checkpoints: the order of the buckets' gradients, by parameter number; see
+  // For checkpoints: the order of gradients in the buckets, as parameter indices; see
   // Reducer::ready_order().
   [[nodiscard]] std::vector<int> ready_order() const { return reducer_->ready_order(); }
   void rebuild_in(std::vector<int> order) { reducer_->rebuild_in(std::move(order)); }
@@ -185,12 +184,12 @@ class DistributedDataParallel {
   Module* module_ = nullptr;
   std::shared_ptr<comm::ProcessGroup> group_;
   DdpOptions options_;
-  NamedTensors parameters_, named_buffers_;  // all that there were, the ignored ones too
+  NamedTensors parameters_, named_buffers_;  // all at construction, including the ignored
   std::vector<std::string> names_;           // of the parameters that require gradients
   std::vector<Tensor> buffers_;
-  std::vector<Tensor> state_;  // all that is broadcast: parameters and buffers
+  std::vector<Tensor> state_;  // everything that is broadcast: parameters and buffers
   std::unique_ptr<Reducer> reducer_;
-  std::optional<Join> join_;  // inside of join()
+  std::optional<Join> join_;  // set during join()
   bool joined_ = false;       // join() has been called
 };
 

@@ -1,5 +1,5 @@
-// What DistributedDataParallel knows of itself, under the names of PyTorch's
-// _get_ddp_logging_data(), for people and for tests. Sizes in bytes, times in nanoseconds.
+// Statistics of DistributedDataParallel, under the names of PyTorch's _get_ddp_logging_data(), for
+// people and tests. Sizes in bytes, times in nanoseconds.
 //
 //   of the model     num_parameter_tensors total_parameter_size_bytes dtypes
 //   of the options   bucket_cap_bytes first_bucket_bytes broadcast_buffers find_unused_parameters
@@ -19,7 +19,7 @@ namespace ringsmith {
 
 using LoggingData = std::vector<std::pair<std::string, std::string>>;
 
-// A line for each entry.
+// One line per entry.
 [[nodiscard]] std::string to_text(const LoggingData& data);
 
 }  // namespace ringsmith

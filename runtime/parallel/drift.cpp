@@ -12,7 +12,7 @@ namespace ringsmith {
 
 namespace {
 
-// Every step is one-to-one in the word and in what came before: one word that differs always shows.
+// Bijective in the word and in the digest: a difference in a single word always changes the result.
 std::uint64_t mixed(std::uint64_t digest, std::uint64_t word) {
   digest = (digest ^ word) * 0x9E3779B97F4A7C15;
   return digest ^ digest >> 32;
@@ -37,7 +37,7 @@ std::uint64_t digest_of(const Tensor& t) {
 
 void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors) {
   const auto world = static_cast<std::size_t>(group.size());
-  std::vector<std::int64_t> mine;  // digests; u64 is no dtype of a collective
+  std::vector<std::int64_t> mine;  // digests; collectives have no u64
   std::uint64_t all = 0;
   for (const auto& [name, tensor] : tensors) {
     mine.push_back(static_cast<std::int64_t>(digest_of(tensor)));
@@ -61,7 +61,7 @@ void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors) {
       found->second.push_back(static_cast<int>(r));
     }
     if (variants.size() == 1 || ++differ > 1) continue;
-    first = "'" + tensors[i].first + "' is one on ";
+    first = "'" + tensors[i].first + "' has one value on ";
     for (const auto& variant : variants)
       first += (&variant == variants.data() ? "" : " and another on ") +
                describe_ranks(variant.second, group.size());

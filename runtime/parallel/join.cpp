@@ -43,11 +43,11 @@ void Join::exchange(State mine) {
   if (local.empty() && reducing.empty()) return;
   ++forwards_;
   if (!local.empty() && !reducing.empty())
-    throw UsageError(fmt::format(
-        "join(): in forward {} {} would reduce and {} not: use no_sync() in the same steps on all "
-        "ranks",
-        forwards_, describe_ranks(reducing, group_->size()),
-        describe_ranks(local, group_->size())));
+    throw UsageError(
+        fmt::format("join(): in forward {} {} would reduce and {} would not: use no_sync() in the "
+                    "same steps on all ranks",
+                    forwards_, describe_ranks(reducing, group_->size()),
+                    describe_ranks(local, group_->size())));
   if (!out.empty() && options_.throw_on_early_termination)
     throw InputsExhausted(
         fmt::format("join(): {} ran out of inputs before forward {} (throw_on_early_termination)",

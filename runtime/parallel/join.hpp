@@ -1,18 +1,17 @@
-// Join: ranks with unequally many inputs.
+// Join: ranks with different numbers of inputs.
 //
 //   rank 0   f b   f b   f b   f b  |         f b  a forward and its backward
-//   rank 1   f b   f b   . .   . .  |         . .  shadows of the others': who is there, buffers,
-//   rank 2   f b   f b   f b   . .  |              zeros for each bucket
+//   rank 1   f b   f b   . .   . .  |         . .  shadows of the peers' steps: the exchange of
+//   rank 2   f b   f b   f b   . .  |              states, buffers, zeros for each bucket
 //                                   rank 0, the last joiner, broadcasts its model
 //
-// Every forward begins with an exchange: who still has inputs, and whether the backward will
-// reduce. A rank that has run out goes on taking part in the others' collectives, until all have
-// run out; then the last of them broadcasts its parameters and buffers. What else the ranks
-// exchange in their loops is not shadowed: SyncBatchNorm, metrics (use throw_on_early_termination
-// there).
+// Every forward begins with an exchange: which ranks still have inputs, and whether the backward
+// will reduce. A rank that has run out keeps taking part in its peers' collectives until all have
+// run out; then the last of them broadcasts its parameters and buffers. Other collectives in the
+// loop, such as SyncBatchNorm or metrics, are not shadowed (use throw_on_early_termination there).
 //
-// PyTorch's DistributedDataParallel.join() (torch.distributed.algorithms.Join). What differs: one
-// exchange a forward, not three; the gradients of a rank that has run out are dropped; a forward
+// As PyTorch's DistributedDataParallel.join() (torch.distributed.algorithms.Join), except: one
+// exchange per forward, not three; the gradients of a rank that has run out are dropped; a forward
 // under NoGradGuard exchanges nothing.
 #pragma once
 
@@ -25,10 +24,10 @@
 namespace ringsmith {
 
 struct JoinOptions {
-  // True: gradients are divided by the number of all ranks, so that each input counts the same, and
-  // steps get smaller when ranks run out. False: by the number of ranks that still have inputs.
+  // True: gradients are divided by the number of all ranks, so that each input has the same weight,
+  // and steps get smaller when ranks run out. False: by the number of ranks that still have inputs.
   bool divide_by_initial_world_size = true;
-  // When the first rank has run out, all ranks throw InputsExhausted, with the same message.
+  // When the first rank has run out, all ranks throw InputsExhausted with the same message.
   bool throw_on_early_termination = false;
 };
 
@@ -37,22 +36,22 @@ class InputsExhausted : public Error {
   using Error::Error;
 };
 
-// Who still has inputs.
+// Tracks which ranks still have inputs.
 class Join {
  public:
   Join(std::shared_ptr<comm::ProcessGroup> group, const JoinOptions& options);
 
-  // Collective, at the start of a forward: this rank has an input. UsageError on every rank if some
-  // of the backwards will reduce and others not.
+  // Collective, at the start of a forward: this rank has an input. Throws UsageError on every rank
+  // if only some of the backwards will reduce.
   void announce(bool reduces);
-  // Collective: this rank has none. False if no rank has.
+  // Collective: this rank has no input. Returns false if no rank has one.
   [[nodiscard]] bool shadow();
 
-  // Of the last exchange.
+  // Results of the last exchange.
   [[nodiscard]] int active() const;   // ranks with inputs
-  [[nodiscard]] int divisor() const;  // of the gradients
+  [[nodiscard]] int divisor() const;  // for the gradients
   [[nodiscard]] bool reduces() const { return reduces_; }
-  // The highest rank of those that had inputs last: whose buffers count, and in the end the model.
+  // The highest rank that had an input last: its buffers, and finally its model, are authoritative.
   [[nodiscard]] int authority() const { return authority_; }
 
  private:

@@ -26,23 +26,23 @@ using comm::store::QuorumAnswer;
 using comm::store::Vote;
 using std::chrono::milliseconds;
 
-constexpr int kMostFailures = 3;  // in a row, with nobody lost
+constexpr int kMostFailures = 3;  // in a row, without a lost rank
 constexpr milliseconds kAnswer{
-    3'600'000};  // the coordinator has deadlines of its own, and a step may be long
-constexpr const char* kSettings = "per_step/settings";  // of the rank that came first
-constexpr const char* kBegin = "per_step/begin";        // likewise: with which state
+    3'600'000};  // the coordinator has its own deadlines, and a step may be long
+constexpr const char* kSettings = "per_step/settings";  // written by the first rank to arrive
+constexpr const char* kBegin = "per_step/begin";        // the same, for the initial state
 constexpr milliseconds kAtOnce{0};
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
 constexpr const char* kScaler = "scaler";    // if losses are scaled
-constexpr const char* kSkipped = "skipped";  // steps, among the values
+constexpr const char* kSkipped = "skipped";  // number of skipped steps, among the values
 
 std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
 // The error text of a quorum's group, with the job's rank numbers in place of positions in the
-// quorum; the positions in a smaller group, which the text names, are translated first.
+// quorum. Positions in a smaller group, which the text names, are translated first.
 std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   static const std::regex part(R"(in the group of ranks (\d+(?:, \d+)*))");
   static const std::regex one(R"(\b(rank|peer) (\d{1,6})\b)");
@@ -67,7 +67,7 @@ std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   return out.append(rest, text.cend());
 }
 
-// How the members of a quorum find each other.
+// Bootstrap of a quorum: its members exchange their addresses through the store.
 class QuorumBootstrap : public comm::Bootstrap {
  public:
   QuorumBootstrap(const std::shared_ptr<comm::Store>& store, const QuorumAnswer& quorum, int place,
@@ -100,9 +100,9 @@ class QuorumBootstrap : public comm::Bootstrap {
 
 std::shared_ptr<comm::StoreClient> connect_to_coordinator(milliseconds timeout) {
   static const bool crypto = comm::store::start_crypto();
-  require(crypto, "libcrypto cannot be started");
+  require(crypto, "libcrypto cannot be initialised");
   require(std::getenv(comm::store::kPerStepVariable) != nullptr,
-          "--per-step: nobody coordinates the ranks; start them with 'ringrun --per-step ...'");
+          "--per-step: the ranks have no coordinator; start them with 'ringrun --per-step ...'");
   const comm::JobPlace place =
       comm::find_place(comm::BootstrapKind::env, comm::process_environment());
   const auto secret = comm::Secret::from_environment();
@@ -121,9 +121,10 @@ PerStepTraining::PerStepTraining(Module& model, Optimizer& optimizer,
       store_(std::move(store)),
       rank_(rank),
       scaler_(options_.scaler != nullptr ? *options_.scaler : unscaled_) {
-  require(!options_.ddp.static_graph && options_.ddp.ignored.empty(),
-          "PerStepOptions::ddp: static_graph and ignored do not go with ranks that come and go; "
-          "leave them out");
+  require(
+      !options_.ddp.static_graph && options_.ddp.ignored.empty(),
+      "PerStepOptions::ddp: static_graph and ignored do not work with ranks that join and leave; "
+      "leave them out");
   comm::Settings settings = options_.group.settings;
   const comm::Settings model_settings = settings_of(model_);
   settings.insert(settings.end(), model_settings.begin(), model_settings.end());
@@ -154,7 +155,7 @@ bool PerStepTraining::try_step(const Gradients& gradients, const Update& before_
     if (joined) state = transfers_.take();
   };
   if (!attempt(body, false)) {
-    // A forward that counts for nothing has left its mark on running statistics.
+    // The forward of the failed step has already updated the running statistics.
     const std::vector<Tensor> now = model_.buffers();
     for (std::size_t b = 0; b < now.size(); ++b) now[b].copy_(buffers[b]);
     return false;
@@ -183,14 +184,14 @@ void PerStepTraining::finish(const std::function<void(comm::ProcessGroup&)>& bod
   leave(false);
 }
 
-// One try of what all members do together.
+// One try of a collective body; true if the coordinator counts it.
 bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   const std::vector<int> ranks = quorum_.ranks;
   Vote vote = Vote::yes;
   failure_.clear();
   try {
     meet();
-    if (stop_asked_ && !last) return false;  // this rank came when the others had begun to finish
+    if (stop_asked_ && !last) return false;  // the others were finishing when this rank arrived
     body();
     at(PerStepMoment::voting);
   } catch (const CommError& e) {
@@ -204,7 +205,7 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
     failures_in_a_row_ = 0;
     return true;
   }
-  if (failure_.empty()) failure_ = "another rank could not do it";
+  if (failure_.empty()) failure_ = "another rank failed";
   leave(true);
   failures_in_a_row_ = ranks == quorum_.ranks ? failures_in_a_row_ + 1 : 0;
   if (failures_in_a_row_ == kMostFailures)
@@ -214,19 +215,19 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   return false;
 }
 
-// Through the store, before this rank is in a group: the ranks that train do not notice a refused
-// rank.
+// Goes through the store before this rank is in a group, so that a refused rank does not disturb
+// the ranks that train.
 void PerStepTraining::compare(const char* key, const comm::Settings& mine) const {
   const std::string text = comm::join_records({std::to_string(rank_), comm::to_text(mine)});
   const auto first = comm::split_records(store_->compare_and_swap(key, "", text));
   int other = std::stoi(first.at(0));
-  // An earlier life of this rank: all that have come since then have the same.
+  // From an earlier life of this rank; all ranks that have arrived since then have the same.
   if (other == rank_) other = rank_ == 0 ? 1 : 0;
   comm::require_equal({{other, comm::parse_settings(first.at(1))}, {rank_, mine}});
 }
 
 void PerStepTraining::begin() {
-  if (quorum_.step > 0) {  // those that have begun have said with which step
+  if (quorum_.step > 0) {  // the first members have published their step
     const auto records = comm::split_records(store_->get(kBegin, kAtOnce));
     first_ = std::stoll(comm::parse_settings(records.at(1)).at(1).second);
     return;
@@ -244,30 +245,30 @@ void PerStepTraining::ask(Vote vote, bool last) {
   try {
     quorum_ = store_->ask_quorum({rank_, process_place(), vote, last}, kAnswer);
   } catch (const TimeoutError&) {
-    throw;  // the coordinator's own words
+    throw;  // keeps the coordinator's message
   } catch (const CommError& e) {
     throw CommError(std::string(e.what()) +
                     ". Or this rank was silent for longer than ringrun's "
-                    "--quorum-timeout, and the others go on without it");
+                    "--quorum-timeout, and the others continue without it");
   }
   const auto mine = std::ranges::find(quorum_.ranks, rank_);
   place_ = static_cast<int>(mine - quorum_.ranks.begin());
 }
 
-// The group of the quorum, and DDP on it.
+// Creates the group of the quorum, and DDP on it.
 void PerStepTraining::meet() {
   if (group_ && met_ == quorum_.id) return;
   leave(false);
-  optimizer_.zero_grad();  // gradients lie in the last group's memory
+  optimizer_.zero_grad();  // gradients are stored in the last group's memory
   met_ = quorum_.id;
   at(PerStepMoment::meeting);
   group_ = comm::init_process_group(
       std::make_shared<QuorumBootstrap>(store_, quorum_, place_, options_.group.timeout),
       options_.group);
   DdpOptions ddp = options_.ddp;
-  ddp.init_sync = quorum_.step == 0;  // later all agree, or wait for the state
+  ddp.init_sync = quorum_.step == 0;  // later ranks have equal state, or wait for it
   ddp_ = std::make_unique<DistributedDataParallel>(model_, group_, ddp);
-  // What a rank that has just come does not know.
+  // Values that a rank that has just arrived does not know.
   constexpr std::int32_t kNotKnown = -1;  // before the first update
   std::vector<std::int32_t> known(order_.begin(), order_.end());
   known.resize(trained_parameters().size(), kNotKnown);
@@ -321,12 +322,12 @@ void PerStepTraining::load(const Snapshot& state) {
   if (options_.load) options_.load(state.values);
 }
 
-// What the others' collectives need of a rank that has no gradients yet.
+// Takes part in the other ranks' collectives with zeros, for a rank that has no gradients yet.
 void PerStepTraining::add_zeros() {
   const std::vector<Tensor> parameters = ddp_->forward([&] { return trained_parameters(); });
   std::vector<Tensor> zeros;
   for (const Tensor& p : parameters) zeros.push_back(zeros_like(p));
-  (void)scaler_.scale(scalar(0));  // in place of a loss: it refuses to unscale without one
+  (void)scaler_.scale(scalar(0));  // replaces a loss: the scaler refuses to unscale without one
   backward(parameters, zeros);
 }
 
@@ -338,7 +339,7 @@ void PerStepTraining::average_over_contributors() const {
     if (p.grad().defined()) p.grad().copy_(p.grad() * factor);
 }
 
-// And whether a rank was asked to stop.
+// Also exchanges whether a rank was asked to stop.
 void PerStepTraining::exchange_losses(double loss) {
   const bool asked = options_.stop != nullptr && options_.stop->here();
   const std::array<double, 2> mine{loss, asked ? 1.0 : 0.0};
@@ -353,7 +354,7 @@ void PerStepTraining::exchange_losses(double loss) {
   new_loss_ /= contributors();
 }
 
-// failed: the others may still be in a call.
+// failed: other ranks may still be in a collective, so the group is aborted.
 void PerStepTraining::leave(bool failed) {
   if (failed && group_) try {
       group_->abort();

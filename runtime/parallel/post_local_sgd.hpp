@@ -1,13 +1,13 @@
-// Post-local SGD: after a while the ranks average their parameters from time to time, instead of
+// Post-local SGD: after some steps, the ranks average their parameters periodically instead of
 // their gradients in every step.
 //
-//   backward   1 2 3 ... start |          each rank (or subgroup) by itself
+//   backward   1 2 3 ... start |          each rank (or subgroup) on its own
 //   gradients  mean of all     | its own  its own  its own  ...
 //   parameters equal           | drift    drift    average  drift    drift    average
 //                                         <----- period ----->
 //
-// Between two averages nothing of the model travels; in exchange the result is another one than
-// that of data-parallel training, and the optimizers' states stay apart. Lin, Stich, Patel, Jaggi,
+// Between two averages, nothing of the model is sent. In return, the result differs from
+// data-parallel training, and the optimizers' states are never averaged. Lin, Stich, Patel, Jaggi,
 // "Don't use large mini-batches, use local SGD", ICLR 2020. PyTorch's post_localSGD_hook and
 // PeriodicModelAverager.
 #pragma once
@@ -21,21 +21,22 @@
 namespace ringsmith {
 
 // allreduce_hook(group) for the first `start` backward passes, then allreduce_hook(subgroup);
-// without a subgroup each rank keeps its own gradients. UsageError if start is negative.
+// without a subgroup each rank keeps its own gradients. Throws UsageError if start is negative.
 [[nodiscard]] CommHook post_local_sgd_hook(std::shared_ptr<comm::ProcessGroup> group,
                                            std::int64_t start,
                                            std::shared_ptr<comm::ProcessGroup> subgroup = nullptr);
 
 class PeriodicModelAverager {
  public:
-  // Averages in call warmup_steps, counted from 0, and in every period-th one after it. UsageError
-  // if period is not at least 1, or warmup_steps negative.
+  // Averages in call number warmup_steps, counted from 0, and in every period-th call after it.
+  // Throws UsageError if period is below 1 or warmup_steps is negative.
   PeriodicModelAverager(std::shared_ptr<comm::ProcessGroup> group, std::int64_t period,
                         std::int64_t warmup_steps = 0);
 
-  // After each optimizer step; collective when it averages. The same parameters, in the same order,
-  // on every rank; all of one dtype and device (UsageError). A step that GradScaler has skipped is
-  // not counted: give the scaler any_rank(group), so that all ranks skip the same ones.
+  // Call it after each optimizer step; collective when it averages. The parameters must be the
+  // same, in the same order, on every rank, and of one dtype and device (UsageError). A step that
+  // GradScaler has skipped is not counted: pass any_rank(group) to the scaler, so that all ranks
+  // skip the same steps.
   void average_parameters(const std::vector<Tensor>& parameters);
 
  private:

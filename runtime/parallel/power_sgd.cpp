@@ -12,7 +12,7 @@ namespace ringsmith {
 
 namespace {
 
-// Gram-Schmidt on the columns of m, in place. A column of zeros stays one.
+// Gram-Schmidt on the columns of m, in place. A zero column stays zero.
 void orthogonalise(const Tensor& m, double epsilon) {
   constexpr double kNotZero = std::numeric_limits<float>::min();
   const std::int64_t columns = m.size(1);
@@ -26,7 +26,7 @@ void orthogonalise(const Tensor& m, double epsilon) {
   }
 }
 
-// numpy.random.RandomState.randint(10^9), with which PyTorch chooses the seed of each Q.
+// numpy.random.RandomState.randint(10^9), by which PyTorch chooses the seed of each Q.
 std::uint64_t next_seed(Generator& g) {
   constexpr std::uint32_t kBelow = 1'000'000'000, kMask = (1U << 30) - 1;
   std::uint32_t seed = kBelow;
@@ -34,7 +34,7 @@ std::uint64_t next_seed(Generator& g) {
   return seed;
 }
 
-// The next part of a flat tensor, as a tensor of these sizes.
+// Returns the next part of a flat tensor, viewed with these sizes, and advances `place`.
 Tensor take(const Tensor& flat, std::int64_t& place, const Shape& sizes) {
   const std::int64_t begin = place;
   place += numel_of(sizes);
@@ -43,7 +43,7 @@ Tensor take(const Tensor& flat, std::int64_t& place, const Shape& sizes) {
 
 }  // namespace
 
-// What a bucket's exchange needs until its end.
+// The state of one bucket's exchange.
 struct PowerSgdState::Pass {
   struct Factors {
     Tensor matrix;  // (n, m), a view of the bucket
@@ -52,8 +52,8 @@ struct PowerSgdState::Pass {
   };
   std::vector<Factors> factors;
   std::vector<Tensor> whole;  // gradients that are not compressed
-  Tensor ps, qs, rest;        // what travels: all P, all Q, all of `whole`
-  Tensor local;               // the bucket as it was, for the error
+  Tensor ps, qs, rest;        // the send buffers: all P, all Q, all of `whole`
+  Tensor local;               // the bucket before the exchange, for the error
 };
 
 PowerSgdState::PowerSgdState(std::shared_ptr<comm::ProcessGroup> group,
@@ -64,7 +64,7 @@ PowerSgdState::PowerSgdState(std::shared_ptr<comm::ProcessGroup> group,
       ps_(group_),
       qs_(group_),
       rest_(group_),
-      now_{.errors = {}, .qs = {}, .seeds = Generator(options.random_seed)},
+      now_{.errors = {}, .qs = {}, .loss_scale = 0, .seeds = Generator(options.random_seed)},
       last_(now_) {
   const auto check = [](bool good, const char* rule, double got) {
     require(good, fmt::format("PowerSGD: {}, got {}", rule, got));
@@ -84,11 +84,12 @@ PowerSgdState::PowerSgdState(std::shared_ptr<comm::ProcessGroup> group,
 }
 
 Future PowerSgdState::exchange(const GradBucket& bucket) {
-  if (bucket.index == 0) last_ = now_;  // its tensors are never written again
+  if (bucket.index == 0) last_ = now_;  // copies handles: these tensors are never modified
   if (now_.iteration < options_.start_powersgd_iter) {
     if (bucket.is_last) ++now_.iteration;
     return plain_.call(bucket);
   }
+  if (bucket.index == 0) rescale(bucket.loss_scale);
   const std::shared_ptr<Pass> pass = prepare(bucket);
   for (const Pass::Factors& f : pass->factors) {
     orthogonalise(f.q, options_.orthogonalization_epsilon);
@@ -105,6 +106,12 @@ Future PowerSgdState::exchange(const GradBucket& bucket) {
         return all_reduce(group_, pass->qs, comm::ReduceOp::sum);
       })
       .then([this, pass, bucket](const Tensor&) { return finish(bucket, *pass); });
+}
+
+void PowerSgdState::rescale(double loss_scale) {
+  if (now_.loss_scale > 0 && loss_scale > 0 && loss_scale != now_.loss_scale)
+    for (auto& [bucket, error] : now_.errors) error = mul(error, loss_scale / now_.loss_scale);
+  now_.loss_scale = loss_scale;
 }
 
 std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bucket) {
@@ -151,7 +158,7 @@ std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bu
   return pass;
 }
 
-// On the host, so that a seed gives the same numbers everywhere.
+// Drawn on the host, so that a seed gives the same numbers everywhere.
 void PowerSgdState::draw(const Pass& pass) {
   Generator g(next_seed(now_.seeds));
   for (const Pass::Factors& f : pass.factors) f.q.copy_(randn(f.q.sizes(), g));

@@ -1,22 +1,23 @@
-// PowerSGD: gradients of matrices travel as two thin factors.
+// PowerSGD: sends the gradients of matrices as two thin factors.
 //
 //   M (n x m)  ~  P (n x r)  Q^T (r x m)         n m numbers become (n + m) r
 //
 //   each rank   M += error of the last step      error feedback: nothing is lost, only delayed
-//               P = M Q                          Q: last step's (warm start), or drawn
+//               P = M Q                          Q: from the last step (warm start), or random
 //   all ranks   P = sum of P;  P = orthogonalised P
 //   each rank   Q = M^T P
 //   all ranks   Q = mean of Q
 //   each rank   error = M - P Q^T;  M = P Q^T    the same on every rank
 //
-// One step of the power method a training step: Q turns towards the largest singular vectors of the
-// mean gradient. Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression for
-// distributed optimization", NeurIPS 2019. Rules, defaults and random numbers are those of
-// PyTorch's powerSGD_hook; its sums have other orders, so that results agree to rounding.
+// One iteration of the power method per training step: Q turns towards the largest singular vectors
+// of the mean gradient. Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient
+// compression for distributed optimization", NeurIPS 2019. Rules, defaults and random numbers match
+// PyTorch's powerSGD_hook; the order of the sums differs, so results agree up to rounding.
 //
-// One infinity would be in the error and in Q for good. So the state of before the last backward is
-// kept, an error more and the Q, and comes back, bit for bit, if the step is skipped. Errors are of
-// scaled gradients: after GradScaler has changed its scale, they count by the old one once.
+// An infinity would remain in the error and in Q forever. Therefore the state before the last
+// backward (another copy of the error and of Q) is kept, and restored bit for bit if the step is
+// skipped. Errors hold scaled gradients: when GradScaler changes its scale, they are multiplied by
+// new / old. PyTorch's hook does not: there, k overflows in a row make the errors 2^k too large.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +32,16 @@ namespace ringsmith {
 
 struct PowerSgdOptions {
   int matrix_approximation_rank = 1;  // r
-  // Backward passes that all-reduce as allreduce_hook does. At least 2 with error feedback or warm
-  // start (UsageError): DDP rebuilds its buckets after the first.
+  // Number of first backward passes that all-reduce as allreduce_hook does. At least 2 with error
+  // feedback or warm start (UsageError), because DDP rebuilds its buckets after the first pass.
   std::int64_t start_powersgd_iter = 1000;
   // A parameter is compressed if that makes it smaller by more than this factor. Its first
-  // dimension is n, the product of the others m; vectors never are.
+  // dimension is n, the product of the others is m; vectors are never compressed.
   double min_compression_rate = 2;
   bool use_error_feedback = true;
   bool warm_start = true;
   double orthogonalization_epsilon = 0;  // added to the norm of each column of P and Q
-  std::uint64_t random_seed = 0;         // of the first Q; the same on every rank
+  std::uint64_t random_seed = 0;         // for the first Q; the same on every rank
 };
 
 class PowerSgdState {
@@ -48,23 +49,24 @@ class PowerSgdState {
   PowerSgdState(std::shared_ptr<comm::ProcessGroup> group, const PowerSgdOptions& options);
 
   [[nodiscard]] Future exchange(const GradBucket& bucket);
-  // All is as before the last backward pass (CommHook::skipped).
+  // Restores the state from before the last backward pass (CommHook::skipped).
   void forget();
 
-  // Elements of all gradients so far, and of what travelled instead, since compression began.
-  [[nodiscard]] std::int64_t before() const { return now_.before; }
-  [[nodiscard]] std::int64_t after() const { return now_.after; }
+  // State carried from one backward pass to the next.
+  struct Memory {
+    std::map<int, Tensor> errors, qs;  // by bucket index; a Q in the map is warm
+    double loss_scale = 0;             // of the errors; 0: no scaler
+    Generator seeds;
+    std::int64_t iteration = 0;  // number of backward passes
+    // Elements of all gradients since compression began, and elements sent in their place.
+    std::int64_t before = 0, after = 0;
+  };
+  [[nodiscard]] const Memory& memory() const { return now_; }
 
  private:
   struct Pass;
-  // State carried from one backward pass to the next.
-  struct Memory {
-    std::map<int, Tensor> errors, qs;  // by bucket; a Q that is there is warm
-    Generator seeds;
-    std::int64_t iteration = 0;
-    std::int64_t before = 0, after = 0;
-  };
   [[nodiscard]] std::shared_ptr<Pass> prepare(const GradBucket& bucket);
+  void rescale(double loss_scale);
   void draw(const Pass& pass);
   [[nodiscard]] Tensor finish(const GradBucket& bucket, Pass& pass);
 
@@ -72,7 +74,7 @@ class PowerSgdState {
   PowerSgdOptions options_;
   CommHook plain_;
   TravelTensors ps_, qs_, rest_;  // by bucket
-  Memory now_, last_;             // last_: at the begin of the last pass
+  Memory now_, last_;             // last_: at the beginning of the last pass
 };
 
 [[nodiscard]] CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state);

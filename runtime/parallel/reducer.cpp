@@ -65,8 +65,8 @@ Reducer::Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
 Reducer::~Reducer() {
   // Peers may still be reducing from the arena.
   for (const comm::WorkPtr& work : works_) try {
-      if (memory_.overlaps()) work->wait();  // else nothing has been started
-    } catch (const Error&) {  // reported where it happened; here only the end of it matters
+      if (memory_.overlaps()) work->wait();  // otherwise nothing was started
+    } catch (const Error&) {  // reported where it happened; here it only must have ended
       continue;
     }
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -80,7 +80,8 @@ void Reducer::register_comm_hook(CommHook hook) {
                            "': DistributedDataParallel takes one; call both from one function");
   require(forwards_ == 0,
           "communication hook '" + hook.name + "': register it before the first forward()");
-  require(static_cast<bool>(hook.call), "communication hook '" + hook.name + "' is no function");
+  require(static_cast<bool>(hook.call),
+          "communication hook '" + hook.name + "' is empty: register a function");
   hook_ = std::move(hook);
 }
 
@@ -101,7 +102,7 @@ void Reducer::end_forward(const std::vector<Tensor>& outputs) {
   if (options_.find_unused_parameters) {
     std::unordered_set<const AutogradMeta*> reached;
     for (const Tensor& leaf : reachable_leaves(outputs)) reached.insert(leaf.autograd_meta().get());
-    // Several forwards before one backward: unreachable means from none of them.
+    // Several forwards may precede one backward: unreachable means from none of them.
     const bool first = phase_ != Phase::armed;
     for (std::size_t p = 0; p < parameters_.size(); ++p)
       unreachable_[p] =
@@ -134,7 +135,7 @@ void Reducer::on_gradient(int parameter) {
       fault_ = "parameter '" + name_of_parameter(parameter) +
                (unreachable_[at(parameter)]
                     ? "' got a gradient, but the outputs of forward() do not depend on it: return "
-                      "what the loss is computed from"
+                      "every tensor that the loss is computed from"
                     : "' got two gradients in one backward, as when a backward() inside of it "
                       "reaches the parameter again: set static_graph");
     return;
@@ -146,7 +147,7 @@ void Reducer::on_gradient(int parameter) {
   mark_ready(parameter);
 }
 
-// Every parameter of the optimizer says so: the first one is heard.
+// Called for every parameter of the optimizer; only the first call has an effect.
 void Reducer::on_skip() {
   if (!std::exchange(may_skip_, false)) return;
   ++skipped_;
@@ -181,8 +182,8 @@ void Reducer::mark_ready(int parameter) {
 
 void Reducer::launch_ready_buckets() {
   while (next_ < plan_.buckets.size() && pending_[next_] == 0) {
-    // With the last bucket backward is over: no computation is left to hide it behind, and
-    // finish_backward() runs it without a change of threads.
+    // The last bucket completes with backward: there is no computation left to overlap with, and
+    // finish_backward() reduces it without a thread switch.
     const bool hides = overlaps_now() && next_ + 1 < plan_.buckets.size();
     for (const Stream& s : streams_) Stream::current(device_).wait(s);
     clock_.mark(statistics_.buckets[next_].launched);
@@ -197,7 +198,7 @@ comm::WorkPtr Reducer::reduce_async(std::size_t bucket) {
   return memory_.all_reduce_async(b.start, b.count, b.dtype, prepare(bucket));
 }
 
-// The average over fewer ranks than the group has: another factor of each contribution, and a sum.
+// For an average over fewer ranks than the group has: scales the contribution, and sums.
 comm::ReduceOp Reducer::prepare(std::size_t bucket) const {
   if (options_.op != comm::ReduceOp::avg || divisor_ == group_->size()) return options_.op;
   raw::scalar_into(raw::Scalar::mul, buffer_of(bucket), 1.0 / divisor_, "average");
@@ -212,16 +213,17 @@ Tensor Reducer::buffer_of(std::size_t bucket) const {
 
 GradBucket Reducer::grad_bucket(std::size_t bucket) const {
   GradBucket out{
-      static_cast<int>(bucket), bucket + 1 == plan_.buckets.size(), buffer_of(bucket), {}, {}};
+      static_cast<int>(bucket), bucket + 1 == plan_.buckets.size(), buffer_of(bucket), {}, {}, 0};
   for (const BucketSlot& slot : plan_.buckets[bucket].slots) {
     out.gradients.push_back(views_[at(slot.parameter)]);
     out.parameters.push_back(parameters_[at(slot.parameter)]);
   }
+  out.loss_scale = loss_scale(out.parameters.front());
   return out;
 }
 
-// Runs when the graph is done. First everything that peers may be waiting for, then the waits, then
-// the verdict: no rank can throw while another still needs it.
+// Runs when the graph is done. It first starts everything that peers may be waiting for, then
+// waits, then checks: no rank can throw while another still needs it.
 void Reducer::finish_backward() {
   clock_.mark(statistics_.compute_end);
   for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
@@ -229,7 +231,7 @@ void Reducer::finish_backward() {
       provide_missing(p);
       mark_ready(p);
     }
-  // A hook's future may go on with collectives of its own: first all hooks are called, everywhere.
+  // A hook's future may call further collectives, so all hooks are called first, on every rank.
   while (hook_.call && works_.size() < plan_.buckets.size())
     works_.push_back(reduce_async(works_.size()));
   trace::Span waiting("wait for gradients", trace::Category::wait);
@@ -275,8 +277,8 @@ void Reducer::settle_unused() {
   }
 }
 
-// The slot of a parameter that gets no gradient in this backward: what .grad already holds, from
-// earlier passes, else zeros.
+// Fills the slot of a parameter that gets no gradient in this backward: with .grad from earlier
+// passes, or with zeros.
 void Reducer::provide_missing(int parameter) {
   if (!parameters_[at(parameter)].grad().defined()) {
     views_[at(parameter)].zero_();
@@ -287,8 +289,8 @@ void Reducer::provide_missing(int parameter) {
     kept_[at(parameter)] = views_[at(parameter)].clone();
 }
 
-// Makes .grad the parameter's slot. Backward has written there already, unless the program gave the
-// parameter a gradient of its own.
+// Makes .grad a view of the parameter's slot. Backward has already written there, unless the
+// program set a gradient itself.
 void Reducer::adopt_gradient(int parameter) {
   const Tensor grad = parameters_[at(parameter)].grad();
   const Tensor& view = views_[at(parameter)];
@@ -313,10 +315,10 @@ void Reducer::shadow_backward() {
   drop_gradients();
   ++forwards_;
   start_reducing();
-  if (!allows_unused())  // a gradient of the others may still be missing; this rank's never is
+  if (!allows_unused())  // other ranks may miss a gradient; this rank never does
     for (int p = 0; p < static_cast<int>(parameters_.size()); ++p) usage_.mark(p);
   finish_backward();
-  // The others' scalers skip it. This rank makes no step, so that nobody says so here.
+  // The other ranks' scalers skip such a step. This rank makes no step, so no hook is called.
   for (std::size_t b = 0; may_skip_ && b < plan_.buckets.size(); ++b)
     if (!raw::all_finite(buffer_of(b))) on_skip();
   drop_gradients();
@@ -324,7 +326,7 @@ void Reducer::shadow_backward() {
 
 // ---- buckets ----
 
-// In the order of the first backward; in a static graph of the second, as the first leaves all
+// Due after the first backward; with a static graph after the second, since the first leaves all
 // gradients to its end.
 bool Reducer::rebuild_is_due() const {
   return !rebuilt_ && !options_.find_unused_parameters && step_ - skipped_ >= (graph_ ? 2U : 1U);
@@ -348,8 +350,8 @@ void Reducer::rebuild_in(std::vector<int> order) {
   rebuilt_ = true;
 }
 
-// Gradients that exist move along: through copies of their own, because the old and the new places
-// share one arena. After zero_grad() that set them to none there is nothing to move.
+// Moves existing gradients to their new slots, through separate copies because old and new slots
+// share one arena. After a zero_grad() that sets them to none there is nothing to move.
 void Reducer::install(BucketPlan plan) {
   std::vector<Tensor> held(parameters_.size());
   for (std::size_t p = 0; p < parameters_.size(); ++p) {

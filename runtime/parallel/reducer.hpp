@@ -7,30 +7,28 @@
 //                                       ^ compute ends           ^ backward() returns
 //                                       |-- exposed communication |
 //
-// - Gradients are the buckets: .grad of each parameter is a view into communication memory, where
-//   backward puts it and the peers reduce from. No second copy of the gradients exists.
-// - A bucket's all-reduce starts when its last gradient has arrived, and strictly in the order of
-//   the buckets, whatever the order of the gradients on this rank: all ranks call the same
-//   collectives in the same order. With the last one backward is over, so the calling thread runs
-//   it itself.
-// - When the graph is done, buckets that still lack a gradient are sent with zeros in its place and
-//   the ranks exchange which parameters they had (agreement.hpp). So no rank waits for one that
-//   took another path through the model, and all of them raise the same error in the same step.
-// - The first backward shows the order in which gradients come. The next forward rebuilds the
-//   buckets in that order, rank 0's on every rank.
+// - The buckets hold the gradients: each parameter's .grad is a view into communication memory,
+//   which backward writes and the peers reduce from. There is no second copy of the gradients.
+// - A bucket's all-reduce starts once its last gradient has arrived, and strictly in bucket order,
+//   whatever the order of the gradients on this rank: all ranks call the same collectives in the
+//   same order. Backward ends with the last bucket, so the calling thread reduces that one itself.
+// - When the graph is done, buckets that still lack a gradient are reduced with zeros in its place,
+//   and the ranks exchange which parameters they had (agreement.hpp). So no rank waits for a rank
+//   that took another path through the model, and all raise the same error in the same step.
+// - The first backward reveals the order in which gradients arrive. The next forward rebuilds the
+//   buckets in rank 0's order on every rank.
 //
-// - A communication hook (comm_hooks.hpp) may take the place of the all-reduce. When an optimizer
-//   skips its step (Optimizer::skip), hook and order of the buckets become what they were before
-//   the last backward. Of several optimizers, one that skips is enough: a bucket may hold gradients
-//   of all.
+// - A communication hook (comm_hooks.hpp) may replace the all-reduce. When an optimizer skips its
+//   step (Optimizer::skip), the hook's state and the bucket order are restored to those before the
+//   last backward. One of several optimizers is enough: a bucket may hold gradients of all of them.
 //
-// On a GPU the same holds for streams: a bucket's all-reduce waits for the streams that its
-// gradients come from, the caller's stream waits for the all-reduce, and backward() returns while
-// both are still running (BucketMemory in bucket.hpp; a group of the host makes it wait).
+// On a GPU the same holds for streams: a bucket's all-reduce waits for the streams that produce its
+// gradients, the caller's stream waits for the all-reduce, and backward() returns while both are
+// still running (BucketMemory in bucket.hpp; with a group on the host it blocks).
 //
-// PyTorch's semantics, with three differences, each on the side of an early error: a missing
-// gradient is reported in its own step with names and ranks; one backward belongs to one
-// synchronising forward; a gradient that would silently stay local is an error outside of no_sync.
+// PyTorch's semantics, with three differences, each for an earlier error: a missing gradient is
+// reported in its own step with names and ranks; one backward belongs to one synchronising forward;
+// a gradient that would silently stay local is an error outside of no_sync.
 #pragma once
 
 #include <chrono>
@@ -49,19 +47,21 @@
 
 namespace ringsmith {
 
-// What one synchronised backward cost, in seconds since its first gradient: of the host's clock, or
-// on a GPU of the stream's, where the same marks are events.
+// Cost of one synchronised backward, in seconds since its first gradient, by the host's clock, or
+// on a GPU by events on the stream.
 //
 //   0 ........ compute_end ........ finished
 //        |first launch                |          communication = finished - first launch
 //                   |-----------------|          exposed: compute was over, and backward() waited
 struct BucketTimes {
-  double launched = 0;   // its last gradient had arrived, and all earlier buckets were launched
-  double collected = 0;  // backward() saw it complete: no earlier than compute_end
+  // Its last gradient had arrived, and all earlier buckets were launched.
+  double launched = 0;
+  // backward() saw it complete; not before compute_end.
+  double collected = 0;
 };
 
 struct ReducerStatistics {
-  std::uint64_t step = 0;  // 1 for the first; 0 before it
+  std::uint64_t step = 0;  // from 1; 0 before the first backward
   double compute_end = 0;
   double finished = 0;
   std::vector<BucketTimes> buckets;  // sizes and members: Reducer::plan()
@@ -77,9 +77,9 @@ class ReducerClock {
  public:
   explicit ReducerClock(Device device) : device_(device) {}
   void restart();
-  // Now, or when the current stream gets here; `seconds` must live until settle().
+  // Records the time now, or when the current stream gets here. `seconds` must live until settle().
   void mark(double& seconds);
-  void settle();  // writes what is still open; waits for the device
+  void settle();  // writes pending times; waits for the device
 
  private:
   Device device_;
@@ -90,11 +90,11 @@ class ReducerClock {
 
 struct ReducerOptions {
   BucketCaps caps;
-  // Parameters without a gradient are legal: the average counts zeros for the ranks that lack one,
-  // and .grad stays as it is when all lack it. Buckets are then never rebuilt.
+  // Parameters without a gradient are allowed: the average counts zeros for the ranks that lack
+  // one, and .grad is unchanged if all ranks lack it. Buckets are then never rebuilt.
   bool find_unused_parameters = false;
-  // Parameters without a gradient are legal, the same in every backward (static_graph.hpp).
-  // find_unused_parameters is then not needed, and ignored; buckets are rebuilt.
+  // Parameters without a gradient are allowed if they are the same in every backward
+  // (static_graph.hpp). find_unused_parameters is then ignored, and buckets are rebuilt.
   bool static_graph = false;
   bool overlap = true;                      // see Overlap in ddp.hpp
   bool alternate = false;                   // overlap in every second backward only
@@ -103,15 +103,15 @@ struct ReducerOptions {
 
 class Reducer {
  public:
-  // The same parameters, in the same order, on every rank; of one device (UsageError). Names serve
-  // the messages.
+  // The parameters must be the same, in the same order, on every rank, and on one device
+  // (UsageError). Names are used in messages.
   Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
           std::shared_ptr<comm::ProcessGroup> group, ReducerOptions options = {});
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // Off: forwards leave the gradients of their backward local (no_sync).
+  // False: the gradients of later forwards stay local (no_sync).
   void set_synchronising(bool on) { synchronising_ = on; }
   [[nodiscard]] bool synchronising() const { return synchronising_; }
 
@@ -120,16 +120,16 @@ class Reducer {
   [[nodiscard]] const std::string& comm_hook() const { return hook_.name; }  // empty: none
 
   // ---- a rank that has run out of inputs (join.hpp) ----
-  // The collectives of a forward and its backward, with zeros, in place of the gradients of this
-  // rank, which are dropped. The others' forward must be a synchronising one.
+  // Takes part in the collectives of a forward and its backward with zeros; this rank's gradients
+  // are dropped. The other ranks' forward must be a synchronising one.
   void shadow_forward();
   void shadow_backward();
-  // avg divides by this number instead of the group's size, from the next backward on.
+  // From the next backward on, avg divides by this number instead of the group's size.
   void set_divisor(int ranks) { divisor_ = ranks; }
 
-  // Around a forward with grad mode on. begin_forward rebuilds the buckets when that is due, which
-  // is a collective; end_forward makes the next backward reduce. Outputs are needed only with
-  // find_unused_parameters.
+  // Called around a forward with grad mode on. begin_forward() rebuilds the buckets when due, which
+  // is a collective; end_forward() arms the reduction in the next backward. Outputs are needed only
+  // with find_unused_parameters.
   void begin_forward();
   void end_forward(const std::vector<Tensor>& outputs);
 
@@ -137,23 +137,23 @@ class Reducer {
   [[nodiscard]] const std::vector<Tensor>& parameters() const { return parameters_; }
   [[nodiscard]] const std::vector<BucketItem>& items() const { return items_; }  // by parameter
   [[nodiscard]] const BucketPlan& plan() const { return plan_; }
-  // Of the last synchronised backward: the parameters as their gradients came, and whether this
-  // rank had one for a parameter.
+  // Of the last synchronised backward: parameters in the order in which their gradients arrived,
+  // and whether this rank had a gradient for a parameter.
   [[nodiscard]] const std::vector<int>& last_ready_order() const { return last_ready_order_; }
   [[nodiscard]] bool used(int parameter) const { return usage_.used_on(group_->rank(), parameter); }
   [[nodiscard]] bool rebuilt() const { return rebuilt_; }
-  // The order that the buckets are rebuilt in, if this is rank 0: every parameter once; or none,
-  // before that is known and where they are never rebuilt. A run that goes on from a
-  // checkpoint and is given it has the buckets, and so the bits, that it would have had.
-  // UsageError unless it names every parameter once.
+  // The order of the rebuild; before it, this rank's proposal, of which rank 0's is used. Every
+  // parameter once; empty before it is known, or if buckets are never rebuilt. A run that continues
+  // from a checkpoint and passes it to rebuild_in() has the same buckets, and so the same bits, as
+  // without the interruption. rebuild_in() throws UsageError unless every parameter is named once.
   [[nodiscard]] std::vector<int> ready_order() const;
   void rebuild_in(std::vector<int> order);  // the same on every rank, before the first forward
-  // After a synchronising forward, until its backward begins.
+  // True after a synchronising forward, until its backward begins.
   [[nodiscard]] bool awaits_backward() const { return phase_ == Phase::armed; }
   [[nodiscard]] Bytes communication_memory() const { return memory_.size(); }
   [[nodiscard]] std::size_t launched() const { return next_; }  // buckets of this backward
   [[nodiscard]] bool all_launched_are_in() const;
-  // Of the last synchronised backward. On a GPU this waits for the end of it.
+  // Of the last synchronised backward. On a GPU this blocks until that backward is complete.
   [[nodiscard]] const ReducerStatistics& statistics() const {
     clock_.settle();
     return statistics_;
@@ -174,7 +174,7 @@ class Reducer {
   [[nodiscard]] comm::ReduceOp prepare(std::size_t bucket) const;
   [[nodiscard]] Tensor buffer_of(std::size_t bucket) const;
   [[nodiscard]] GradBucket grad_bucket(std::size_t bucket) const;
-  // Alone, average and sum are what lies there already; a hook may do anything.
+  // On a single rank, average and sum are no-ops, but a hook may do anything.
   [[nodiscard]] bool exchanges() const { return group_->size() > 1 || hook_.call; }
   void finish_backward();
   [[nodiscard]] bool allows_unused() const {
@@ -195,13 +195,13 @@ class Reducer {
   std::shared_ptr<comm::ProcessGroup> group_;
   ReducerOptions options_;
   std::vector<BucketItem> items_;
-  std::vector<HookHandle> hooks_;  // two by parameter
+  std::vector<HookHandle> hooks_;  // two per parameter
   CommHook hook_;
-  int divisor_;  // of avg
+  int divisor_;  // for avg
 
   Device device_;  // of the parameters
   BucketMemory memory_;
-  std::vector<Stream> streams_;  // that gradients of this backward come from
+  std::vector<Stream> streams_;  // that produce this backward's gradients
   BucketPlan plan_;
   std::vector<Tensor> views_;  // by parameter: its slot
   bool rebuilt_ = false;
@@ -211,19 +211,19 @@ class Reducer {
   Phase phase_ = Phase::idle;
   std::uint64_t step_ = 0;             // synchronised backward passes so far
   std::uint64_t skipped_ = 0;          // passes whose step was skipped
-  bool may_skip_ = false;              // the last one is not among these
-  std::uint64_t forwards_ = 0;         // synchronising ones so far
+  bool may_skip_ = false;              // the last pass is not one of these
+  std::uint64_t forwards_ = 0;         // synchronising forwards so far
   UsageMap usage_;                     // gradients since the last synchronisation
   std::optional<StaticGraph> graph_;   // with static_graph
-  std::vector<bool> unreachable_;      // from the outputs; with find_unused_parameters
+  std::vector<bool> unreachable_;      // from the outputs, if find_unused_parameters
   std::vector<bool> ready_;            // in this backward
   std::vector<int> last_ready_order_;  // of the last backward
   std::vector<int> rebuilt_order_;     // of the buckets, if rebuilt
-  std::vector<std::size_t> pending_;   // by bucket: gradients still to come
-  std::vector<comm::WorkPtr> works_;   // by bucket, those launched
+  std::vector<std::size_t> pending_;   // by bucket: gradients not arrived yet
+  std::vector<comm::WorkPtr> works_;   // by bucket, if launched
   std::size_t next_ = 0;               // first bucket not yet launched
-  std::string fault_;                  // of this backward: thrown on every rank, at its end
-  std::vector<Tensor> kept_;           // by parameter: .grad before, if it may be unused by all
+  std::string fault_;                  // thrown on every rank at the end of this backward
+  std::vector<Tensor> kept_;           // by parameter: old .grad, if possibly unused by all
   ReducerStatistics statistics_;
   mutable ReducerClock clock_;  // writes into statistics_
 };

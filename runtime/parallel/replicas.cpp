@@ -15,7 +15,7 @@ namespace {
 
 std::int64_t rows_of(const Tensor& part) { return part.dim() == 0 ? 1 : part.size(0); }
 
-// What all parts must have alike: the sizes below the first.
+// The sizes that all parts must share: all but the first.
 Shape below_rows(const Tensor& part) {
   return part.dim() == 0 ? Shape{} : Shape(part.sizes().begin() + 1, part.sizes().end());
 }
@@ -88,7 +88,7 @@ void parallel_apply(const std::vector<Device>& devices,
   std::vector<std::exception_ptr> errors(devices.size());
   const bool recording = grad_enabled();
   const AutocastState autocast = autocast_state();
-  std::vector<std::jthread> threads;  // joined whatever happens, also when none more can be started
+  std::vector<std::jthread> threads;  // always joined, even if a later thread fails to start
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const Stream stream = devices[i].is_cuda() ? Stream::current(devices[i]) : Stream();
     threads.emplace_back([&, i, stream] {

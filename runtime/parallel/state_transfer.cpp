@@ -51,7 +51,7 @@ std::vector<std::byte> pack(const Snapshot& snapshot) {
 
 Snapshot unpack(std::span<const std::byte> bytes) {
   const auto take = [&bytes](std::uint64_t n) {
-    if (n > bytes.size()) throw CommError("a training's state came in other form than expected");
+    if (n > bytes.size()) throw CommError("the training state arrived in an unexpected format");
     const auto taken = bytes.first(n);
     bytes = bytes.subspan(n);
     return taken;
@@ -73,8 +73,7 @@ Snapshot unpack(std::span<const std::byte> bytes) {
       out.tensors[t.at(0)][t.at(1)] = tensor;
     }
   } catch (const Json::exception& e) {
-    throw CommError(std::string("a training's state came in other form than expected: ") +
-                    e.what());
+    throw CommError(std::string("the training state arrived in an unexpected format: ") + e.what());
   }
   (void)take(bytes.empty() ? 0 : bytes.size() + 1);
   return out;
@@ -87,8 +86,7 @@ void StateTransfers::send(std::shared_ptr<comm::ProcessGroup> pair,
       std::int64_t size = std::ssize(*bytes);
       pair->send(std::span<const std::int64_t>(&size, 1), 1);
       pair->send(as_buffer(*bytes), 1);
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the receiver's vote says that it has
-                              // not come
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the receiver votes no
     }
   };
   transfers_.push_back({pair, std::thread(std::move(work))});

@@ -1,12 +1,12 @@
-// The state of a training on its way from a rank that has it to one that joins, beside the step
-// that both are in.
+// Sends the state of a training from a rank that has it to a rank that joins, concurrently with the
+// step in which both take part.
 //
 //   sender    copy |forward, backward ........| vote
 //                  '--thread--> bytes -------.
-//   receiver        thread waits, takes them -'-| vote
+//   receiver        thread receives them ----'-| vote
 //
-// Each pair has a group of its own, so that nothing of the step's collectives waits for the bytes,
-// and the bytes travel as those do: through shared memory within a host, over TCP between hosts.
+// Each pair has its own group, so that the step's collectives never wait for these bytes. The bytes
+// take the same route: shared memory within a host, TCP between hosts.
 #pragma once
 
 #include <exception>
@@ -20,8 +20,8 @@
 
 namespace ringsmith {
 
-// One snapshot in bytes: the length of a JSON text, the text (step, values, form of the tensors),
-// the tensors. unpack() gives tensors on the CPU; CommError if the bytes are not what pack() wrote.
+// A snapshot as bytes: the length of a JSON text, the text (step, values, names, dtypes and sizes),
+// the tensors. unpack() returns tensors on the CPU and throws CommError if the bytes are malformed.
 [[nodiscard]] std::vector<std::byte> pack(const Snapshot& snapshot);
 [[nodiscard]] Snapshot unpack(std::span<const std::byte> bytes);
 
@@ -32,15 +32,15 @@ class StateTransfers {
   StateTransfers(const StateTransfers&) = delete;
   StateTransfers& operator=(const StateTransfers&) = delete;
 
-  // pair: a group of two ranks, 0 sends to 1. Both return at once.
+  // pair: a group of two ranks; rank 0 sends to rank 1. Both functions return immediately.
   void send(std::shared_ptr<comm::ProcessGroup> pair,
             std::shared_ptr<const std::vector<std::byte>> bytes);
   void receive(std::shared_ptr<comm::ProcessGroup> pair);
 
-  // Waits for the bytes that are to come; throws why they do not.
+  // Blocks until the state is received, and returns it; throws the transfer's error.
   [[nodiscard]] Snapshot take();
-  void abort();      // what still travels; then waits for the threads
-  void wait_sent();  // the receivers have all of it, or are gone
+  void abort();      // aborts running transfers; then joins the threads
+  void wait_sent();  // blocks until the receivers have all of it or have failed
 
  private:
   struct Transfer {

@@ -13,7 +13,7 @@ std::string StaticGraph::end(const std::vector<std::string>& names, std::uint64_
     if (arrivals_[p] != expected_[p])
       return fmt::format(
           "static_graph: parameter '{}' got {} gradient{} in backward {}, {} in the first: use it "
-          "alike in every step, or do not set static_graph",
+          "the same way in every step, or do not set static_graph",
           names[p], arrivals_[p], arrivals_[p] == 1 ? "" : "s", backward, expected_[p]);
   return {};
 }

@@ -1,12 +1,12 @@
-// A static graph: every backward runs as the first did.
+// A static graph: every backward runs like the first.
 //
 //   backward 1     counts the gradients of each parameter        w 1   v 2   u 0
 //                  and leaves all of them to its end
-//   backward 2...  w is complete at its 1st, v at its 2nd, u (unused) at once; anything else is an
-//                  error on every rank
+//   backward 2...  w is complete at its 1st, v at its 2nd, u (unused) from the start; anything else
+//                  is an error on every rank
 //
-// A parameter gets several gradients in one backward when a backward() runs inside of it, as
-// reentrant checkpointing does. Without this knowledge its bucket would leave after the first.
+// A parameter gets several gradients in one backward if a backward() runs inside it, as in
+// reentrant checkpointing. Without this information its bucket would be launched after the first.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@ class StaticGraph {
  public:
   explicit StaticGraph(std::size_t parameters) : arrivals_(parameters) {}
 
-  void begin() { arrivals_.assign(arrivals_.size(), 0); }  // a backward
-  // A gradient of the parameter has come; true if it is known to be the last one.
+  void begin() { arrivals_.assign(arrivals_.size(), 0); }  // a backward begins
+  // A gradient of the parameter has arrived; returns true if it is known to be the last.
   bool arrive(int parameter) {
     const auto p = static_cast<std::size_t>(parameter);
     ++arrivals_[p];
     return known() && arrivals_[p] == expected_[p];
   }
-  // The end of a backward, by its number: learns from the first; then empty, or what has changed.
+  // Ends a backward, given its number. The first is learnt; later ones return "" or the difference.
   [[nodiscard]] std::string end(const std::vector<std::string>& names, std::uint64_t backward);
 
   [[nodiscard]] bool known() const { return !expected_.empty(); }

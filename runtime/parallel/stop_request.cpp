@@ -14,9 +14,9 @@ namespace ringsmith {
 
 namespace {
 
-// For the handler: atomics without locks.
+// Used by the signal handler, hence lock-free atomics.
 std::atomic<bool> request_expected{false};
-std::atomic<std::int64_t> requested_at_ms{0};  // by CLOCK_MONOTONIC; 0: not yet
+std::atomic<std::int64_t> requested_at_ms{0};  // by CLOCK_MONOTONIC; 0: no request
 static_assert(decltype(requested_at_ms)::is_always_lock_free);
 
 std::int64_t monotonic_ms() {
@@ -27,7 +27,7 @@ std::int64_t monotonic_ms() {
 
 void on_stop_signal(int signal) {
   const int error = errno;
-  // mpirun, and ringrun, also send SIGTERM because another rank has failed.
+  // mpirun and ringrun also send SIGTERM when another rank has failed.
   if (signal == SIGTERM) comm::LastWords::say_if_lost();
   std::int64_t first = 0;
   const std::int64_t now = std::max<std::int64_t>(monotonic_ms(), 1);
@@ -42,7 +42,7 @@ void on_stop_signal(int signal) {
 }  // namespace
 
 StopRequest::StopRequest() {
-  require(!request_expected.exchange(true), "StopRequest: this process has one already");
+  require(!request_expected.exchange(true), "StopRequest: this process already has one");
   requested_at_ms = 0;
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
@@ -70,7 +70,8 @@ bool StopRequest::agreed(comm::ProcessGroup& group) const {
 
 void StopRequest::throw_if_agreed(comm::ProcessGroup& group) const {
   if (!agreed(group)) return;
-  throw Preempted(group.rank() == 0 ? "a signal asked the ranks to stop, and all have" : "");
+  throw Preempted(group.rank() == 0 ? "a signal asked the ranks to stop, and all have stopped"
+                                    : "");
 }
 
 }  // namespace ringsmith

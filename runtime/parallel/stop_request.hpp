@@ -1,5 +1,5 @@
-// Preemption: a signal announces that the machine will soon be taken away. SIGTERM comes from
-// ringrun, scancel, Kubernetes and people; SIGUSR1 from Slurm, before a job's time is up (sbatch
+// Preemption: a signal announces that the machine will soon be taken away. SIGTERM is sent by
+// ringrun, scancel, Kubernetes and users, SIGUSR1 by Slurm before a job's time limit (sbatch
 // --signal=USR1@60). The ranks finish their step, save, and end with exit code 75.
 //
 //   StopRequest stop;                      // these signals no longer end the process
@@ -9,12 +9,12 @@
 //   }
 //
 //   rank 0   step 7   step 8 |              all ranks end after the same step, although the
-//   rank 1   step 7 ^ step 8 | save, exit   signal comes to each at another moment, or only to one
+//   rank 1   step 7 ^ step 8 | save, exit   signal reaches each at another time, or only one rank
 //                   signal
 //
-// A second signal, of either kind, ends the process at once as if there were no StopRequest. A
-// signal within kSameRequest of the first is the same request: a scheduler may signal both ringrun
-// and the ranks, and ringrun passes on its signals. A signal that is ignored stays ignored.
+// A second signal, of either kind, ends the process immediately, as without a StopRequest. A signal
+// within kSameRequest of the first belongs to the same request: a scheduler may signal both ringrun
+// and the ranks, and ringrun forwards its signals. A signal that is ignored stays ignored.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@
 
 namespace ringsmith {
 
-// All ranks have agreed to stop, and it is no error. On rank 0 with a text, for all.
+// All ranks have agreed to stop; not a failure. Only rank 0's message has text, on behalf of all.
 class Preempted : public Error {
  public:
   using Error::Error;
@@ -38,19 +38,19 @@ class StopRequest {
   static constexpr std::array<int, 2> kSignals{SIGTERM, SIGUSR1};
   static constexpr std::chrono::milliseconds kSameRequest{300};
 
-  // One at a time in a process: UsageError for a second one.
+  // One per process at a time: UsageError for a second one.
   StopRequest();
-  ~StopRequest();  // restores the signals' previous dispositions, unless the work is done
+  ~StopRequest();  // restores the previous signal handlers, unless work_is_done()
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  // Has this process got a signal? The other ranks may not have, so no rank may stop for this
-  // alone: for programs that exchange something in each step anyway, and send this along.
+  // True if this process got a signal. Other ranks may not have got it, so no rank may stop because
+  // of this alone. For programs that exchange data in each step anyway and include this flag.
   [[nodiscard]] bool here() const noexcept;
-  // Collective: has any rank got one? The same answer on all. Costs an all-reduce of one number.
+  // Collective: true if any rank got a signal; the same on all ranks. An all-reduce of one value.
   [[nodiscard]] bool agreed(comm::ProcessGroup& group) const;
-  // Everything is written, and only the process has still to end: a first signal does nothing from
-  // here on, so that it does not turn exit code 0 into 143.
+  // Everything is written, and only the process's exit remains: from here on a first signal has no
+  // effect, so that it cannot turn exit code 0 into 143.
   void work_is_done() noexcept { done_ = true; }
   // Throws Preempted if agreed() is true. Save before you call it.
   void throw_if_agreed(comm::ProcessGroup& group) const;

@@ -29,13 +29,13 @@ BatchNormShape shape_of(const Tensor& x, const Tensor& weight, const Tensor& bia
   return {x.size(0), x.size(1), x.dim() == 4 ? x.size(2) * x.size(3) : 1};
 }
 
-// Of all ranks together.
+// Over all ranks.
 struct Statistics {
   double count = 0;
-  std::vector<double> mean, squares;  // by channel; squares of the deviations from the mean, summed
+  std::vector<double> mean, squares;  // by channel; sum of the squared deviations from the mean
 };
 
-// Collective. mean and squares are those of this rank's batch, if it has any.
+// Collective. mean and squares describe this rank's batch; ignored if count is 0.
 Statistics gather(comm::ProcessGroup& group, double count, const std::vector<double>& mean,
                   const std::vector<double>& squares) {
   const std::size_t channels = mean.size();
@@ -83,7 +83,7 @@ std::vector<Tensor> backward(comm::ProcessGroup& group, const BatchNormShape& s,
   const auto visit = [&](const auto& f) {
     detail::visit_float_type("sync_batch_norm", dy.dtype(), f);
   };
-  if (s.n > 0)  // as if the statistics were constants
+  if (s.n > 0)  // treats the statistics as constants
     visit([&]<class T>(TypeTag<T>) {
       kernels::batch_norm_grad(dy.device(), s, input<T>(dy), input<T>(x), input<T>(mean),
                                input<T>(inv_std), input<T>(weight), false, output<T>(dx),
@@ -96,7 +96,7 @@ std::vector<Tensor> backward(comm::ProcessGroup& group, const BatchNormShape& s,
   const auto on_host = [](const Tensor& t) { return t.cpu().to(DType::f64); };
   const Tensor scale = mul(mul(on_host(inv_std), on_host(weight)), -1 / count);
   const auto there = [&](const Tensor& t) { return t.to(options.dtype).to(options.device); };
-  // What the ranks share: (x - mean) slope + offset.
+  // The terms from the statistics: (x - mean) slope + offset.
   const Tensor offset = there(mul(scale, totals.slice(0, 0, s.c)));
   const Tensor slope = there(mul(mul(scale, on_host(inv_std)), totals.slice(0, s.c, 2 * s.c)));
   const Tensor shared = Tensor::empty(x.sizes(), options), one = ones({s.c}, options);
@@ -115,7 +115,7 @@ Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const T
                        const Tensor& running_var, bool training, double momentum, double eps) {
   if (!training || group->size() == 1)
     return batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps);
-  if (is_half(x.dtype()))  // as batch_norm: computed in f32
+  if (is_half(x.dtype()))  // as batch_norm does: computed in f32
     return to(sync_batch_norm(group, to(x, DType::f32), weight, bias, running_mean, running_var,
                               training, momentum, eps),
               x.dtype());

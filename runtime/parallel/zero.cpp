@@ -28,7 +28,7 @@ Tensor allocate(comm::ProcessGroup& group, Device device, std::int64_t count, DT
                               {count}, {1}, 0, dtype);
 }
 
-// The bucket's slots that [from, to) cuts: f(parameter, from, to of the parameter, place in range).
+// The slots that overlap [from, to): f(parameter, from and to in it, offset in the range).
 template <class F>
 void for_each_cut(const BucketLayout& layout, std::int64_t from, std::int64_t to, const F& f) {
   for (const BucketSlot& slot : layout.slots) {
@@ -50,7 +50,7 @@ std::pair<std::size_t, std::string> parse_entry(const std::string& key) {
   const char* const end = key.data() + key.size();
   const auto [stop, error] = std::from_chars(key.data() + kState.size(), end, number);
   if (error != std::errc() || stop == end || *stop != '.')
-    throw UsageError("optimizer state does not fit: '" + key + "' names no entry of a parameter");
+    throw UsageError("optimizer state does not fit: '" + key + "' is not an entry of a parameter");
   return {number, std::string(stop + 1, end)};
 }
 
@@ -73,7 +73,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DistributedDataParallel& ddp, c
     require(p.dtype() == dtype,
             "ZeroRedundancyOptimizer: parameters of several dtypes; make one "
             "optimizer and one DistributedDataParallel for each");
-  // The order in which gradients will roughly come, from now on: parts must not move.
+  // Roughly the order in which gradients will arrive, fixed from now on: parts must not move.
   std::vector<int> order(params().size());
   std::iota(order.rbegin(), order.rend(), 0);
   plan_ = rebuilt_plan(ddp.reducer().items(), ddp.reducer().options().caps, order);
@@ -124,7 +124,7 @@ void ZeroRedundancyOptimizer::take(std::size_t bucket, const BucketLayout& layou
 
 // ---- a step ----
 
-// In place of the bucket's all-reduce. The bucket itself stays what it was, but for its tail.
+// Replaces the bucket's all-reduce. The bucket itself is unchanged except for its tail.
 Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
   const Bucket& mine = buckets_[at(bucket.index)];
   const std::int64_t even = mine.part * group_.size();
@@ -142,7 +142,7 @@ Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
   });
 }
 
-// Undefined if its parameter has none.
+// Undefined if its parameter has no gradient.
 Tensor ZeroRedundancyOptimizer::gradient_of(const Piece& piece) const {
   const Tensor grad = params()[piece.parameter].grad();
   if (!grad.defined()) return {};
@@ -179,7 +179,7 @@ void ZeroRedundancyOptimizer::update(const std::vector<Update>& /*all*/) {
   gather(memory_);
 }
 
-// Of a vector in the order of the arena: the parts of all ranks, from that of each.
+// Gathers the parts of all ranks into a vector in arena order.
 void ZeroRedundancyOptimizer::gather(const Tensor& all) const {
   std::vector<comm::WorkPtr> works;
   for (const Bucket& bucket : buckets_) {
@@ -227,8 +227,7 @@ Bytes ZeroRedundancyOptimizer::state_bytes() const {
   return out;
 }
 
-// Every part goes the way of the parameters in gather(), through a vector that is as long as all
-// parameters.
+// Each state tensor is gathered like the parameters, through a vector as long as all parameters.
 StateDict ZeroRedundancyOptimizer::state_dict() const {
   const StateDict mine = inner_->state_dict();
   const std::vector<std::string>& names = inner_->state_names();
@@ -236,7 +235,7 @@ StateDict ZeroRedundancyOptimizer::state_dict() const {
     const auto found = mine.find(entry_of(i, name));
     return found == mine.end() ? nullptr : &found->second;
   };
-  // By parameter: its updates, then whether there is each of the tensors. Another rank may know.
+  // By parameter: its updates, then one flag per state tensor. Another rank may have them.
   const std::size_t width = 1 + names.size();
   std::vector<std::int64_t> known(params().size() * width, 0);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
@@ -283,7 +282,7 @@ void ZeroRedundancyOptimizer::load_state_dict(const StateDict& state) {
   const auto numbers = state.find(kParams);
   if (numbers == state.end()) fail(fmt::format("'{}' is missing", kParams));
   if (numbers->second.numel() != std::ssize(params()))
-    fail(fmt::format("it is of {} parameters, these are {}", numbers->second.numel(),
+    fail(fmt::format("it has {} parameters, this optimizer has {}", numbers->second.numel(),
                      params().size()));
   check_optimizer_state(state);
   StateDict mine;
@@ -295,7 +294,7 @@ void ZeroRedundancyOptimizer::load_state_dict(const StateDict& state) {
       continue;
     }
     const auto [p, name] = parse_entry(key);
-    if (p >= params().size()) fail("'" + key + "' is of no parameter");
+    if (p >= params().size()) fail("'" + key + "' belongs to no parameter");
     const bool whole = name != "step";
     const std::vector<std::string>& names = inner_->state_names();
     if (whole ? std::ranges::find(names, name) == names.end() : !inner_->counts_steps())

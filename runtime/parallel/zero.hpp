@@ -1,31 +1,31 @@
-// ZeRO-1: the optimizer's state divided among the ranks.
+// ZeRO-1: the optimizer's state is partitioned among the ranks.
 //
 //                 plain data parallelism                ZeRO-1, rank r of W
 //   parameters    all                                   all
-//   gradients     all, averaged by all-reduce           all of its own; averaged: a W-th
-//   state         all (AdamW: two numbers each)         a W-th
-//   a step        all-reduce | update all               reduce-scatter | update a W-th | all-gather
+//   gradients     all, averaged by all-reduce           all local ones; averaged: 1/W
+//   state         all (AdamW: two numbers each)         1/W
+//   a step        all-reduce | update all               reduce-scatter | update 1/W | all-gather
 //
 //   bucket b, 3 ranks       | rank 0's part | rank 1's part | rank 2's part |tail|
-//   backward, when full     reduce-scatter: a rank gets the average of its part; all get the tail
-//   step()                  each rank updates its part, and the tail (less than W elements)
+//   backward, when full     reduce-scatter: each rank averages its part; all average the tail
+//   step()                  each rank updates its part and the tail (less than W elements)
 //                           all-gather: parts of the parameters
 //
-// An all-reduce is a reduce-scatter and an all-gather, so the bytes are the same. What is divided
-// is the memory of the state and the time of the update. Rajbhandari et al., "ZeRO: memory
-// optimizations toward training trillion parameter models", SC 2020, stage 1; PyTorch's
-// ZeroRedundancyOptimizer divides by whole parameters instead, and all-reduces all gradients.
+// An all-reduce is a reduce-scatter plus an all-gather, so the bytes are the same. The memory of
+// the state and the time of the update are divided by W. Rajbhandari et al., "ZeRO: memory
+// optimizations toward training trillion parameter models", SC 2020, stage 1. PyTorch's
+// ZeroRedundancyOptimizer partitions by whole parameters instead, and all-reduces all gradients.
 //
 //   DistributedDataParallel ddp(model, group);
 //   ZeroRedundancyOptimizer optimizer(
 //       ddp, [](auto p) { return std::make_unique<AdamW>(std::move(p), AdamOptions{}); });
 //
-// It is used as every optimizer is, also by GradScaler; but clip with clip_grad_norm(), and note
-// that state_dict() is collective.
+// It is used like every optimizer, also by GradScaler. However, clip with clip_grad_norm(), and
+// note that state_dict() is collective.
 //
-// Bits. With all_reduced gradients the parameters are those of plain training, bit for bit: the
-// update is element by element. With scattered ones so are they on 1 and 2 ranks; on more, sums may
-// be rounded in another order near the ends of the parts.
+// Bits. With all_reduced gradients the parameters equal plain training's, bit for bit: the update
+// is elementwise. With scattered gradients they do so on 1 and 2 ranks; on more, sums may be
+// rounded in another order near the ends of the parts.
 #pragma once
 
 #include <cstdint>
@@ -40,28 +40,28 @@
 namespace ringsmith {
 
 enum class ZeroGradients : std::uint8_t {
-  scattered,    // by reduce-scatter. After backward .grad is this rank's own, not the average: call
-                // zero_grad() before the next one, and clip with clip_grad_norm()
-  all_reduced,  // by DDP as ever, with its hooks: twice the traffic before the update
+  scattered,    // by reduce-scatter. After backward, .grad holds this rank's own gradients, not the
+                // average: call zero_grad() before the next one, and clip with clip_grad_norm()
+  all_reduced,  // by DDP as usual, with its hooks: twice the bytes before the update
 };
 
 class ZeroRedundancyOptimizer : public Optimizer {
  public:
   using Make = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
 
-  // Collective, before the first forward of `ddp`, whose group it uses, and whose hook it is: no
-  // backward without it.
-  // The parameters become views of one piece of communication memory. make: the optimizer of the
-  // tensors that it is given, parts of parameters, each of one dimension; it may not look at more
-  // than single elements (a norm by parameter, as in LAMB, would be wrong). UsageError if the group
-  // is not on the parameters' device, or DDP has a communication hook and gradients are scattered.
+  // Collective, before the first forward of `ddp`. Uses its group and is its communication hook, so
+  // ddp must not run backward without this object. The parameters become views of one block of
+  // communication memory. make() creates the optimizer of the tensors passed to it, one-dimensional
+  // parts of parameters; it must be elementwise (a norm per parameter, as in LAMB, would be wrong).
+  // Throws UsageError if the group is not on the parameters' device, or if gradients are scattered
+  // and DDP already has a communication hook.
   ZeroRedundancyOptimizer(DistributedDataParallel& ddp, const Make& make,
                           ZeroGradients gradients = ZeroGradients::scattered);
 
-  // step() is collective. A parameter that has no gradient is left alone, as by every optimizer.
+  // step() is collective. A parameter without a gradient is left unchanged, as by every optimizer.
 
   // Collective. As clip_grad_norm_: scales the averaged gradients so that their 2-norm is at most
-  // max_norm; returns the norm they had. Scattered ones: summed in double over parts and ranks.
+  // max_norm; returns the norm before. Scattered: summed in double over parts and ranks.
   double clip_grad_norm(double max_norm);
 
   void set_lr(double lr) override;
@@ -75,10 +75,10 @@ class ZeroRedundancyOptimizer : public Optimizer {
   [[nodiscard]] std::vector<Tensor> gradients() const override;
   [[nodiscard]] bool any_rank(bool mine) const override;
 
-  // Collective: the state of all ranks, as the plain optimizer of ddp's parameters has it
-  // (Optimizer::state_dict), so that any number of ranks, or a plain optimizer, goes on from it.
+  // Collective: the state of all ranks, in the format of a plain optimizer of ddp's parameters
+  // (Optimizer::state_dict): any number of ranks, or a plain optimizer, can continue from it.
   [[nodiscard]] StateDict state_dict() const override;
-  // The same on every rank. UsageError naming what does not fit.
+  // The state must be the same on every rank. Throws UsageError naming the entry that does not fit.
   void load_state_dict(const StateDict& state) override;
 
   [[nodiscard]] Bytes state_bytes() const;  // of this rank: its parts and the tails
@@ -91,14 +91,14 @@ class ZeroRedundancyOptimizer : public Optimizer {
   // Elements of a parameter that this rank updates.
   struct Piece {
     std::size_t parameter = 0;
-    std::int64_t from = 0, to = 0;  // of the flat parameter
+    std::int64_t from = 0, to = 0;  // in the flat parameter
     std::size_t bucket = 0;
-    std::int64_t at = -1;  // place in the bucket's part; -1: in its tail
+    std::int64_t at = -1;  // offset in this rank's part of the bucket; -1: in the tail
     Tensor values;
   };
   struct Bucket {
     std::int64_t start = 0, count = 0, part = 0;  // elements; in the arena
-    Tensor mine;  // of one part: its averaged gradients, then its new parameters, to be gathered
+    Tensor mine;  // of one part: its averaged gradients, later its new parameters, to be gathered
   };
   [[nodiscard]] Tensor arena(std::int64_t start, std::int64_t count) const;
   [[nodiscard]] Tensor gradient_of(const Piece& piece) const;
@@ -113,7 +113,7 @@ class ZeroRedundancyOptimizer : public Optimizer {
   Tensor memory_;  // the parameters, in the order of plan_
   std::vector<Bucket> buckets_;
   std::vector<Piece> pieces_;
-  std::unique_ptr<Optimizer> inner_;  // of pieces_
+  std::unique_ptr<Optimizer> inner_;  // optimizer of pieces_
 };
 
 }  // namespace ringsmith

@@ -9,7 +9,7 @@ namespace ringsmith {
 
 namespace {
 
-// First and last byte that a non-empty view can touch.
+// First byte that a non-empty view can touch, and the end of the last one.
 std::pair<const std::byte*, const std::byte*> extent(const Tensor& t) {
   std::int64_t last = 0;
   for (std::size_t d = 0; d < t.sizes().size(); ++d) last += (t.sizes()[d] - 1) * t.strides()[d];
@@ -23,7 +23,7 @@ bool may_overlap(const Tensor& a, const Tensor& b) {
   return a0 < b1 && b0 < a1;
 }
 
-// to and from have one shape and one device.
+// `to` and `from` have the same shape and device.
 void copy_on_device(const Tensor& to, const Tensor& from) {
   visit_dtype(to.dtype(), [&]<class D>(TypeTag<D>) {
     visit_dtype(from.dtype(), [&]<class S>(TypeTag<S>) {
@@ -32,8 +32,8 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
   });
 }
 
-// Bytes travel as one dense run of the source's dtype; what else there is to do is done on the
-// target's device, which is where the work that follows is.
+// Transfers one dense run of bytes in the source's dtype. Conversion and scattering are done on the
+// target's device, where the subsequent work is.
 void copy_between_devices(const Tensor& to, const Tensor& from) {
   const Tensor dense = from.contiguous();
   const bool direct = to.is_contiguous() && to.dtype() == from.dtype();

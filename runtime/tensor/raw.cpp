@@ -15,7 +15,7 @@ Tensor room_for(Tensor& x, const Shape& sizes) {
   return Tensor::empty(sizes, x.options());
 }
 
-// The shape that a and b broadcast to; UsageError naming both if there is none.
+// The shape to which a and b broadcast; throws UsageError naming both if there is none.
 Shape broadcast_shape(const char* what, const Shape& a, const Shape& b) {
   Shape out(std::max(a.size(), b.size()));
   for (std::size_t i = 1; i <= out.size(); ++i) {  // from the back
@@ -108,7 +108,7 @@ Tensor masked_scale(Tensor x, const Tensor& mask, double scale, const char* what
 
 void add_into(const Tensor& to, const Tensor& from) {
   (void)common_device("add_into", to, from);
-  if (is_half(to.dtype())) {  // one rounding, of the sum
+  if (is_half(to.dtype())) {  // rounded once, after the sum
     const Tensor sum = binary(Binary::add, wide(to), from.to(DType::f32), "add_into");
     to.copy_(sum);
     return;
@@ -158,7 +158,7 @@ Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, cons
       out.fill_(0);
       return;
     }
-    // The kernel takes a reduced dimension as one of stride 0.
+    // The kernel represents a reduced dimension by stride 0.
     kernels::View<T> to = out.view_of<T>();
     for (std::size_t d = 0; d < full.size(); ++d) {
       to.layout.sizes[d] = x.sizes()[d];
@@ -177,7 +177,7 @@ bool all_finite(const Tensor& x) {
     kernels::sum_of_squares(x.device(), values.kernel_span<T>(), squares.kernel_span<double>());
   });
   if (std::isfinite(squares.item<double>())) return true;
-  if (x.dtype() != DType::f64) return false;  // squares of f32 do not overflow in f64
+  if (x.dtype() != DType::f64) return false;  // squares of f32 cannot overflow in f64
   const std::vector<double> all = values.cpu().to_vector<double>();
   return std::ranges::all_of(all, [](double v) { return std::isfinite(v); });
 }

@@ -1,12 +1,12 @@
 // Kernels on tensors, without a graph: allocate the result, broadcast the operands, call the
-// kernel. What the differentiable functions (runtime/autograd/functions) are made of. Floating
-// dtypes unless said otherwise, else UsageError naming the function.
+// kernel. The differentiable functions (runtime/autograd/functions) are built on them. Floating
+// dtypes unless stated otherwise; for others they throw UsageError naming the function.
 //
-// f16 and bf16 are for storage: operands are widened, the kernel computes in f32, and the result
-// is rounded once. PyTorch's CPU kernels do the same.
+// f16 and bf16 are storage formats: operands are widened, the kernel computes in f32, and the
+// result is rounded once. PyTorch's CPU kernels do the same.
 //
-// Operands passed by value may be moved in: their memory is then reused for the result, if nobody
-// else holds it.
+// Operands passed by value may be moved in: their memory is then reused for the result if no other
+// handle shares it.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ using kernels::Binary;
 using kernels::Scalar;
 using kernels::Unary;
 
-// Calls f with the type tag of a dtype that has arithmetic, else UsageError naming `what`.
+// Calls f with the type tag of f32 or f64; otherwise throws UsageError naming `what`.
 template <class F>
 void visit_arithmetic(DType dtype, const char* what, F&& f) {
   if (dtype == DType::f32) return f(TypeTag<float>{});
@@ -34,15 +34,15 @@ void visit_arithmetic(DType dtype, const char* what, F&& f) {
                    std::string(name_of(dtype)) + ": convert with to()");
 }
 
-// What kernels compute with: an f16 or bf16 tensor as f32, any other as it is. The result of one is
-// rounded back by to().
+// Converts f16 or bf16 to f32 for a kernel; returns other tensors unchanged. Callers round the
+// result back with to().
 [[nodiscard]] inline Tensor wide(const Tensor& t) {
   return t.defined() && is_half(t.dtype()) ? t.to(DType::f32) : t;
 }
 
 [[noreturn]] void refuse_devices(const char* what, Device a, Device b);
-// Where the operands of `what` are; UsageError naming the devices if they are on several. Undefined
-// ones are anywhere, but not the first.
+// Device of the operands of `what`; throws UsageError naming the devices if there are several.
+// Undefined operands match any device, but the first must be defined.
 template <class... Tensors>
 Device common_device(const char* what, const Tensor& first, const Tensors&... rest) {
   const Device device = first.device();
@@ -61,17 +61,18 @@ Device common_device(const char* what, const Tensor& first, const Tensors&... re
 
 // to += from, in place; from is converted to to's dtype. Any floating dtype.
 void add_into(const Tensor& to, const Tensor& from);
-// scalar(), in place.
+// scalar() in place.
 void scalar_into(Scalar op, const Tensor& x, double s, const char* what);
 
-// Which dimensions of x a list names; none means all. UsageError for one outside or named twice.
+// Marks the listed dimensions of x; an empty list means all. Throws UsageError for a dimension that
+// is out of range or listed twice.
 [[nodiscard]] std::vector<bool> reduced_dims(const Tensor& x, const std::vector<int>& dims,
                                              const char* what);
 [[nodiscard]] Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim,
                          const char* what);
-// Whether no element is NaN or infinite. Any dtype: integers are finite. Waits for the device.
+// True if no element is NaN or infinite. Any dtype: integers are finite. Waits for the device.
 [[nodiscard]] bool all_finite(const Tensor& x);
-// Undoes a broadcast: x summed down to a shape that broadcasts to x's; else x itself.
+// Undoes a broadcast: sums x down to `shape`, which must broadcast to x's; x itself if equal.
 [[nodiscard]] Tensor sum_to(const Tensor& x, const Shape& shape);
 
 }  // namespace ringsmith::raw

@@ -1,9 +1,9 @@
-// A block of bytes that tensors share, and the host allocator that it comes from.
+// A block of bytes shared by tensors, and the host allocator that provides it.
 //
 // allocate() takes it from the caching host allocator below or, on a GPU, from the caching device
-// allocator (runtime/device/memory.hpp) for the current stream. adopt()
-// wraps memory that has another owner, for instance a gradient bucket in communication memory: the
-// keeper is held until the last tensor releases it.
+// allocator (runtime/device/memory.hpp) for the current stream. adopt() wraps memory with another
+// owner, e.g. a gradient bucket in communication memory; `keeper` is held until the last tensor
+// releases it.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ namespace ringsmith {
 
 class Storage {
  public:
-  // Uninitialised, aligned to 64 bytes. Zero bytes are allowed. UsageError if there is no such
-  // device, CudaError if its memory has run out.
+  // Uninitialised, aligned to 64 bytes. Zero bytes are allowed. Throws UsageError if the device
+  // does not exist, CudaError if its memory is exhausted.
   static std::shared_ptr<Storage> allocate(Bytes size, Device device = Device::cpu());
   static std::shared_ptr<Storage> adopt(std::byte* data, Bytes size, std::shared_ptr<void> keeper,
                                         Device device = Device::cpu());
@@ -32,12 +32,12 @@ class Storage {
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] Device device() const { return device_; }
-  // See Tensor::record_stream. Nothing for host memory and adopted memory.
+  // See Tensor::record_stream. A no-op for host memory and adopted memory.
   void record_stream(const Stream& stream) const;
-  // False for adopted memory: code outside may be using it.
+  // False for adopted memory, which other code may be using.
   [[nodiscard]] bool is_owned() const { return owned_; }
 
-  // Counts in-place writes; all views of the storage share it (Tensor::version).
+  // Counts in-place writes; shared by all views of the storage (Tensor::version).
   [[nodiscard]] std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -45,30 +45,30 @@ class Storage {
   Storage(std::byte* data, Bytes size, bool owned, std::shared_ptr<void> keeper, Device device);
   std::byte* data_;
   Bytes size_;
-  bool owned_;  // the block goes back to its allocator
+  bool owned_;  // the block is returned to its allocator
   std::shared_ptr<void> keeper_;
   Device device_;
   std::atomic<std::uint32_t> version_{0};
 };
 
-// The caching host allocator: memory of tensors is kept and reused, not returned to the system.
+// The caching host allocator: tensors' memory is kept and reused, not returned to the system.
 //
-// A training step allocates the same sizes again and again. Fresh pages from the system cost a page
-// fault for every 4 KiB; a block from the cache costs a list operation. Every size class
-// (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes, from
-// 4 MiB on to 2 MiB with a request for huge pages. Thread-safe. Under AddressSanitizer free blocks
-// are poisoned, so that a use after free is found.
+// A training step allocates the same sizes repeatedly. Fresh pages from the system cost a page
+// fault per 4 KiB; a block from the cache costs a list operation. Every size class
+// (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes; those
+// from 4 MiB on are aligned to 2 MiB, and huge pages are requested for them. Thread-safe. Under
+// AddressSanitizer free blocks are poisoned, so that uses after free are detected.
 namespace host_allocator {
 
 inline constexpr std::size_t kAlignment = 64;
 
-// Never null, also for zero bytes. Error if the system has no memory left.
+// Never null, even for zero bytes. Throws OutOfMemoryError if the system has no memory left.
 [[nodiscard]] std::byte* allocate(Bytes size);
-void free(std::byte* block, Bytes size);  // size as given to allocate()
+void free(std::byte* block, Bytes size);  // `size` as passed to allocate()
 [[nodiscard]] AllocatorStats stats();
-void reset_peak();      // peak becomes current
-void release_cached();  // gives the free blocks back to the system
-// The size that a request is rounded up to.
+void reset_peak();      // sets peak to current
+void release_cached();  // returns the free blocks to the system
+// The size to which a request is rounded up.
 [[nodiscard]] Bytes class_size(Bytes size);
 
 }  // namespace host_allocator

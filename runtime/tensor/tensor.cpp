@@ -1,5 +1,5 @@
-// The tensor object: what it is, access to its memory, and its text. Views and copies are in their
-// own files and use only what is public here.
+// The tensor object: properties, access to its memory, and its text. Views and copies are in
+// separate files and use only the public interface.
 
 #include "runtime/tensor/tensor.hpp"
 
@@ -36,7 +36,7 @@ std::int64_t numel_of(const Shape& shape) {
   for (const std::int64_t size : shape) {
     if (size < 0) throw UsageError("sizes must not be negative: " + to_string(shape));
     none = none || size == 0;
-    // A size of 0 does not stop the computation of the other strides.
+    // A size of 0 must not prevent the overflow check of the other strides.
     if (__builtin_mul_overflow(n, std::max<std::int64_t>(size, 1), &n))
       throw UsageError("too large: " + to_string(shape));
   }
@@ -55,7 +55,7 @@ Shape contiguous_strides(const Shape& shape) {
 
 namespace {
 
-// Strides of dimensions with one element do not matter, and nothing matters if there is no element.
+// The strides of dimensions of size 1 are irrelevant, as are all strides of an empty tensor.
 bool strides_are_contiguous(const Shape& sizes, const Shape& strides, std::int64_t numel) {
   if (numel == 0) return true;
   std::int64_t expected = 1;
@@ -86,10 +86,10 @@ Tensor Tensor::from_storage(std::shared_ptr<Storage> storage, const Shape& sizes
   if (storage == nullptr) throw UsageError("from_storage: no storage");
   if (sizes.size() != strides.size())
     throw UsageError("from_storage: sizes " + to_string(sizes) + " and strides " +
-                     to_string(strides) + " must have as many dimensions");
+                     to_string(strides) + " must have the same number of dimensions");
   auto impl = std::make_shared<Impl>();
   impl->numel = numel_of(sizes);
-  std::int64_t last = offset;  // the largest element index that the view can touch
+  std::int64_t last = offset;  // largest element index that the view can touch
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     if (strides[d] < 0) throw UsageError("from_storage: negative strides are not supported");
     std::int64_t reach = 0;
@@ -143,8 +143,8 @@ void* Tensor::checked_data(DType expected) const {
 }
 
 void Tensor::refuse_host(const char* what) const {
-  throw UsageError(std::string(what) + " is for the host, and this tensor is on " + device().str() +
-                   ": copy it with cpu() first");
+  throw UsageError(std::string(what) + " works on host tensors, but this tensor is on " +
+                   device().str() + ": copy it with cpu() first");
 }
 
 void Tensor::record_stream(const Stream& stream) const { impl().storage->record_stream(stream); }
@@ -202,12 +202,12 @@ bool Tensor::is_sole_owner() const {
          static_cast<std::size_t>(i.numel) * size_of(i.dtype) == i.storage->size().value;
 }
 
-// ---- as text, for people: nested brackets, long dimensions cut in the middle ----
+// ---- text for people: nested brackets, long dimensions abbreviated in the middle ----
 
 namespace {
 
-constexpr std::int64_t kShowAll = 1000;  // elements; larger tensors are cut
-constexpr std::int64_t kEdge = 3;        // items shown at either end of a cut dimension
+constexpr std::int64_t kShowAll = 1000;  // elements; larger tensors are abbreviated
+constexpr std::int64_t kEdge = 3;        // items shown at either end of an abbreviated dimension
 
 void append_value(std::string& text, const Tensor& t, std::int64_t offset) {
   visit_dtype(t.dtype(), [&]<class T>(TypeTag<T>) {

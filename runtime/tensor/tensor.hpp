@@ -1,13 +1,13 @@
-// Tensor: a strided view of shared storage, with names and meanings that follow PyTorch's.
+// Tensor: a strided view of shared storage, with PyTorch's names and semantics.
 //
 //   storage  [ 0 1 2 3 4 5 6 7 8 9 10 11 ]
 //   sizes {3,4}, strides {4,1}, offset 0      t
 //   sizes {4,3}, strides {1,4}, offset 0      t.transpose(0, 1): same bytes, no copy
 //
-// A Tensor is a handle: copying it shares the same tensor object (and its gradient). The operations
-// here never record a graph; the differentiable ones are in runtime/autograd/functions.hpp. The
-// gradient side of a tensor hangs on it as an opaque AutogradMeta, so that this floor does not know
-// the floor above; grad(), requires_grad() and backward() are defined in runtime/autograd.
+// A Tensor is a handle: a copy shares the same tensor object (and its gradient). The operations
+// here never record a graph; the differentiable ones are in runtime/autograd/functions.hpp. A
+// tensor's gradient state is attached as an opaque AutogradMeta, so that this layer does not depend
+// on the layer above; grad(), requires_grad() and backward() are defined in runtime/autograd.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ using Shape = std::vector<std::int64_t>;
 [[nodiscard]] std::int64_t numel_of(const Shape& shape);
 [[nodiscard]] Shape contiguous_strides(const Shape& shape);
 
-struct AutogradMeta {  // base of what runtime/autograd hangs on a tensor
+struct AutogradMeta {  // base of the state that runtime/autograd attaches
   virtual ~AutogradMeta() = default;
 };
 
@@ -46,13 +46,13 @@ class Tensor {
  public:
   Tensor() = default;  // undefined
 
-  // ---- construction (factory.hpp has zeros, full, arange, from_vector, randn) ----
+  // ---- construction (zeros, full, arange, from_vector and randn: at the end of this file) ----
   static Tensor empty(const Shape& sizes, TensorOptions options = {});
-  // A view on storage; offset in elements.
+  // A view of storage; offset in elements.
   static Tensor from_storage(std::shared_ptr<Storage> storage, const Shape& sizes,
                              const Shape& strides, std::int64_t offset, DType dtype);
 
-  // ---- what it is ----
+  // ---- properties ----
   [[nodiscard]] bool defined() const { return impl_ != nullptr; }
   [[nodiscard]] const Shape& sizes() const;
   [[nodiscard]] const Shape& strides() const;      // elements
@@ -68,8 +68,8 @@ class Tensor {
   [[nodiscard]] bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   [[nodiscard]] std::string str() const;  // values and shape, for people
 
-  // ---- values for the host: T must be the C++ type of dtype(), or const of it (UsageError) ----
-  // data() and span() are this tensor's memory itself: UsageError for a tensor on a device.
+  // ---- values for the host: T must be dtype()'s C++ type, possibly const (UsageError) ----
+  // data() and span() refer to the tensor's own memory: UsageError for a tensor on a device.
   // item() and to_vector() copy, and wait for the device.
   template <class T>
   [[nodiscard]] T* data() const {  // first element of the view
@@ -77,12 +77,12 @@ class Tensor {
     return kernel_data<T>();
   }
   template <class T>
-  [[nodiscard]] std::span<T> span() const {  // contiguous tensors only, else UsageError
+  [[nodiscard]] std::span<T> span() const {  // contiguous tensors only (UsageError)
     require_host("span()");
     return kernel_span<T>();
   }
   template <class T>
-  [[nodiscard]] T item() const {  // one element only, else UsageError
+  [[nodiscard]] T item() const {  // one element only (UsageError)
     require_one_element("item()");
     return device().is_cpu() ? *data<T>() : *cpu().data<T>();
   }
@@ -93,13 +93,13 @@ class Tensor {
     return std::vector<T>(values, values + flat.numel());
   }
 
-  // ---- memory for kernels, wherever it is: host code must not follow these pointers ----
+  // ---- memory for kernels, on any device: host code must not dereference these pointers ----
   template <class T>
   [[nodiscard]] T* kernel_data() const {
     return static_cast<T*>(checked_data(dtype_of<T>()));
   }
   template <class T>
-  [[nodiscard]] std::span<T> kernel_span() const {  // contiguous tensors only, else UsageError
+  [[nodiscard]] std::span<T> kernel_span() const {  // contiguous tensors only (UsageError)
     require_contiguous("a kernel");
     return {kernel_data<T>(), static_cast<std::size_t>(numel())};
   }
@@ -111,7 +111,7 @@ class Tensor {
 
   // ---- views: share storage ----
   [[nodiscard]] Tensor view(const Shape& sizes) const;     // one -1; UsageError if strides forbid
-  [[nodiscard]] Tensor reshape(const Shape& sizes) const;  // view if possible, else copy
+  [[nodiscard]] Tensor reshape(const Shape& sizes) const;  // a view if possible, otherwise a copy
   [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
   [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
   [[nodiscard]] Tensor expand(const Shape& sizes) const;  // -1 keeps a size
@@ -129,12 +129,12 @@ class Tensor {
   [[nodiscard]] Tensor contiguous() const;  // itself if already contiguous
   [[nodiscard]] Tensor clone() const;
   [[nodiscard]] Tensor to(DType dtype) const;  // itself if it has this dtype
-  // On the current streams, without waiting, between devices and to them; a copy to the CPU is
-  // complete when it returns. Itself if it is there already.
+  // Copies to a device are enqueued on the current streams without waiting; a copy to the CPU is
+  // complete on return. Returns the tensor itself if it is already on `device`.
   [[nodiscard]] Tensor to(Device device) const;
   [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
-  // A copy in pinned memory of the host; itself if it lies there. CPU only, else UsageError. A
-  // device then takes it from there by itself: do not write to it before the stream is done.
+  // A copy in pinned host memory; itself if already pinned. CPU only (UsageError). A later copy to
+  // a device reads it asynchronously: do not write to it before the stream has completed.
   [[nodiscard]] Tensor pin_memory() const;
   [[nodiscard]] bool is_pinned() const;
   [[nodiscard]] Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }
@@ -142,7 +142,7 @@ class Tensor {
   void fill_(double value) const;
   void zero_() const { fill_(0.0); }
 
-  // ---- gradient side, defined in runtime/autograd/tensor_grad.cpp ----
+  // ---- gradients, defined in runtime/autograd/tensor_grad.cpp ----
   [[nodiscard]] bool requires_grad() const;
   const Tensor& requires_grad_(bool on = true) const;  // leaves of floating dtype only
   [[nodiscard]] Tensor grad() const;                   // undefined if there is none
@@ -150,30 +150,30 @@ class Tensor {
   [[nodiscard]] bool is_leaf() const;
   void backward(const Tensor& gradient = {}) const;  // gradient may be omitted for one element
 
-  // Moves the tensor object itself: every handle to it, its .grad and its hooks stay what they are,
-  // so that shared weights stay shared and optimizers need not be told. Leaves only. A gradient
-  // target (runtime/autograd/tensor_grad.hpp) is forgotten.
+  // Moves the tensor object itself: all handles to it, its .grad and its hooks stay valid, so that
+  // shared weights stay shared and optimizers are unaffected. Leaves only. Clears the gradient
+  // target (runtime/autograd/tensor_grad.hpp).
   void move_to(Device device) const;
 
   // ---- for runtime/autograd ----
   [[nodiscard]] const std::shared_ptr<AutogradMeta>& autograd_meta() const;
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const;
-  // The object becomes a handle to `other`'s memory, of the same sizes and dtype (UsageError).
+  // Makes this object refer to `other`'s memory, which must have the same sizes and dtype
+  // (UsageError).
   void set_data(const Tensor& other) const;
-  // Counts in-place writes to the storage, which its views share: saved tensors check it in
-  // backward.
+  // Counts in-place writes to the storage and its views; backward checks it in saved tensors.
   [[nodiscard]] std::uint32_t version() const;
   void bump_version() const;
   // True if this handle is the only one to its object and to its storage, and covers all of it: the
-  // memory may then be taken over or written to without anybody noticing.
+  // memory may then be reused or overwritten without affecting others.
   [[nodiscard]] bool is_sole_owner() const;
-  // `stream` uses the memory beside the stream it was allocated for: after the last handle has gone
-  // it is not reused before that stream has done what it then holds.
+  // `stream` uses the memory in addition to the stream for which it was allocated: after the last
+  // handle is released, it is not reused before the work then queued on `stream` is complete.
   void record_stream(const Stream& stream) const;
 
  private:
   struct Impl;
-  [[nodiscard]] const Impl& impl() const;  // Error if undefined
+  [[nodiscard]] const Impl& impl() const;  // throws UsageError if undefined
   [[nodiscard]] void* checked_data(DType expected) const;
   void require_host(const char* what) const {
     if (!device().is_cpu()) refuse_host(what);
@@ -185,7 +185,7 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// The first byte of a tensor, and how many its elements take: for whoever moves bytes.
+// The first byte of a tensor, and its size in bytes; for functions that move bytes.
 [[nodiscard]] inline std::byte* data_of(const Tensor& t) {
   return t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
 }
@@ -193,7 +193,7 @@ class Tensor {
   return bytes_of(Elements(static_cast<std::size_t>(t.numel())), size_of(t.dtype()));
 }
 
-// ---- new tensors with values; those that take no options are on the CPU: move them with to() ----
+// ---- new tensors with values; without options they are on the CPU: move them with to() ----
 Tensor full(const Shape& sizes, double value, TensorOptions options = {});
 inline Tensor zeros(const Shape& sizes, TensorOptions options = {}) {
   return full(sizes, 0.0, options);
@@ -205,11 +205,11 @@ inline Tensor empty_like(const Tensor& t) { return Tensor::empty(t.sizes(), t.op
 inline Tensor zeros_like(const Tensor& t) { return zeros(t.sizes(), t.options()); }
 inline Tensor ones_like(const Tensor& t) { return ones(t.sizes(), t.options()); }
 
-// start, start + step, ... below stop; i64 unless told otherwise.
+// start, start + step, ... below stop; i64 by default.
 Tensor arange(double start, double stop, double step = 1, TensorOptions options = {DType::i64});
 inline Tensor arange(std::int64_t stop) { return arange(0, static_cast<double>(stop)); }
 
-// A copy of the values, row-major. UsageError if their number does not fit the shape.
+// Copies the values, row-major. Throws UsageError if their number does not match the shape.
 template <class T>
 Tensor from_vector(const std::vector<T>& values, const Shape& sizes) {
   Tensor out = Tensor::empty(sizes, {dtype_of<T>()});
@@ -223,12 +223,12 @@ template <class T>
 Tensor from_vector(const std::vector<T>& values) {
   return from_vector(values, {static_cast<std::int64_t>(values.size())});
 }
-// A tensor of no dimensions.
+// A tensor without dimensions.
 Tensor scalar(double value, DType dtype = DType::f32);
 
-// Drawn as PyTorch's CPU generator does; f32. For a device they are drawn here and moved, so that a
-// seed gives the same numbers everywhere.
-// rand is uniform in [0, 1), randn normal with mean 0 and deviation 1.
+// f32, drawn as by PyTorch's CPU generator. For a device, draw them here and move them, so that a
+// seed gives the same numbers everywhere. rand is uniform in [0, 1), randn normal with mean 0 and
+// standard deviation 1.
 Tensor rand(const Shape& sizes, Generator& g = default_generator());
 Tensor randn(const Shape& sizes, Generator& g = default_generator());
 

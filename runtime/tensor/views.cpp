@@ -20,7 +20,7 @@ Tensor view_on(const Tensor& t, const Shape& sizes, const Shape& strides, std::i
   return Tensor::from_storage(t.storage(), sizes, strides, offset, t.dtype());
 }
 
-// Replaces the one -1, and checks the number of elements.
+// Replaces a -1, and checks the number of elements.
 Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
   Shape sizes = wanted;
   std::int64_t known = 1;
@@ -41,15 +41,15 @@ Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
   return sizes;
 }
 
-// The strides that show t's elements, in order, as `sizes`; none if that needs a copy. Runs of
-// dimensions that are contiguous with each other form chunks; new dimensions may split a chunk, but
-// not cross from one to the next.
+// The strides that present t's elements, in order, with `sizes`; empty if that needs a copy. Runs
+// of mutually contiguous dimensions form chunks; new dimensions may split a chunk, but not span
+// two.
 std::optional<Shape> view_strides(const Tensor& t, const Shape& sizes) {
   if (t.is_contiguous()) return contiguous_strides(sizes);
   Shape strides(sizes.size(), 1);
   const Shape& old_sizes = t.sizes();
   const Shape& old_strides = t.strides();
-  auto next = static_cast<std::int64_t>(sizes.size()) - 1;  // new dimension to fill, from the back
+  auto next = static_cast<std::int64_t>(sizes.size()) - 1;  // new dimension to fill, from the last
   std::int64_t chunk = 1;
   std::int64_t base = old_strides.empty() ? 1 : old_strides.back();
   for (std::size_t d = old_sizes.size(); d-- > 0;) {
@@ -81,7 +81,7 @@ Tensor Tensor::view(const Shape& wanted) const {
   const std::optional<Shape> s = view_strides(*this, shape);
   if (!s)
     throw UsageError("view: sizes " + to_string(sizes()) + " with strides " + to_string(strides()) +
-                     " cannot be seen as " + to_string(shape) +
+                     " cannot be viewed as " + to_string(shape) +
                      " without a copy: use reshape or contiguous");
   return view_on(*this, shape, *s, storage_offset());
 }
@@ -140,7 +140,7 @@ Tensor Tensor::expand(const Shape& wanted) const {
   return view_on(*this, new_sizes, new_strides, storage_offset());
 }
 
-// As in Python: negative positions count from the end, positions outside are cut.
+// As in Python: negative positions count from the end, positions out of range are clamped.
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t stop, std::int64_t step) const {
   const std::size_t d = wrap(*this, dim, "slice");
   if (step <= 0) throw UsageError("slice: step must be positive, got " + std::to_string(step));
@@ -152,7 +152,7 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t stop, std::int64_
   stop = std::max(start, place(stop));
   Shape new_sizes = sizes(), new_strides = strides();
   new_sizes[d] = stop > start ? (stop - start - 1) / step + 1 : 0;
-  if (new_sizes[d] > 1) new_strides[d] *= step;  // of one element the stride does not matter
+  if (new_sizes[d] > 1) new_strides[d] *= step;  // irrelevant for a single element
   return view_on(*this, new_sizes, new_strides, storage_offset() + start * strides()[d]);
 }
 

@@ -1,4 +1,4 @@
-// GradScaler's errors, its state, and training through it. Its scales and skipped steps against
+// GradScaler's errors, its state, and training with it. Scales and skipped steps compared with
 // PyTorch's: tests/reference/amp_test.cpp; on several ranks: tests/multi/amp_test.cpp.
 #include "runtime/amp/grad_scaler.hpp"
 
@@ -31,7 +31,7 @@ struct Fixture {
   void set_gradient(float value) const { w.set_grad(test::on_device(full({3}, value))); }
 };
 
-// The UsageError of a call, "" if there is none.
+// The message of the UsageError that a call throws, or "".
 std::string refusal(const std::function<void()>& call) {
   try {
     call();
@@ -80,9 +80,9 @@ TEST_CASE("GradScaler refuses options out of range and gradients in 16 bits") {
     return refusal([&] { const GradScaler scaler(o); });
   };
   CHECK(with({}).empty());
-  // In f32 these are 0, infinite, or have an inverse that is.
+  // In f32 these are 0, infinite, or have an infinite inverse.
   for (const double scale : {0.0, -1.0, 1e-40, 1e-45, 1e40, 1e300, double{kInf}, std::nan("")}) {
-    const std::string range = "the scale must be from 1.2e-38 to 3.4e+38, which f32 holds, got ";
+    const std::string range = "the scale must be from 1.2e-38 to 3.4e+38 (the range of f32), got ";
     CHECK(says(with({.init_scale = scale}), range));
     GradScaler made;
     CHECK(says(refusal([&] { made.update(scale); }), range));
@@ -128,7 +128,7 @@ TEST_CASE("GradScaler skips a step whose gradients overflow only when they are u
     const Fixture f;
     GradScaler scaler({.init_scale = 0x1p-100});
     (void)scaler.scale(sum(f.w));
-    f.set_gradient(0x1p40F);  // of a gradient of 2^140
+    f.set_gradient(0x1p40F);  // unscaled: a gradient of 2^140
     if (by_hand) scaler.unscale_(*f.optimizer);
     CHECK_FALSE(scaler.step(*f.optimizer));
     scaler.update();
@@ -160,7 +160,7 @@ TEST_CASE("GradScaler: gradients too small for f16 survive, and the scale falls 
   CHECK(gradient(false) == 0.0F);
   CHECK(gradient(true) == Approx(1e-9).epsilon(1e-3));
 
-  // A loss whose scaled gradient is beyond 65504 until the scale is low enough.
+  // A loss whose scaled gradient exceeds 65504 until the scale is low enough.
   const Tensor w = test::on_device(full({1, 1}, 1));
   w.requires_grad_();
   SGD optimizer({w}, {.lr = 1e-6});
@@ -185,7 +185,7 @@ TEST_CASE("clipping after unscale_ clips the gradients themselves; before it, no
   const auto moved_by = [](bool unscaled) {
     const Fixture f;
     GradScaler scaler({.init_scale = 1024});
-    scaler.scale(mul(sum(f.w), 0.1)).backward();  // gradients of 0.1, of norm 0.17
+    scaler.scale(mul(sum(f.w), 0.1)).backward();  // gradients of 0.1, with norm 0.17
     if (unscaled) scaler.unscale_(*f.optimizer);
     (void)clip_grad_norm_(f.optimizer->params(), 1.0);
     scaler.step(*f.optimizer);
@@ -225,7 +225,7 @@ TEST_CASE("under autocast activations take half the memory, the state of trainin
   };
   const double plain = measure(false), mixed = measure(true);
   CHECK(mixed / plain > 0.45);
-  CHECK(mixed / plain < 0.65);  // a half, and the 16-bit input and weights
+  CHECK(mixed / plain < 0.65);  // one half, plus the 16-bit input and weights
 }
 
 TEST_CASE("GradScaler that is not enabled is a loop without one") {
@@ -266,7 +266,8 @@ TEST_CASE("GradScaler's state goes into another, and a wrong one changes nothing
   };
   CHECK(says(broken([](StateDict& s) { s.clear(); }), "of a scaler that was not enabled"));
   CHECK(says(broken([](StateDict& s) { s.erase("scale"); }), "'scale' is missing"));
-  CHECK(says(broken([](StateDict& s) { s["exp_avg.0"] = ones({3}); }), "'exp_avg.0' is unknown"));
+  CHECK(says(broken([](StateDict& s) { s["exp_avg.0"] = ones({3}); }),
+             "'exp_avg.0' is not an entry"));
   CHECK(says(broken([](StateDict& s) { s["scale"] = ones({2}); }), "'scale' must be one f32"));
   CHECK(says(broken([](StateDict& s) { s["scale"] = scalar(1, DType::i64); }), "got i64"));
   CHECK(says(broken([](StateDict& s) { s["scale"] = scalar(-1); }), "the scale must be from"));

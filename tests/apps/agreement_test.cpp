@@ -1,6 +1,6 @@
-// Ranks with different settings: each option in the help text of each training program differs on
-// one rank, so that an option of tomorrow is tested, too. Further differences without an option:
-// other contents of the same file, replicas that have drifted apart.
+// Ranks with different settings. Each option in the help text of each training program is given a
+// different value on one rank, so that options added later are tested, too. Also differences that
+// have no option: other contents of the same file, replicas that have drifted apart.
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -21,14 +21,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kRemedy = ": give the same on all ranks";
+constexpr const char* kRemedy = ": use the same value on all ranks";
 
 struct HelpLine {
   std::string name, type, text;
   [[nodiscard]] bool may_differ() const { return text.find("; ranks may differ") != text.npos; }
 };
 
-// The options in a program's help, each with its meaning on one line.
+// The options in a program's help, each with its description on one line.
 std::vector<HelpLine> options_of(const std::string& program) {
   const auto help = run_app(0, program, {"--help"});
   REQUIRE(help.exit_code == 0);
@@ -51,8 +51,8 @@ std::vector<HelpLine> options_of(const std::string& program) {
   return out;
 }
 
-// A value that the program takes, and that is not its default; none for a flag. The program itself
-// is asked, and stops at --help.
+// A value other than the default that the program accepts; none for a flag. Found by running the
+// program itself, which stops at --help.
 std::optional<Options> another(const Program& program, const HelpLine& option) {
   if (option.type.empty()) return Options{option.name};
   const auto try_it = [&](const std::string& value) {
@@ -83,7 +83,7 @@ std::optional<Options> another(const Program& program, const HelpLine& option) {
   return {};
 }
 
-// The line and the exit code of both ranks.
+// The line that both ranks must print, and their exit code.
 struct Disagreement {
   std::string what;  // the beginning of the line
   std::unique_ptr<Ranks> ranks;
@@ -131,7 +131,7 @@ TEST_CASE("every option that is another one on one rank is named before the firs
       started.clear();
     };
     for (const HelpLine& option : options_of(program.name)) {
-      // --per-step must be the launcher's, too: tests/launch/per_step_test.cpp.
+      // --per-step must also equal the launcher's setting: tests/launch/per_step_test.cpp.
       if (option.may_differ() || option.name == "--per-step") continue;
       INFO(program.name << " " << option.name << ": another() knows no value that it takes");
       const auto other = another(program, option);
@@ -153,7 +153,8 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
   const TemporaryFolder folder;
   const Program text = gpt(folder);
   const std::string copy = write_text(folder / "copy", read_text(folder / "text"));
-  // The last rank's additional options; none: an option for data, which the next case compares.
+  // The last rank's additional options. None for an option about data, which the next case
+  // compares.
   const std::map<std::string, std::optional<Options>> known{
       {"--bootstrap", Options{"env"}},
       {"--data", Options{copy}},
@@ -182,8 +183,8 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
     if (values) all = all + Options{name} + *values;
   }
   CHECK(listed == names);
-  // The environment says how ranks meet, where they write, and how they keep memory. A variable
-  // that changes a training belongs to an option: Option::environment().
+  // These environment variables decide how ranks meet, where they write, and how they keep memory.
+  // A variable that changes the training belongs to an option: Option::environment().
   std::set<std::string> variables;
   const std::string help = run_app(0, "train_gpt", {"--help"}).out;
   const std::regex variable_name("RINGSMITH_[A-Z_]+");
@@ -297,12 +298,12 @@ TEST_CASE("other programs, other words, and a wrong option on one rank alone",
   CHECK(programs.exit_code == 6);
   CHECK_THAT(programs.err,
              ContainsSubstring("the program is train_mlp on rank 0 and train_images on "
-                               "rank 1: give the same on all ranks"));
+                               "rank 1: use the same value on all ranks"));
   const auto models = ranks("./train_bench gpt", "./train_bench mlp");
   INFO(models.err);
   CHECK(models.exit_code == 6);
   CHECK_THAT(models.err, ContainsSubstring("model is gpt on rank 0 and mlp on rank 1"));
-  // Rank 0, which speaks for all where all are wrong, does not know of it.
+  // Rank 0, which reports an error that all ranks share, does not have this one.
   const auto wrong = ranks("./train_mlp --draw 200 --steps 2", "./train_mlp --lr -1");
   INFO(wrong.err);
   CHECK(wrong.exit_code == 6);
@@ -413,7 +414,7 @@ TEST_CASE("replicas that have drifted apart end the run, and nothing good is rep
         run.backward_done();
         run.step_done(true, 0.1, 1);
       };
-      step();  // all is well, and saved
+      step();  // no difference, and a checkpoint is saved
       const NoGradGuard no_grad;
       if (group.rank() == world - 1) model.parameters().back().fill_(7);
       std::string words;

@@ -1,4 +1,4 @@
-// The parameter server by sums that are exact in any order, and async_vs_ddp as a user runs it.
+// The parameter server with sums that are exact in any order, and async_vs_ddp as a user runs it.
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -34,10 +34,12 @@ std::vector<float> all_values(const Module& model) {
 TEST_CASE("every accepted gradient is applied once, whatever the order", "[async]") {
   for (const int world : {1, 2, 3, 5}) {
     constexpr std::int64_t kBudget = 61;
-    std::vector<std::unique_ptr<Linear>> models;  // the default generator is one thread's
+    // Built here: the default generator belongs to one thread.
+    std::vector<std::unique_ptr<Linear>> models;
     for (int r = 0; r < world; ++r) {
       models.push_back(std::make_unique<Linear>(3, 2));
-      for (const Tensor& p : models.back()->parameters()) p.fill_(1000.0 * r);  // rank 0's counts
+      // Rank 0's values are used by all.
+      for (const Tensor& p : models.back()->parameters()) p.fill_(1000.0 * r);
     }
     using Staleness = std::vector<std::int64_t>;
     const auto staleness = test::run_threads<Staleness>(world, [&](comm::ProcessGroup& group) {
@@ -46,7 +48,7 @@ TEST_CASE("every accepted gradient is applied once, whatever the order", "[async
       const Tensor weight = model.parameters()[0], bias = model.parameters()[1];
       ParameterServer server(group, model, plain_sgd, kBudget);
       std::int64_t pushes = 0;
-      do {  // rank r pushes r + 1 for the weight, and for the bias 1 in every other push, else none
+      do {  // rank r pushes r + 1 for the weight, and 1 for the bias in every other push
         weight.set_grad(full({2, 3}, rank + 1.0));
         if (pushes++ % 2 == 0) bias.set_grad(full({2}, 1.0));
       } while (server.push_and_pull());
@@ -60,7 +62,8 @@ TEST_CASE("every accepted gradient is applied once, whatever the order", "[async
       updates += count;
       weight -= static_cast<double>(count) * static_cast<double>(r + 1);
       bias -= static_cast<double>((count + 1) / 2);
-      // Between two pulls lie a rank's own update and the staleness: together, all versions so far.
+      // Between two pulls there are the rank's own update and the staleness: their sum over all
+      // pulls is the number of versions so far.
       last = std::max(last, std::accumulate(staleness[r].begin(), staleness[r].end(), count));
       CHECK(std::ranges::all_of(staleness[r], [](std::int64_t s) { return s >= 0; }));
     }

@@ -1,4 +1,4 @@
-// The command line that the programs share: what it reads, and what it says about what it cannot.
+// The command line that the programs share: the values it reads, and its messages about wrong ones.
 #include "labs/apps/common/command_line.hpp"
 
 #include "runtime/base/error.hpp"
@@ -38,7 +38,7 @@ Values given(const std::vector<const char*>& words) {
   return v;
 }
 
-// What is said, without the words that all messages end with.
+// The message without the words that end all messages.
 std::string refused(const std::vector<const char*>& words) {
   Values v;
   try {
@@ -76,7 +76,7 @@ TEST_CASE("a misspelt option is named as typed, with the nearest one", "[command
         "--nam: unknown option; did you mean --name?");
   CHECK(refused({"--frobnicate"}) == "--frobnicate: unknown option;");
   CHECK(refused({"-z"}) == "-z: unknown option;");
-  // The value of another option is no option, and one that is refused is not recommended.
+  // An option's value is not taken for an option, and a refused option is never suggested.
   CHECK(refused({"--name", "--stepz", "--rat", "1"}) ==
         "--rat: unknown option; did you mean --rate?");
   CHECK(refused({"--gpu", "3"}) == "--gpu: unknown option;");

@@ -1,5 +1,5 @@
-// train_gpt under DDP with a rank on each device: the CPU's training, and its own bit for bit. And
-// kernel_bench on a device. (Devices are simulated where vgpu stands for them.)
+// train_gpt under DDP with one rank per device: equal to the CPU's training, and bit-identical to
+// its own repetition. Also kernel_bench on a device. (vgpu, if built in, simulates the devices.)
 #include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -50,7 +50,7 @@ TEST_CASE("train_gpt on 1, 2 and 4 devices is the CPU's training to 1e-4, and re
   const std::string text = write_text(folder / "text", words);
   const Training cpu = train(text, folder / "cpu", 1, {});
   REQUIRE(cpu.losses.size() == 6);
-  REQUIRE(cpu.losses[5] < cpu.losses[0]);  // it does learn
+  REQUIRE(cpu.losses[5] < cpu.losses[0]);  // the loss falls
   for (const int world : {1, 2, 4}) {
     const auto on_devices = [&](const char* name) {
       return train(text, folder / (name + std::to_string(world)), world, {"--device", "cuda"});
@@ -102,7 +102,7 @@ TEST_CASE("train_images on 1 and 2 devices is the CPU's training", "[.][on_devic
   }
 }
 
-#ifdef RINGSMITH_VGPU  // a machine of 8 GPUs, whatever the machine is
+#ifdef RINGSMITH_VGPU  // the emulated machine has 8 GPUs, whatever this machine has
 TEST_CASE("ranks that see one GPU each, as their cuda:0: the same bits, other GPUs",
           "[.][on_devices]") {
   const TemporaryFolder folder;
@@ -123,14 +123,14 @@ TEST_CASE("ranks that see one GPU each, as their cuda:0: the same bits, other GP
   };
   const std::string all = model_of("all", "");
   CHECK(model_of("one", "CUDA_VISIBLE_DEVICES=$((5 - OMPI_COMM_WORLD_LOCAL_RANK))") == all);
-  // Ranks on one GPU, by another number in each: their cuda:0, 1 and 2 are the machine's 6.
+  // Ranks on one GPU, which has another number in each: their cuda:0, 1 and 2 are the GPU 6.
   CHECK(model_of("shared",
                  "[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] && export CUDA_VISIBLE_DEVICES=6,4;"
                  "[ $OMPI_COMM_WORLD_LOCAL_RANK = 1 ] && export CUDA_VISIBLE_DEVICES=3,6;"
                  "[ $OMPI_COMM_WORLD_LOCAL_RANK = 2 ] && export CUDA_VISIBLE_DEVICES=1,0,6;") ==
         all);
 
-  // The runtime knows a GPU by what it is, not by its number in a process.
+  // The runtime identifies a GPU by its properties, not by its number in a process.
   const auto engine_of = [](const std::string& prefix) {
     return run_program({RINGSMITH_SOURCE_DIR "/tests/support/mpirun.sh", "2", "sh", "-c",
                         prefix + " exec " RINGSMITH_BINARY_DIR

@@ -1,4 +1,4 @@
-// dp_vs_ddp as a user runs it, and the parts it is made of.
+// dp_vs_ddp as a user runs it, and its parts.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -20,7 +20,7 @@ std::string test_device() {
   return name.empty() ? "cpu" : name.substr(0, name.find(':'));
 }
 
-// Tags nest and close, attributes are quoted: what an XML reader asks for, and the page's HTML too.
+// True if tags are nested and closed and attributes quoted, as an XML reader and the page require.
 bool is_well_formed(const std::string& text) {
   std::vector<std::string> open;
   std::size_t at = 0;
@@ -68,8 +68,9 @@ TEST_CASE("dp_vs_ddp on 2 and 3 devices: results, counters, table, pictures", "[
     if (line.rfind("MLP", 0) != 0 && line.rfind("wrote", 0) != 0 && line.rfind("Times", 0) != 0)
       CHECK(line.size() <= 80);
   }
-  // P = 4 (16 * 16 + 16) * 3 = 3264 bytes, 816 floats: chunks of 2 and 3 ranks are all alike, so
-  // the counters are the formulas. The usage map of 6 parameters is a step and a word of bits.
+  // P = 4 (16 * 16 + 16) * 3 = 3264 bytes, 816 floats: the chunks of 2 and of 3 ranks have equal
+  // sizes, so the counters equal the formulas. The usage map of 6 parameters is one word of bits
+  // per step.
   CHECK_THAT(run.out, ContainsSubstring("P = 3 KiB"));
   CHECK_THAT(run.out, ContainsSubstring("off by at most 0.000 %"));
   CHECK_THAT(run.out, ContainsSubstring(fmt::format("usage map of a DDP rank {}\n", 2 * 16)));
@@ -126,7 +127,7 @@ TEST_CASE("the report notices counters that are off, and NaN", "[dp_vs_ddp]") {
   c.dp.received = c.dp.sent = 0;
   c.ddp.sent = 0;
   CHECK(deviation_from_formulas({c}) == 0);
-  c.ddp.sent = 1;  // one device has nobody to send to
+  c.ddp.sent = 1;  // one device has no peer to send to
   CHECK(std::isinf(deviation_from_formulas({c})));
 }
 
@@ -144,7 +145,7 @@ TEST_CASE("fitted constants are found again, and never negative", "[dp_vs_ddp]")
   CHECK(found[2] == Approx(5e-3));
   for (const double c : fit_non_negative(terms, falling)) CHECK(c >= 0);
   CHECK(predict(found, {1, 0, 0}) == Approx(3e-3));
-  // One measurement fixes one constant.
+  // One measurement determines one constant.
   CHECK(fit_non_negative({{1, 0, 0}}, {2.0})[0] == Approx(2));
 }
 

@@ -1,5 +1,5 @@
-// Evaluation over all ranks: each sample once, whatever the number of ranks; and training does not
-// notice it.
+// Evaluation over all ranks: each sample is evaluated once, for any number of ranks, and training
+// is not affected by it.
 #include "labs/apps/train/evaluate.hpp"
 
 #include <cmath>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kClasses = 4, kWidth = 3;
 
-// Sample i has the label i % 4 and inputs that follow from i. Counts how often each was fetched.
+// Sample i has the label i % 4 and inputs computed from i. Counts how often each was fetched.
 class Counted : public Dataset {
  public:
   explicit Counted(std::int64_t size) : fetched(static_cast<std::size_t>(size)) {}
@@ -50,7 +50,7 @@ class Counted : public Dataset {
   mutable std::mutex mutex_;
 };
 
-// Every layer that training would leave a trace in.
+// Every kind of layer whose state a training pass would change.
 class Noticing : public Module {
  public:
   Noticing() : first_(kWidth, 5), norm_(5), frozen_(5), drop_(0.5), last_(5, kClasses) {
@@ -80,7 +80,7 @@ std::unique_ptr<Linear> model() {
   return std::make_unique<Linear>(kWidth, kClasses);
 }
 
-// The loss and the right answers of one sample after the other, in double.
+// The loss and the number of right answers, one sample after the other, in double.
 Evaluation by_hand(Module& model, const Dataset& data) {
   const NoGradGuard no_grad;
   Evaluation out;

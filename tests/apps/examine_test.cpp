@@ -1,4 +1,4 @@
-// What doctor makes of what the kernel says: texts of machines that are not here.
+// doctor's conclusions from the kernel's files, given the texts of other machines.
 #include <sys/resource.h>
 
 #include "labs/apps/common/processor.hpp"

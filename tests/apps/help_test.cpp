@@ -1,5 +1,5 @@
-// What every program does alike: --help within 80 columns, --version, and an answer to an option
-// that is misspelt. The programs are those of the sources, so that a new one is tested too.
+// Behaviour common to all programs: --help within 80 columns, --version, and the answer to a
+// misspelt option. The list of programs is read from the sources, so that a new one is tested, too.
 #include <algorithm>
 #include <regex>
 #include <set>
@@ -54,7 +54,7 @@ std::vector<std::pair<std::string, std::string>> numeric_options(const std::stri
   return out;
 }
 
-// One line of the program with exit code 6, and in it the words.
+// Runs the program, which must exit with code 6 and print one line that contains these words.
 void check_one_line(const std::string& program, const std::vector<std::string>& options,
                     const std::vector<std::string>& words) {
   const auto run = run_app(0, program, options);
@@ -107,8 +107,8 @@ TEST_CASE(
 TEST_CASE("numbers that an option takes and nobody means end in one line, too", "[programs]") {
   const TemporaryFolder folder;
   const std::string text = write_text(folder / "text", std::string(4000, 'x'));
-  // Each would stop at its folder or file, which cannot be made, if the number were none to stop
-  // at.
+  // Each program would fail at its folder or file, which cannot be created, if it accepted the
+  // number as a number of steps or seconds.
   const std::vector<std::string> nowhere{"--run-dir", "/proc/x"};
   const std::pair<std::string, std::vector<std::string>> programs[] = {
       {"train_mlp", tiny_mlp() + nowhere},
@@ -126,7 +126,7 @@ TEST_CASE("numbers that an option takes and nobody means end in one line, too", 
 TEST_CASE("every program has its help in 80 columns, a version, and a hint at what was meant",
           "[programs]") {
   const std::set<std::string> programs = all_programs();
-  CHECK(programs.size() >= 22);  // as many as there were when this was written
+  CHECK(programs.size() >= 22);  // the number of programs when this was written
   std::set<std::string> versions;
   for (const std::string& program : programs) {
     INFO(program << ": if it was not built, add it to the programs that tests_apps depends on");

@@ -1,5 +1,5 @@
-// Wrong input to the training programs: one line that names it and the remedy, and the exit code of
-// wrong usage; on several ranks one of them speaks and all of them end.
+// Wrong input to the training programs: one line that names the fault and the remedy, and the exit
+// code of wrong usage. With several ranks, one rank reports and all ranks end.
 #include <sstream>
 
 #include "runtime/checkpoint/safetensors.hpp"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kUsage = 6;
 
-// Exactly one error line, with all of these words in it.
+// Exactly one error line, which contains all of these words.
 void require_refusal(const std::string& program, const ProgramResult& r,
                      const std::vector<std::string>& words) {
   INFO(r.err);
@@ -143,7 +143,7 @@ TEST_CASE("missing, empty, short and unreadable texts are refused by name", "[pr
   refuse(write_text(folder / "empty", ""), "empty");
   refuse(write_text(folder / "short", "ring"), "short");
   refuse(folder.path, "folder");
-  // On several ranks as well: one line, and nobody waits for the others.
+  // The same with several ranks: one line, and no rank waits for the others.
   require_refusal("train_gpt", run_app(3, "train_gpt", tiny_gpt(folder / "missing")),
                   {folder / "missing"});
 }
@@ -169,7 +169,7 @@ TEST_CASE("missing, truncated, mislabelled and foreign IDX files are refused by 
   refuse(images, write_idx(folder / "fewer", {39}), "39");
   require_refusal("train_mlp", run_app(0, "train_mlp", {"--data", folder / "nowhere"}),
                   {folder / "nowhere"});
-  // The same files, unspoilt, do train.
+  // The training succeeds with the same files when they are intact.
   const auto good =
       run_app(0, "train_mlp",
               tiny_mlp() + std::vector<std::string>{"--images", images, "--labels", labels,
@@ -199,7 +199,7 @@ TEST_CASE("broken shards and vocabularies are refused by name, on several ranks 
   write_shard(shard, tokens, 7);
   refuse(0, {"--tokens", shard}, {shard, "version 7"});
   const std::string vocabulary = write_vocabulary(folder / "vocabulary");
-  tokens[123] = 259;  // the end of a text is 258
+  tokens[123] = 259;  // one above the last token, the end of a text
   write_shard(shard, tokens);
   refuse(2, {"--tokens", shard, "--vocab", vocabulary},
          {shard, "token number 123 is 259", "vocabulary has 259", "give the vocabulary"});
@@ -215,7 +215,7 @@ TEST_CASE("broken shards and vocabularies are refused by name, on several ranks 
       0,
       {"--tokens", shard, "--vocab", write_text(folder / "cut", read_text(vocabulary).substr(7))},
       {folder / "cut", "line 1: expected the number 0"});
-  // Whole, it trains, and writes in the vocabulary.
+  // With the complete file the training succeeds, and it writes in the vocabulary.
   const auto r =
       run_app(2, "train_gpt",
               tiny_gpt_without_text() + std::vector<std::string>{"--tokens", shard, "--vocab",
@@ -238,7 +238,7 @@ TEST_CASE("broken CIFAR-10 folders are refused by name, on several ranks by one"
   write_cifar10(cifar, {1, 2, 3});
   const std::string good = read_text(cifar + "/data_batch_4.bin");
   write_text(cifar + "/data_batch_4.bin", good + "x");
-  refuse(0, {cifar + "/data_batch_4.bin", "9220 bytes", "records of 3073", "unpack"});
+  refuse(0, {cifar + "/data_batch_4.bin", "9220 bytes", "record size 3073", "unpack"});
   refuse(3, {cifar + "/data_batch_4.bin", "9220 bytes"});
   write_text(cifar + "/data_batch_4.bin", "\x0b" + good.substr(1));
   refuse(0, {cifar + "/data_batch_4.bin", "label of record 0 is 11"});
@@ -250,7 +250,7 @@ TEST_CASE("broken CIFAR-10 folders are refused by name, on several ranks by one"
       run_app(2, "train_images",
               options() + std::vector<std::string>{"--run-dir", folder / "run", "--batch", "3"});
   INFO(r.err);
-  REQUIRE(r.exit_code == 0);  // whole again, it trains
+  REQUIRE(r.exit_code == 0);  // the file is complete again
   CHECK_THAT(r.out, ContainsSubstring("15 to train, 3 to test"));
 }
 

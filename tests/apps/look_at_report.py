@@ -4,9 +4,9 @@
     look_at_report.py build/release [PICTURES]      exits 0, or 1 with a line for each fault, or 77 without a browser
 
 Two ranks train under a folder whose name is markup. Then, for each width and scheme: nothing is on the console, nothing
-is wider than the page, no text is too small or on another one, nothing was fetched, and every curve and bar stands where
-the run's own files say: the script below reads the drawing back (path, ticks), this program the files. Last the page is
-broken in five ways, and each must be noticed. PICTURES: a folder for screenshots.
+is wider than the page, no text is too small or overlaps another, nothing was fetched, and every curve and bar is drawn
+at the values in the run's files: the script below reads the drawing back (path, ticks), this program reads the files.
+Finally, the page is broken in five ways, and each fault must be detected. PICTURES: a folder for screenshots.
 """
 import html
 import json
@@ -64,7 +64,7 @@ LOOK = """
     facts: document.querySelector('#facts').textContent}), '*');
 });</script>
 """
-# A window is never narrower than 500 pixels; a frame in it is.
+# A window is at least 500 pixels wide; a frame in it may be narrower.
 FRAME = """<!doctype html><body style="margin: 0"><pre id="findings"></pre><script>
 addEventListener('message', event => { document.getElementById('findings').textContent = event.data; });</script>
 <iframe src="page.html" style="border: 0; width: %dpx; height: 900px; color-scheme: light dark"></iframe>
@@ -72,7 +72,7 @@ addEventListener('message', event => { document.getElementById('findings').textC
 
 
 def look(browser, page, width, dark, picture=None):
-    """What the script found in one page, and what stood on the console."""
+    """The script's findings in one page, and the page's console output."""
     with tempfile.TemporaryDirectory(prefix="report.") as folder:
         copy = pathlib.Path(folder) / "page.html"
         copy.write_text(page.replace("</body>", LOOK + "</body>"), encoding="utf-8")
@@ -93,7 +93,7 @@ def look(browser, page, width, dark, picture=None):
 
 
 def points(curve):
-    """The drawn path as numbers of the axis, from where its ticks are."""
+    """The drawn path in units of the axis, computed from the positions of the ticks."""
     (low, at_low), (high, at_high) = curve["ticks"][0], curve["ticks"][-1]
     ys = [float(y) for y in re.findall(r"[ML][-0-9.e]+ ([-0-9.e]+)", curve["d"])]
     unit = (high - low) / (at_high - at_low)
@@ -101,7 +101,7 @@ def points(curve):
 
 
 def same(name, drawn, expected, unit, faults):
-    """unit: what a pixel is worth. The path is written with three decimals of one."""
+    """unit: the value of one pixel. The path is written with three decimals of a pixel."""
     if len(drawn) != len(expected):
         faults.append(f"{name}: {len(drawn)} points are drawn, the file has {len(expected)}")
         return
@@ -150,7 +150,7 @@ def compare(found, run):
         faults.append("rank 1 has no bucket 0")
     long = [b for b in found["bars"] if float(b["ms"]) > 0]
     scale = max(b["width"] / float(b["ms"]) for b in long if b["width"] > 5)
-    for b in long:  # each bar as long as its time, but a pixel at least
+    for b in long:  # each bar is as long as its time, but at least a pixel
         if abs(b["width"] - max(1, scale * float(b["ms"]))) > 0.1:
             faults.append(f"a bar of {b['ms']} ms is {b['width']} pixels wide")
             break
@@ -198,7 +198,7 @@ def main():
                 print(f"report, {name}: {len(found.get('curves', []))} curves, {len(found.get('bars', []))} bars, {len(faults)} faults")
                 bad += len(faults)
 
-        # Pages with a fault, which must be noticed: else this test is blind.
+        # Pages with one planted fault each, which must be detected; otherwise this test is blind.
         for name, old, new in [("an error in the script", "const steps = data.steps,", "nothing(); const steps = data.steps,"),
                                ("a request", "<main>", '<main><img alt="" src="https://example.com/x.png">'),
                                ("an overflow", "<main>", '<main><div style="width: 1500px">wide</div>'),

@@ -1,5 +1,5 @@
-// Open MPI is for ranks that mpirun has started, and for nobody else: a program runs on a machine
-// that has none, or a broken one.
+// Open MPI is only needed by ranks that mpirun has started: any other program also runs on a
+// machine that has no Open MPI, or a broken one.
 #include <dlfcn.h>
 
 #include "tests/apps/programs.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 const std::string kBin = RINGSMITH_BINARY_DIR "/bin/";
 
-// Where the loader looks first, libmpi is this file.
+// Runs the command with this file as the first libmpi that the loader finds.
 ProgramResult with_libmpi(const std::string& file, const std::vector<std::string>& command) {
   const TemporaryFolder folder;
   for (const char* name : {"libmpi.so.40", "libmpi.so"})
@@ -33,7 +33,7 @@ const std::vector<std::string> kByRingrun{kBin + "ringrun",
                                           "-w",
                                           "0"};
 
-// One line that begins as all errors do, with these words in it.
+// One line that begins like all errors and contains these words.
 void require_refusal(const ProgramResult& r, const std::vector<std::string>& words) {
   INFO(r.err);
   CHECK(r.exit_code == 6);
@@ -59,9 +59,10 @@ TEST_CASE("without Open MPI only mpirun's ranks do not run", "[programs]") {
 }
 
 TEST_CASE("an MPI that is not Open MPI is refused", "[programs]") {
-  // Any library without Open MPI's objects will do: libm.
+  // Any library without Open MPI's symbols would do: libm.
   Dl_info libm{};
   REQUIRE(dladdr(dlsym(RTLD_DEFAULT, "fmod"), &libm) != 0);
-  require_refusal(with_libmpi(libm.dli_fname, {kAlone[0], "--bootstrap", "mpi"}),
-                  {"libmpi.so.40 of this machine is not", "start the program with ringrun"});
+  require_refusal(
+      with_libmpi(libm.dli_fname, {kAlone[0], "--bootstrap", "mpi"}),
+      {"but this machine's libmpi.so.40 is another MPI", "start the program with ringrun"});
 }

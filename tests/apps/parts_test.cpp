@@ -1,4 +1,4 @@
-// What the training programs are made of, without processes: peers are imitated.
+// The parts of the training programs, without processes: the peers are simulated.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -70,7 +70,7 @@ TEST_CASE("one rank that wants to stop is heard by all, once", "[losses]") {
     };
     using Wish = LossExchange::Wish;
     LossExchange losses(group);
-    losses.begin(1.0, asks == 0 ? Wish::stop : Wish::preempt);  // the stronger one counts
+    losses.begin(1.0, asks == 0 ? Wish::stop : Wish::preempt);  // the stronger wish is reported
     CHECK(losses.finish(1) > 0);
     CHECK(losses.wish() == Wish::stop);
     now = false;
@@ -149,7 +149,8 @@ TEST_CASE("batches that some ranks began are dealt out to others: no sample twic
   };
   constexpr std::int64_t kGlobal = 12;
   const Numbers numbers;
-  // So many steps of a world, from a state on; what each step of all ranks saw, sorted.
+  // Runs `steps` steps with `world` ranks, starting from a state. Returns the samples of each step
+  // over all ranks, sorted.
   const auto deal = [&](int world, const std::optional<SamplerState>& from, int steps,
                         int workers) {
     std::vector<std::vector<std::int64_t>> seen(static_cast<std::size_t>(steps));
@@ -227,7 +228,7 @@ TEST_CASE("a part of a step waits for the device neither at its end nor for the 
           "[.][on_devices]") {
   const Device device = Device::cuda(0);
   const Tensor loss = full({1}, 2.0).to(device);
-  // Keeps a pinned block for the run: to allocate one may wait for the device.
+  // Keeps a pinned block for the whole test: allocating one may wait for the device.
   (void)Fetch(data_of(loss), device, Bytes(sizeof(float))).wait();
   for (const bool spans : {true, false}) {
     FakeGroup group(2, 1);
@@ -235,7 +236,7 @@ TEST_CASE("a part of a step waits for the device neither at its end nor for the 
     options.no_trace = !spans;
     TrainingRun run(group, options);
     run.start({.steps = 1, .device = device});
-    // What waits nevertheless is let through after 10 s, and seen.
+    // A thread that waits nevertheless is released after 10 s, and reported.
     bool late = false;
     std::promise<void> queued;
     test::Gate gate(Stream::current(device));

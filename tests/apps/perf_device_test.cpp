@@ -1,5 +1,5 @@
-// The measuring programs on device memory: right results between processes and threads, and what
-// they say about engines.
+// The measuring programs on device memory: right results between processes and threads, and their
+// messages about engines.
 #include <string>
 
 #include "tests/support/catch.hpp"
@@ -39,7 +39,7 @@ TEST_CASE("every measuring program is right on device memory, by either engine",
                               "alltoall", "gather", "scatter", "sendrecv"})
     measure(program, "--memory user --engine a");
   for (const char* program : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"})
-    measure(program, "--memory own --engine b");  // which leaves the others to engine a
+    measure(program, "--memory own --engine b");  // leaves the other calls to engine a
 }
 
 TEST_CASE("all_reduce_perf is right on 2, 4 and 8 devices, for every type and operation",
@@ -79,7 +79,7 @@ TEST_CASE("the table says which engine is used, and why not a better one", "[per
   const auto threads =
       on_ranks(1, "all_reduce_perf", arguments + " --ranks-per-process 2 --engine b", one);
   check_right(threads);
-  CHECK_THAT(threads.out, ContainsSubstring("engine b, as asked for: ranks 0 and 1 share a device "
+  CHECK_THAT(threads.out, ContainsSubstring("engine b, as requested: ranks 0 and 1 share a device "
                                             "inside one process"));
 }
 
@@ -91,12 +91,12 @@ TEST_CASE("devices that do not reach each other: by way of host memory, and the 
   CHECK_THAT(none.out, ContainsSubstring("transport cuda_ipc was refused: rank 0 on cuda:0") &&
                            ContainsSubstring("no peer access between these devices") &&
                            ContainsSubstring("is copied through pinned host memory"));
-  // Access is promised, handles open, and what is written does not arrive.
+  // The driver promises access and opens the handles, but bytes written to a peer do not arrive.
   const auto broken = on_ranks(3, "all_reduce_perf", arguments, "VGPU_DEVICES=3 VGPU_PEERS=broken");
   check_right(broken);
-  CHECK_THAT(broken.out, ContainsSubstring("transport cuda_ipc was refused: what rank 1 (cuda:1) "
-                                           "writes into the memory of rank 0 (cuda:0) does not "
-                                           "arrive"));
+  CHECK_THAT(broken.out,
+             ContainsSubstring("transport cuda_ipc was refused: a write of rank 1 (cuda:1) to "
+                               "the memory of rank 0 (cuda:0) does not arrive"));
   for (const std::string peers : {"none", "broken"}) {
     const auto asked =
         on_ranks(2, "all_reduce_perf", arguments + " --engine b", two + "VGPU_PEERS=" + peers);

@@ -1,4 +1,4 @@
-// The measuring programs' data: exact in any order, and able to notice one wrong bit.
+// The measuring programs' data: exact in any order, and able to reveal a single wrong bit.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -94,7 +94,7 @@ TEST_CASE("one wrong bit, a NaN, a missing rank and a doubled rank are all notic
   CHECK(wrong_in(missing, pattern) > kCount / 2);
   auto doubled = reduce<float>(pattern, {0, 1, 2, 3, 3});
   CHECK(wrong_in(doubled, pattern) > kCount / 2);
-  // Also where a tolerance is needed.
+  // The same for results with a tolerance.
   const Pattern thirds{ReduceOp::avg, 3, 1};
   auto average = reduce<float>(thirds, {0, 1, 2});
   CHECK(wrong_in(average, thirds) == 0);

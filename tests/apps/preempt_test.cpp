@@ -1,5 +1,5 @@
-// SIGTERM and SIGUSR1: the programs finish the step, save, and end with exit code 75; a run that
-// was stopped and resumed ends with the bits of an undisturbed run. RINGSMITH_TEST_KILLS and
+// SIGTERM and SIGUSR1: the programs finish the step, save, and exit with code 75. A run that was
+// stopped and resumed ends with the same bits as an undisturbed run. RINGSMITH_TEST_KILLS and
 // RINGSMITH_TEST_SEED as in resume_test.cpp.
 #include <cstdio>
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kPreempted = static_cast<int>(ExitCode::preempted);
 
-// From this line on the ranks save when they are stopped.
+// After this line the ranks save when they are stopped.
 bool has_begun(Ranks& ranks, const std::string& log) {
   while (read_text(log).find("files go to") == std::string::npos)
     if (ranks.wait(0.002)) return false;
@@ -39,7 +39,8 @@ TEST_CASE("SIGTERM or SIGUSR1 at a random moment, to one rank or all: saved, exi
   std::map<int, long> stopped{{SIGTERM, 0}, {SIGUSR1, 0}};
   for (int number = 0; stopped[SIGTERM] + stopped[SIGUSR1] < wanted; ++number) {
     const int world = 1 + static_cast<int>(random() % 3);
-    const bool keeps = random() % 2 == 0;  // checkpoints, besides the one that a signal asks for
+    // Regular checkpoints, besides the one that a signal requests.
+    const bool keeps = random() % 2 == 0;
     const std::string whole = folder / std::to_string(world), to = whole + "-again";
     const Options more = (keeps ? saving(to) : Options{"--run-dir", to}) +
                          Options{"--resume", "auto", "--timeout", "20"};
@@ -96,7 +97,7 @@ TEST_CASE("a second signal ends a rank at once; and without a run folder the fir
       CHECK(ranks.code(0) == 128 + signal);
     }
     const fs::path here = fs::current_path();
-    fs::current_path(folder.path);  // where it makes its runs/
+    fs::current_path(folder.path);  // the program creates its runs/ here
     Ranks alone(1, endless, {}, log + ".alone");
     fs::current_path(here);
     REQUIRE(has_begun(alone, log + ".alone"));

@@ -1,5 +1,4 @@
-// Starting the training programs from tests: small settings, temporary folders, files made to
-// order.
+// Starts the training programs from tests: small settings, temporary folders, generated files.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +27,7 @@ inline std::string write_text(const std::string& path, const std::string& text) 
   return path;
 }
 
-// An IDX file of bytes: sizes, then as many elements as they ask for, or as `elements` says.
+// An IDX file of bytes: the sizes, then the number of elements that they imply, or `elements`.
 inline std::string write_idx(const std::string& path, const std::vector<int>& sizes,
                              int elements = -1) {
   std::string bytes{'\0', '\0', '\x08', static_cast<char>(sizes.size())};
@@ -46,8 +45,8 @@ inline std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// The program alone (world 0), or on `world` ranks under mpirun. Open MPI leaves memory behind at
-// its end, in modules that have no name by then: leaks are looked for in the program alone.
+// Runs the program alone (world 0), or on `world` ranks under mpirun. Open MPI leaks at exit, in
+// unloaded modules without names, so leaks are detected only without mpirun.
 inline ProgramResult run_app(int world, const std::string& program,
                              const std::vector<std::string>& options) {
   std::vector<std::string> argv;
@@ -59,7 +58,7 @@ inline ProgramResult run_app(int world, const std::string& program,
   return run_program(argv, 60);
 }
 
-// The lines in which the program itself reports an error; mpirun adds others of its own.
+// The lines in which the program itself reports an error; mpirun adds its own.
 inline std::vector<std::string> error_lines(const std::string& program, const std::string& err) {
   std::vector<std::string> out;
   std::istringstream in(err);
@@ -74,7 +73,7 @@ inline std::vector<std::string> operator+(std::vector<std::string> a,
   return a;
 }
 
-// Options that make a run of the programs a matter of a fraction of a second.
+// Options with which a run of the programs takes a fraction of a second.
 inline std::vector<std::string> tiny_gpt(const std::string& text) {
   return {"--data",  text, "--layers", "1", "--dim",    "16", "--heads",    "2",  "--context", "16",
           "--batch", "2",  "--steps",  "4", "--sample", "8",  "--progress", "off"};
@@ -87,13 +86,13 @@ inline std::vector<std::string> tiny_images() {
           "--batch", "6",  "--steps", "3",        "--progress", "off"};
 }
 
-// tiny_gpt() less its first two options, --data and its file.
+// tiny_gpt() without its first two options, --data and its file.
 inline std::vector<std::string> tiny_gpt_without_text() {
   const auto all = tiny_gpt("");
   return {all.begin() + 2, all.end()};
 }
 
-// A shard of 16-bit tokens behind llm.c's header.
+// A shard of 16-bit tokens after llm.c's header.
 inline std::string write_shard(const std::string& path, const std::vector<int>& tokens,
                                int version = 1) {
   std::string bytes;
@@ -108,7 +107,7 @@ inline std::string write_shard(const std::string& path, const std::vector<int>& 
   return write_text(path, bytes);
 }
 
-// A byte-pair vocabulary of the 256 bytes, in which "a" is number 97, and of "in", "ing".
+// A byte-pair vocabulary: the 256 bytes, with "a" as number 97, and "in", "ing".
 inline std::string write_vocabulary(const std::string& path) {
   constexpr const char* kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -119,7 +118,7 @@ inline std::string write_vocabulary(const std::string& path) {
   return write_text(path, text + "aW4= 256\naW5n 257\n");
 }
 
-// CIFAR-10's six files, each with a record for every label given.
+// CIFAR-10's six files, each with one record per given label.
 inline void write_cifar10(const std::string& folder, const std::vector<int>& labels) {
   std::filesystem::create_directories(folder);
   std::string bytes;

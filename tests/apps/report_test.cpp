@@ -1,5 +1,5 @@
-// report.html and --profile: what a run leaves, and what is made of the files of one that died.
-// tests/apps/look_at_report.py looks at the page in a browser.
+// report.html and --profile: the files of a finished run, and the report of a run that died.
+// tests/apps/look_at_report.py checks the page in a browser.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -28,7 +28,7 @@ std::string made(const TemporaryFolder& folder, const std::string& name,
   return folder / name;
 }
 
-// The data as the page has them.
+// The data that the page contains.
 ordered_json data_in(const std::string& page) {
   const std::string begin = R"(id="data">)", end = "</script>";
   const auto from = page.find(begin) + begin.size();
@@ -129,7 +129,7 @@ TEST_CASE("folders of no run, and files that somebody changed, are refused by na
   refused(wrong, {"trace.json", "line 1", "'ts'"});
   fs::remove(wrong + "/trace.json");
   write_text(wrong + "/run.json", R"({"communication_hook": 7})");
-  refused(wrong, {"wrong", "of another kind than a run writes"});
+  refused(wrong, {"wrong", "has another type than a run writes"});
   for (const char* file : {"metrics.jsonl", "run.json", "trace.json"}) {
     const std::string odd = made(folder, std::string("odd-") + file, std::string(kLine) + "\n");
     fs::remove(odd + "/" + file);
@@ -149,7 +149,7 @@ TEST_CASE("the step of middle length is drawn, every rank's spans cut to it, buc
            std::to_string(dur) + ".000" + more + "},\n";
   };
   std::string trace;
-  for (int i = 0; i < 7; ++i)  // the first two are not typical; then 300, 100, 500, 200, 400
+  for (int i = 0; i < 7; ++i)  // the first two are warm-up; then 300, 100, 500, 200, 400
     trace += span("step", "frame", 0, 1000 * i,
                   std::vector<int>{900, 900, 300, 100, 500, 200, 400}[static_cast<std::size_t>(i)],
                   R"(,"args":{"step":)" + std::to_string(i + 1) + "}");
@@ -290,7 +290,7 @@ TEST_CASE("--report on a GPU: its memory after each step", "[programs]") {
   INFO(r.err);
   REQUIRE(r.exit_code == 0);
   const ordered_json data = data_in(read_text(run + "/report.html"));
-  // Parameters and momentum at least: 784 x 8 + 8 x 8 + 8 x 10 weights and 26 biases, of 4 bytes.
+  // At least parameters and momentum: 784 x 8 + 8 x 8 + 8 x 10 weights and 26 biases, of 4 bytes.
   const ordered_json& bytes = data.at("series").at("device_bytes");
   REQUIRE(bytes.size() == 4);
   for (const auto& b : bytes) CHECK(b >= 2 * 4 * (784 * 8 + 8 * 8 + 8 * 10 + 26));

@@ -1,5 +1,5 @@
-// Wrong uses of checkpoints, one a row, and checkpoints that cannot be written: all ranks end, and
-// one of them says why, and what to do, in one line.
+// Wrong uses of checkpoints, one per row, and checkpoints that cannot be written: all ranks end,
+// and one of them prints one line with the reason and the remedy.
 #include <functional>
 #include <memory>
 #include <span>
@@ -18,12 +18,12 @@ struct WrongUse {
   std::string name;
   Program program;
   Options options;
-  std::vector<std::string> says;  // parts of the one line
+  std::vector<std::string> says;  // parts of that line
 };
 
-// On so many ranks: one line, which ranks that no launcher ends repeat if each of them refuses the
-// use, and every rank ends with the exit code of wrong calls. The uses are started side by side: a
-// rank that was refused gives rank 0 two seconds for its words.
+// On `world` ranks: one line, which ranks without a launcher repeat if each of them refuses the
+// use, and every rank exits with the code of wrong calls. The uses are started concurrently: a rank
+// that was refused gives rank 0 two seconds for its message.
 void check_refused(int world, const std::vector<WrongUse>& uses) {
   constexpr std::size_t kAtOnce = 16;
   for (std::size_t first = 0; first < uses.size(); first += kAtOnce) {
@@ -59,7 +59,7 @@ std::string changed(const std::string& from, const std::string& to,
   return to;
 }
 
-// As a later version would write it: all digests are right.
+// A checkpoint as a later version would write it: all digests are right.
 void make_newer(const std::string& checkpoint) {
   const std::string path = checkpoint + "/manifest.json";
   std::string text = read_text(path);
@@ -73,7 +73,7 @@ void make_newer(const std::string& checkpoint) {
 TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy",
           "[programs][resume]") {
   const TemporaryFolder folder;
-  fs::permissions(folder.path, fs::perms(0755));  // nobody may look into it
+  fs::permissions(folder.path, fs::perms(0755));  // the user nobody may read it
   const Program text = gpt(folder), digits = mlp(), images = cnn();
   Program other_text = text, nobody = digits;
   other_text.options[1] = write_text(folder / "other", std::string(400, 'x'));
@@ -115,43 +115,44 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
   const auto automatic = [](const std::string& run_dir) {
     return Options{"--run-dir", run_dir, "--resume", "auto"};
   };
-  const std::string another = "checkpoint '" + from + "' is of another training: ";
-  const std::string fresh = "; go on with what it was, or start a new run without --resume";
+  const std::string another = "checkpoint '" + from + "' is from a different training run: ";
+  const std::string fresh = "; use the old value, or start a new run without --resume";
   const std::string takes = "; --resume takes a folder step-NUMBER that a run with --save-every";
   const std::vector<WrongUse> uses = {
       {"another model: a shape",
        text,
        resume(from, {"--dim", "32"}),
-       {another + "parameter 'blocks.0.", " was f32[", ", here it is f32[32", fresh}},
+       {another + "parameter 'blocks.0.", " was f32[", ", but is f32[32", fresh}},
       {"another model: a layer more",
        text,
        resume(from, {"--layers", "2"}),
-       {"parameter 'blocks.1.", " was not there, here it is f32[", fresh}},
+       {"parameter 'blocks.1.", " was not there, but is f32[", fresh}},
       {"another model of the same shapes",
        text,
        resume(from, {"--heads", "4"}),
-       {another + "--heads was 2, here it is 4" + fresh}},
+       {another + "--heads was 2, but is 4 here" + fresh}},
       {"another model of the same shapes: a tied head",
        text,
        resume(from, {"--tie-head"}),
-       {another + "--tie-head was not given, here it is given" + fresh}},
+       {another + "--tie-head was not given, but is given here" + fresh}},
       {"another network",
        images,
        resume(checkpoint(folder / "cnn", 14), {"--model", "resnet34"}),
-       {"--model was resnet18, here it is resnet34" + fresh}},
+       {"--model was resnet18, but is resnet34 here" + fresh}},
       {"another program",
        digits,
        resume(from),
-       {another + "the program was train_gpt, here it is train_mlp" + fresh}},
+       {another + "the program was train_gpt, but is train_mlp here" + fresh}},
       {"another optimizer",
        text,
        resume(sgd),
-       {"optimizer state does not fit: 'param_groups.0.", "load it into an optimizer of the kind"}},
+       {"optimizer state does not fit: 'param_groups.0.",
+        "load it into an optimizer of the same kind"}},
       {"other data",
        other_text,
        resume(from),
-       {another + "the training data was ", " bytes with SHA-256 ",
-        "..., here it is 720 bytes with ", fresh}},
+       {another + "the training data was ", " bytes with SHA-256 ", "..., but is 720 bytes with ",
+        fresh}},
       {"other data, drawn",
        digits,
        resume(of_mlp, {"--draw", "201"}),
@@ -159,39 +160,41 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
       {"another seed",
        text,
        resume(from, {"--seed", "1"}),
-       {another + "--seed was 0, here it is 1" + fresh}},
+       {another + "--seed was 0, but is 1 here" + fresh}},
       {"fewer steps than were done",
        text,
        resume(from, {"--steps", "13"}),
-       {"is of step 14, but the run is to have 13: give --steps 14 or more"}},
+       {"is from step 14, but the run has only 13: give --steps 14 or more"}},
       {"a file that is cut",
        text,
        resume(cut),
        {"checkpoint '" + cut +
             "' cannot be used: optimizer.safetensors has 4096 bytes, the manifest",
-        "; go on with --resume " + checkpoint(folder / "cut", 7)}},
+        "; continue with --resume " + checkpoint(folder / "cut", 7)}},
       {"a file with a wrong bit",
        text,
        resume(bent),
-       {"cannot be used: model.safetensors differs from its SHA-256 in the manifest", takes}},
+       {"cannot be used: model.safetensors does not match its SHA-256 in the manifest", takes}},
       {"writing was cut short",
        text,
        resume(unfinished),
-       {"manifest.json is missing: its writing was cut short", takes}},
+       {"manifest.json is missing: writing it was interrupted", takes}},
       {"a newer format",
        text,
        resume(newer),
-       {"manifest.json has not the form 'ringsmith snapshot 1': another version has written it",
+       {"manifest.json is not in the format 'ringsmith snapshot 1': read it with the version that "
+        "wrote it",
         takes}},
       {"auto, and all are of a newer format",
        text,
        automatic(folder / "newer"),
-       {"another version has written it", "a run from the start would write over them: move '" +
-                                              (folder / "newer/checkpoints") + "' away"}},
+       {"read it with the version that wrote it",
+        "a run from the start would overwrite them: move '" + (folder / "newer/checkpoints") +
+            "' away"}},
       {"no such folder",
        text,
        resume(folder / "nowhere"),
-       {"nowhere' cannot be used: manifest.json is missing: there is no such folder", takes}},
+       {"nowhere' cannot be used: manifest.json is missing: the folder does not exist", takes}},
       {"a file instead of a folder",
        text,
        resume(folder / "other"),
@@ -199,31 +202,31 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
       {"the run's folder",
        text,
        resume(folder / "gpt"),
-       {"manifest.json is missing: the folder is no checkpoint; go on with --resume " +
+       {"manifest.json is missing: the folder is not a checkpoint; go on with --resume " +
         checkpoint(folder / "gpt", kSteps)}},
       {"the folder of the checkpoints",
        text,
        resume(folder / "gpt/checkpoints/"),
-       {"; go on with --resume " + (folder / "gpt/checkpoints/step-000024")}},
+       {"; continue with --resume " + (folder / "gpt/checkpoints/step-000024")}},
       {"a folder that another run has used",
        text,
        {"--run-dir", folder / "gpt", "--resume", from},
-       {"'" + (folder / "gpt") + "' is not empty", "or go on in it with --resume auto"}},
+       {"'" + (folder / "gpt") + "' is not empty", "or continue its run with --resume auto"}},
       {"auto without a folder", text, {"--resume", "auto"}, {"--resume auto needs --run-dir"}},
       {"auto in a run without checkpoints",
        digits,
        automatic(folder / "plain"),
-       {"plain' holds no checkpoints", "--save-every; choose another --run-dir"}},
+       {"plain' holds other files, but no checkpoints", "--save-every; choose another --run-dir"}},
       {"auto, and another process is there",
        text,
        automatic(busy),
        {"busy/checkpoints' are in use by another process (pid " + std::to_string(getpid()),
-        "wait for its end, or choose another folder"}},
+        "wait until it ends, or choose another folder"}},
       {"a folder that may not be written to",
        nobody,
        automatic(closed),
        {"cannot write '" + closed +
-        "/checkpoints/lock': Permission denied; choose a folder for checkpoints"}},
+        "/checkpoints/lock': Permission denied; choose a writable folder for checkpoints"}},
       {"a run's folder that may not be written to",
        digits,
        {"--run-dir", "/proc/run", "--save-every", "5"},
@@ -239,7 +242,7 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
        {"--keep: '0' is not a whole number from 1"}},
   };
   for (const int world : {1, 2, 3}) check_refused(world, uses);
-  // Nothing of all this has stood in the way of the right options.
+  // None of these refusals prevents a run with the right options.
   run(1, text, {"--run-dir", new_run + "0", "--resume", from, "--save-every", "7"});
   CHECK(read_text(new_run + "0/model.safetensors") == read_text(folder / "gpt/model.safetensors"));
   CHECK(list_snapshots(folder / "newer/checkpoints").size() == 1);
@@ -247,11 +250,11 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
 
 TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
           "[programs][resume]") {
-  // Steps, of 0.1 to 1 ms: the writer has failed long before the next checkpoint is due, also where
-  // steps are fast and others use the disk.
+  // Steps take 0.1 to 1 ms: the writer has failed long before the next checkpoint is due, even if
+  // steps are fast and other processes use the disk.
   constexpr int kOften = 3000;
   const TemporaryFolder folder;
-  // The shell does `first`, then the program trains until it is stopped.
+  // The shell runs `first`, then the program trains until it is stopped.
   const auto train = [&](int world, const std::string& run, const std::string& first,
                          const Options& prefix = {}) {
     fs::create_directories(run + "/checkpoints");
@@ -277,7 +280,7 @@ TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
     const auto number_after = [&](const std::string& words) {
       return std::stoi(lines[0].substr(lines[0].find(words) + words.size()));
     };
-    // Told at the next step, not only when the next checkpoint is due.
+    // Reported at the next step, not only when the next checkpoint is due.
     CHECK(number_after("stopped after step ") < number_after("checkpoints/step-") + kOften);
   };
   for (const int world : {1, 3}) {

@@ -1,5 +1,5 @@
-// Runs that keep checkpoints and resume, for tests: three small programs, ranks that are started by
-// hand, and what must be the same in the end.
+// For tests of runs that keep checkpoints and resume: three small programs, ranks that are started
+// by hand, and the comparison of the results.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,8 @@ constexpr int kSteps = 24, kEvery = 7;  // checkpoints at 7, 14, 21 and 24, in s
 struct Program {
   std::string name;
   Options options;
-  bool as_nobody = false;  // where root may write, nobody may not
+  // Run as user "nobody": root may write to folders that are closed to others.
+  bool as_nobody = false;
 };
 
 inline Program gpt(const TemporaryFolder& folder, const std::string& dropout = "0.2") {
@@ -61,7 +62,7 @@ inline Program mlp() {
           {"--draw", "200", "--hidden", "8", "--batch", "6", "--steps", std::to_string(kSteps),
            "--progress", "off"}};
 }
-// With buffers, and with crops that are drawn anew in each epoch.
+// With buffers, and with crops that are drawn again in each epoch.
 inline Program cnn() {
   return {"train_images",
           {"--draw", "60", "--model", "resnet18", "--width", "4", "--batch", "6", "--steps",
@@ -74,11 +75,11 @@ inline std::string checkpoint(const std::string& run, int step) {
   return run + "/checkpoints/" + snapshot_name(step);
 }
 
-// Ranks without a launcher, so that any of them can be killed at any moment, and none ends another.
+// Ranks without a launcher, so that a test can kill any of them without ending the others.
 class Ranks {
  public:
-  // Standard output goes to the end of `log`, errors to that of `log`.err. of_last: options that
-  // the last rank is given besides.
+  // Standard output is appended to `log`, standard error to `log`.err. of_last: additional options
+  // of the last rank.
   Ranks(int world, const Program& program, const Options& more, const std::string& log,
         const Options& of_last = {}) {
     const std::string port = free_port();
@@ -113,7 +114,7 @@ class Ranks {
       if (pids_[r] > 0 && (only < 0 || static_cast<std::size_t>(only) == r))
         ::kill(pids_[r], signal);
   }
-  // True if all have ended by then.
+  // Waits until all ranks have ended; false after this time.
   bool wait(double seconds) {
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);
@@ -146,7 +147,7 @@ inline long from_environment(const char* name, long otherwise) {
   return text.empty() ? otherwise : std::stol(text);
 }
 
-// What they all said and ended with: -1 if it was not the same exit code everywhere.
+// The output of all ranks, and their exit code: -1 if they differ.
 inline ProgramResult result_of(Ranks& ranks, const std::string& log) {
   ProgramResult r;
   r.timed_out = !ranks.wait(60);
@@ -165,7 +166,7 @@ inline ProgramResult run(int world, const Program& program, const Options& more)
   return r;
 }
 
-// [step] -> loss and learning rate, as they stand in the file.
+// [step] -> loss and learning rate, as written in the file.
 inline std::map<int, std::string> metrics(const std::string& folder) {
   std::map<int, std::string> out;
   std::istringstream in(read_text(folder + "/metrics.jsonl"));
@@ -177,7 +178,8 @@ inline std::map<int, std::string> metrics(const std::string& folder) {
   return out;
 }
 
-// Model, losses and the last checkpoint: weights, optimizer, random numbers, sampler, all of it.
+// Compares the model, the losses and the complete last checkpoint: weights, optimizer, random
+// numbers, sampler.
 inline void check_same(const std::string& expected, const std::string& got, int from) {
   INFO(got << " compared with " << expected);
   REQUIRE(read_text(expected + "/model.safetensors").size() > 1000);
@@ -185,7 +187,7 @@ inline void check_same(const std::string& expected, const std::string& got, int 
   const auto all = metrics(expected);
   REQUIRE(all.size() == kSteps);
   CHECK(metrics(got) == std::map<int, std::string>(all.upper_bound(from), all.end()));
-  if (from == kSteps) return;  // nothing was left to save
+  if (from == kSteps) return;  // there was nothing left to save
   for (const auto& file : std::filesystem::directory_iterator(checkpoint(expected, kSteps))) {
     INFO(file.path());
     CHECK(read_text(file.path()) ==

@@ -1,7 +1,7 @@
-// Checkpoints of whole runs: a run that goes on from one has the bits of a run that never stopped,
-// whatever stopped it.
+// Checkpoints of whole runs: a run that resumes from one has the same bits as a run that never
+// stopped, no matter how it was stopped.
 //
-// A few kills in `make test-all`; `make test-resume` does as many as RINGSMITH_TEST_KILLS says. The
+// `make test-all` kills a few runs, `make test-resume` as many as RINGSMITH_TEST_KILLS says. The
 // same RINGSMITH_TEST_SEED kills at the same moments.
 #include <cstdio>
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ void check_resumes(int world, const Program& program, const Options& more,
     const auto r =
         run(world, program, saving(resumed) + more + Options{"--resume", checkpoint(whole, step)});
     CHECK_THAT(r.out, ContainsSubstring(fmt::format("{} of {} steps were done", step, kSteps)));
-    CHECK(r.out.find("not as before") == std::string::npos);
+    CHECK(r.out.find("changed: ") == std::string::npos);
     check_same(whole, resumed, step);
   }
 }
@@ -43,7 +43,7 @@ TEST_CASE("a resumed run has the losses and the bytes of one that never stopped"
   }
   check_resumes(3, gpt(folder), {"--transport", "tcp", "--workers", "2"}, {7, 21, 24});
   check_resumes(2, gpt(folder), {"--kernels", "oracle"}, {14});
-  // Many buckets, rebuilt after the first step: their order decides the bits of the sums.
+  // Many buckets, rebuilt after the first step: their order determines the bits of the sums.
   check_resumes(
       3, gpt(folder),
       {"--bucket-cap-mb", "0.001", "--overlap", "on", "--save-every", "1", "--keep", "30"},
@@ -81,7 +81,7 @@ TEST_CASE("checkpoints change nothing in a run, and --keep of them stay",
 TEST_CASE("another number of ranks goes on with the same samples, and says so",
           "[programs][resume]") {
   const TemporaryFolder folder;
-  const Program program = gpt(folder, "0");  // without dropout only the order of sums differs
+  const Program program = gpt(folder, "0");  // without dropout only the order of the sums differs
   const Options shared{"--global-batch", "12"};
   run(2, program, shared + saving(folder / "whole"));
   const auto whole = metrics(folder / "whole");
@@ -89,7 +89,7 @@ TEST_CASE("another number of ranks goes on with the same samples, and says so",
     const std::string to = folder / std::to_string(world);
     const auto r = run(world, program,
                        shared + saving(to) + Options{"--resume", checkpoint(folder / "whole", 7)});
-    CHECK_THAT(r.out, ContainsSubstring(fmt::format("not as before: ranks {} (was 2);", world)));
+    CHECK_THAT(r.out, ContainsSubstring(fmt::format("changed: ranks {} (was 2);", world)));
     const auto lines = metrics(to);
     REQUIRE(lines.size() == kSteps - 7);
     for (const auto& [step, line] : lines) {
@@ -97,12 +97,12 @@ TEST_CASE("another number of ranks goes on with the same samples, and says so",
       INFO("step " << step << ": " << got << ", by 2 ranks " << want);
       CHECK(std::abs(got - want) <= 1e-4 * want);
     }
-    // And once more with the first number of ranks: samples are dealt back.
+    // Once more with the first number of ranks: the samples are distributed back.
     const auto back =
         run(2, program, shared + saving(to + "back") + Options{"--resume", checkpoint(to, 14)});
     CHECK_THAT(back.out, ContainsSubstring(fmt::format("ranks 2 (was {})", world)));
   }
-  // Options that may change are named with both values; more steps lengthen the run.
+  // Options that may change are reported with both values; more steps extend the run.
   const auto r =
       run(3, program,
           saving(folder / "more") + Options{"--lr", "0.001", "--steps", "30", "--accumulate", "2",
@@ -113,7 +113,7 @@ TEST_CASE("another number of ranks goes on with the same samples, and says so",
                         ContainsSubstring("--lr 0.001 (was 0.003)") &&
                         ContainsSubstring("--accumulate 2 (was 1)") &&
                         ContainsSubstring("--comm-hook powersgd (was none)") &&
-                        ContainsSubstring("powersgd begins anew, with 10 steps of plain "));
+                        ContainsSubstring("powersgd restarts with 10 steps of plain "));
   CHECK(metrics(folder / "more").size() == 6);
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("no checkpoint in '" + to + "'"));
   check_same(whole, to, 0);
 
-  // As after a kill -9 in step 23 that cut the checkpoint of step 21 short, and a line too.
+  // As after a kill -9 in step 23 that truncated step 21's checkpoint and a line of the metrics.
   fs::remove_all(checkpoint(to, kSteps));
   fs::remove(checkpoint(to, 21) + "/manifest.json");
   fs::remove(to + "/model.safetensors");
@@ -142,12 +142,12 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
   const auto resumed = run(2, program, more);
   CHECK_THAT(resumed.out,
              ContainsSubstring("skipped: checkpoint '" + checkpoint(to, 21) +
-                               "' cannot be used: manifest.json is missing: its writing was cut "
-                               "short") &&
+                               "' cannot be used: manifest.json is missing: writing it was "
+                               "interrupted") &&
                  ContainsSubstring("resumed from '" + checkpoint(to, 14) + "'"));
   check_same(whole, to, 0);
 
-  // Nothing is left to do: the same files again.
+  // No step is left: the files stay the same.
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("24 of 24 steps were done"));
   check_same(whole, to, 0);
 }
@@ -157,7 +157,7 @@ TEST_CASE("ranks that do not share the folder: rank 0 sends what it reads, and o
   const TemporaryFolder folder;
   const Program program = mlp();
   const Options more = saving("run") + Options{"--resume", "auto"};
-  // Rank r in the folder r, where "run" is another one for each.
+  // Rank r runs in the folder r, so that "run" is a different folder on each rank.
   const auto apart = [&] {
     std::string command = "cd '" + folder.path.string() + "'/$OMPI_COMM_WORLD_RANK && exec " +
                           RINGSMITH_BINARY_DIR "/bin/train_mlp";
@@ -175,14 +175,14 @@ TEST_CASE("ranks that do not share the folder: rank 0 sends what it reads, and o
   CHECK_THAT(r.out, ContainsSubstring("14 of 24 steps were done"));
   check_same(folder / "whole", folder / "0/run", 0);
 
-  fs::rename(folder.path / "0/run", folder.path / "1/run");  // rank 0 came to the other host
+  fs::rename(folder.path / "0/run", folder.path / "1/run");  // rank 0 moved to the other host
   const auto told = apart();
   CHECK(told.exit_code == 6);
   const auto lines = error_lines("train_mlp", told.err);
   INFO(told.err);
   REQUIRE(lines.size() == 1);
-  CHECK_THAT(lines[0], ContainsSubstring("'run/checkpoints' is not one folder for all ranks: the "
-                                         "newest checkpoint in it is step-000024 on rank 1 (") &&
+  CHECK_THAT(lines[0], ContainsSubstring("'run/checkpoints' is not the same folder on all ranks: "
+                                         "its newest checkpoint is step-000024 on rank 1 (") &&
                            ContainsSubstring("but no checkpoint on rank 0 ("));
 }
 
@@ -216,7 +216,7 @@ TEST_CASE("kill -9 at random moments: --resume auto ends with the bits of the un
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  std::map<int, double> seconds;  // of the last run that nobody disturbed
+  std::map<int, double> seconds;  // of the last undisturbed run
   const auto undisturbed = [&](int world) {
     const std::string run_dir = folder / ("whole" + std::to_string(world));
     if (seconds.count(world) == 0) {
@@ -248,7 +248,8 @@ TEST_CASE("kill -9 at random moments: --resume auto ends with the bits of the un
       if (kill_number < kMostInARun && killed < kills && !ranks.wait(moment)) {
         ranks.kill(victim);
         ++killed;
-        if (!ranks.wait(3)) ranks.kill();  // they wait for one that never came, as --timeout says
+        // Survivors wait for a rank that never arrived, until --timeout.
+        if (!ranks.wait(3)) ranks.kill();
       }
       const bool ended = ranks.wait(60);
       said = read_text(log);
@@ -267,7 +268,7 @@ TEST_CASE("kill -9 at random moments: --resume auto ends with the bits of the un
       newest = now;
     }
     check_same(whole, to, 0);
-    // A kill between the last write and the removal of the oldest leaves that one too.
+    // A kill between the last write and the removal of the oldest checkpoint leaves that one, too.
     const bool nothing_to_do = said.find("24 of 24 steps were done") != std::string::npos;
     const std::size_t left = list_snapshots(to + "/checkpoints").size();
     CHECK((left == 2 || (nothing_to_do && left == 3)));

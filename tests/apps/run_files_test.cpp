@@ -1,4 +1,4 @@
-// What people and scripts read of a run: the progress line, JSON lines, run directories.
+// The files and lines that people and scripts read: the progress line, JSON lines, run directories.
 #include "labs/apps/train/run_files.hpp"
 
 #include <algorithm>
@@ -137,7 +137,7 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
   const testing::TemporaryFolder dir;
   const std::string wanted = (dir.path / "a" / "b").string();
   REQUIRE(create_run_dir(wanted) == wanted);
-  REQUIRE(create_run_dir(wanted) == wanted);  // still empty
+  REQUIRE(create_run_dir(wanted) == wanted);  // the folder is still empty
   std::ofstream(wanted + "/metrics.jsonl") << "x";
   REQUIRE_THROWS_WITH(create_run_dir(wanted),
                       ContainsSubstring("not empty") && ContainsSubstring("--run-dir"));
@@ -146,7 +146,7 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
                       ContainsSubstring(below_file) && ContainsSubstring("--run-dir"));
   REQUIRE_THROWS_AS(create_run_dir(wanted + "/metrics.jsonl"), UsageError);
 
-  // A refused run may leave a folder for checkpoints and its lock; one with a checkpoint is in use.
+  // A refused run may leave a folder for checkpoints and its lock. With a checkpoint it is in use.
   const std::string left = (dir.path / "left").string();
   fs::create_directories(left + "/checkpoints");
   std::ofstream(left + "/checkpoints/lock") << "pid 1";
@@ -156,7 +156,8 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
   CHECK_THROWS_WITH(create_run_dir(left),
                     ContainsSubstring("not empty") && ContainsSubstring("--resume auto"));
   CHECK(reopen_run_dir(left) == left);
-  CHECK_THROWS_WITH(reopen_run_dir(wanted), ContainsSubstring("holds no checkpoints"));
+  CHECK_THROWS_WITH(reopen_run_dir(wanted),
+                    ContainsSubstring("holds other files, but no checkpoints"));
   CHECK(reopen_run_dir((dir.path / "fresh").string()) == (dir.path / "fresh").string());
 
   const fs::path before = fs::current_path();

@@ -1,4 +1,4 @@
-// scaling as a user runs it, and the arithmetic of its step.
+// scaling as a user runs it, and the arithmetic of its step model.
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
@@ -18,10 +18,10 @@ TEST_CASE("a step ends when the last bucket does, and each waits for itself and 
   const auto step = [&](double seconds) {
     return predict_step(3, buckets, [=](double) { return seconds; });
   };
-  CHECK(step(0.25).exposed == Approx(0.25));  // hidden but for the last
+  CHECK(step(0.25).exposed == Approx(0.25));  // all hidden except the last bucket
   CHECK(step(0.25).reductions == Approx(1.0));
   CHECK(step(0.5).exposed == Approx(0.5));
-  CHECK(step(1.0).exposed == Approx(1.5 + 4 - 3));  // a queue from the first on
+  CHECK(step(1.0).exposed == Approx(1.5 + 4 - 3));  // the buckets queue from the first one on
   CHECK(step(1.0).total() == Approx(5.5));
   CHECK(step(0).exposed == 0);
 }
@@ -41,7 +41,7 @@ TEST_CASE("shipped models have the parameters that their names promise, in DDP's
   double bytes = 0;
   for (const double b : buckets) bytes += b;
   CHECK(bytes == 4.0 * 25'557'032);
-  CHECK(buckets.front() == 4.0 * 2'049'000);  // the classifier alone is more than the first cap
+  CHECK(buckets.front() == 4.0 * 2'049'000);  // the classifier alone exceeds the first bucket's cap
   CHECK(buckets.size() == 5);
 }
 
@@ -66,8 +66,8 @@ TEST_CASE("files that are wrong are refused by name", "[scaling]") {
     }
     return std::string("accepted");
   };
-  CHECK_THAT(refusal("{"), ContainsSubstring(file) && ContainsSubstring("no JSON"));
-  CHECK_THAT(refusal("[]"), ContainsSubstring("an object"));
+  CHECK_THAT(refusal("{"), ContainsSubstring(file) && ContainsSubstring("is not JSON"));
+  CHECK_THAT(refusal("[]"), ContainsSubstring("expected a JSON object"));
   CHECK_THAT(refusal("{}"), ContainsSubstring("\"name\" is missing"));
   const std::string start = R"({"name": "x", "source": "y", "nodes": )";
   CHECK_THAT(refusal(start + "0}"), ContainsSubstring("\"nodes\""));
@@ -82,7 +82,7 @@ TEST_CASE("files that are wrong are refused by name", "[scaling]") {
     INFO(tensors);
     CHECK_THROWS_WITH(load_model(file), ContainsSubstring("whole number"));
   }
-  CHECK_THROWS_WITH(load_topology(folder / ""), ContainsSubstring("a file?"));
+  CHECK_THROWS_WITH(load_topology(folder / ""), ContainsSubstring("an existing file"));
   CHECK_THROWS_WITH(load_topology("/nowhere/pod.json"), ContainsSubstring("/nowhere/pod.json"));
   CHECK_THROWS_WITH(load_model("resnet51"), ContainsSubstring("gpt2-xl"));
   std::filesystem::remove(file);

@@ -1,4 +1,4 @@
-// schedule_player as a user runs it: what it prints, and how it refuses.
+// schedule_player as a user runs it: its output and its refusals.
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -65,7 +65,7 @@ TEST_CASE("schedule_player --mistake: the checker names each one that is planted
       {"one_step_short", "missing contribution"},
       {"remainder_dropped", "elements 16 to 17 are in no chunk"}};
   for (const auto& [mistake, fault] : faults) {
-    // A skipped or wrong chunk shows by its size unless all are equal; a remainder only if not.
+    // Equal sizes, which do not reveal a skipped or wrong chunk; a remainder needs unequal ones.
     const bool equal = std::string(mistake) != "remainder_dropped";
     const std::string arguments =
         "-q --check -w 4 -n " + std::string(equal ? "16" : "18") + " --mistake " + mistake;
@@ -93,7 +93,7 @@ TEST_CASE("schedule_player --run says who is stuck, and --json says it to progra
   CHECK(right.at("run").at("blocked").empty());
   CHECK(right.at("run").at("happenings").size() == 48);  // 24 messages, each sent and received
   CHECK(right.at("simulation").at("messages") == 24);
-  // The last message that arrives at a chunk makes it what is promised.
+  // After the last message to a chunk, the chunk holds the promised sum.
   auto held = right.at("start");
   for (const auto& h : right.at("run").at("happenings"))
     if (h.at("kind") == "received")

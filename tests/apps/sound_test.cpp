@@ -1,5 +1,4 @@
-// Nothing that has diverged replaces something good: not a checkpoint, not a model; and a run whose
-// steps are mostly skipped fails.
+// A diverged run never overwrites a good checkpoint or model; a run that skips most steps fails.
 #include <algorithm>
 
 #include "tests/apps/resume_runs.hpp"
@@ -10,7 +9,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Of the checkpoints in a run's folder.
+// The steps of the checkpoints in a run's folder.
 std::vector<std::int64_t> steps_in(const std::string& run) {
   std::vector<std::int64_t> out;
   for (const auto& [step, path] : list_snapshots(run + "/checkpoints")) out.push_back(step);
@@ -23,7 +22,7 @@ void change(const std::string& checkpoint, const std::function<void(Snapshot&)>&
   write_snapshot(checkpoint, snapshot);
 }
 
-// The one line of a run that fails with exit code 1 and writes no model.
+// Runs the program, which must exit with code 1 and write no model. Returns its one line.
 std::string failure(int world, const Program& program, const Options& more,
                     const std::string& run_dir) {
   const TemporaryFolder logs;
@@ -68,13 +67,13 @@ TEST_CASE("a run that diverges keeps its last good checkpoint, from which --resu
       const std::string to = folder / (program.name + std::to_string(world));
       const Options keep_one{"--save-every", "1", "--keep",   "1",
                              "--run-dir",    to,  "--resume", "auto"};
-      // From its first step on: nothing is left, and the next run begins at the start.
+      // Diverges from its first step on: no checkpoint is left, and the next run starts anew.
       (void)failure(world, program, {"--lr", "1e30", "--save-every", "1", "--keep", "1"}, to);
       CHECK(steps_in(to).empty());
       CHECK_THAT(run(world, program, keep_one + Options{"--steps", "9"}).out,
-                 ContainsSubstring("training begins at its start"));
+                 ContainsSubstring("training starts from the beginning"));
       CHECK(steps_in(to) == std::vector<std::int64_t>{9});
-      // Later: step 10 is where it diverges, and only the loss of step 11 says so.
+      // Diverges later: in step 10, and only the loss of step 11 shows it.
       fs::remove(to + "/model.safetensors");
       (void)failure(world, program,
                     {"--lr", "1e30", "--save-every", "1", "--keep", "1", "--resume", "auto"}, to);
@@ -99,21 +98,21 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
     };
     change(checkpoint(to, 24),
            [](Snapshot& s) { s.tensors.at("model").begin()->second.data<float>()[3] = NAN; });
-    change(checkpoint(to, 21), [](Snapshot& s) {  // finite, but no loss of it is
+    change(checkpoint(to, 21), [](Snapshot& s) {  // finite, but the loss is not
       for (const auto& [name, tensor] : s.tensors.at("model")) tensor.fill_(3e38);
     });
     change(checkpoint(to, 14),
            [](Snapshot& s) { s.tensors.at("optimizer").at("state.0.step").fill_(-1); });
     fs::remove(to + "/model.safetensors");
     const auto of_nan = says(24, "model.safetensors holds NaN or an infinity in '"),
-               huge = says(21, "the loss of the step after it, 22, is "),
+               huge = says(21, "the loss of the next step, 22, is "),
                count = says(14, "optimizer state: 'state.0.step' is -1");
     const auto resumed = run(world, program, saving(to) + Options{"--resume", "auto"});
     CHECK_THAT(resumed.out, of_nan && huge && count &&
                                 ContainsSubstring("resumed from '" + checkpoint(to, 7) + "'"));
     check_same(whole, to, 0);
 
-    // By its name, one is refused; and without a good one nothing is written over.
+    // A bad checkpoint that is given by name is refused; without a good one, none is overwritten.
     for (const auto& [step, fault] : {std::pair(24, of_nan), std::pair(21, huge)}) {
       change(checkpoint(to, step), [&](Snapshot& s) {
         for (const auto& [name, tensor] : s.tensors.at("model"))
@@ -125,7 +124,7 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
       const ProgramResult r = result_of(ranks, logs / "log");
       CHECK(r.exit_code == 6);
       CHECK(std::ranges::count(r.err, '\n') == 1);
-      CHECK_THAT(r.err, fault && ContainsSubstring("; go on with "));
+      CHECK_THAT(r.err, fault && ContainsSubstring("; continue "));
     }
     for (const int step : {7, 14}) fs::remove_all(checkpoint(to, step));
     const TemporaryFolder logs;
@@ -134,7 +133,7 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
     INFO(r.out << r.err);
     CHECK(r.exit_code == 6);
     CHECK(std::ranges::count(r.err, '\n') == 1);
-    CHECK_THAT(r.err, of_nan && ContainsSubstring("no other can be used"));
+    CHECK_THAT(r.err, of_nan && ContainsSubstring("no other checkpoint can be used"));
     CHECK(steps_in(to) == std::vector<std::int64_t>{21, 24});
   }
 }
@@ -151,7 +150,7 @@ TEST_CASE("an overflow poisons no communication hook: training in f16 goes on, a
     INFO(hook << "\n" << r.out << r.err);
     REQUIRE(r.exit_code == 0);
     const auto report = nlohmann::json::parse(r.out);
-    REQUIRE(report.contains("skipped_steps"));  // else this shows nothing
+    REQUIRE(report.contains("skipped_steps"));  // otherwise the test shows nothing
     CHECK(report.at("skipped_steps") < 30);
   }
 }
@@ -164,7 +163,8 @@ TEST_CASE("a run whose steps are mostly skipped fails, over all its processes",
     const std::string whole = folder / ("whole" + std::to_string(world));
     run(world, program, saving(whole));
     change(checkpoint(whole, kSteps), [](Snapshot& s) {
-      s.tensors.at("scaler").at("scale").fill_(1e38);  // of a hundred halvings until it fits
+      // Needs about a hundred halvings until it fits.
+      s.tensors.at("scaler").at("scale").fill_(1e38);
     });
     const auto longer = [&](int steps) {
       return Options{"--steps", std::to_string(steps), "--resume", checkpoint(whole, kSteps)};

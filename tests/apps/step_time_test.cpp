@@ -1,5 +1,5 @@
-// Interval arithmetic, the overlap metrics and clock offsets, on traces whose answer is known by
-// hand; and what the trace file makes of them.
+// Interval arithmetic, the overlap metrics and clock offsets, on traces whose results were computed
+// by hand, and the trace file that is written from them.
 #include "labs/apps/train/step_time.hpp"
 
 #include <algorithm>
@@ -114,7 +114,7 @@ TEST_CASE("communication on the computing thread itself is never hidden by it", 
 }
 
 TEST_CASE("a perfectly hidden run scores full overlap", "[overlap]") {
-  // 100 ms of each, at once: (backward - comm) / backward would say 0 %.
+  // 100 ms of each, simultaneously: (backward - comm) / backward would say 0 %.
   const auto t = measure({event("backward", Category::compute, 0, 100, kMain),
                           event("all_reduce", Category::comm, 0, 100, kComm)},
                          {0, 100});
@@ -125,7 +125,7 @@ TEST_CASE("a perfectly hidden run scores full overlap", "[overlap]") {
 
 TEST_CASE("partial overlap, overlapping collectives and a window count each instant once",
           "[overlap]") {
-  // backward 10..60, its last part waiting from 50; collectives 30..45, 40..55 (union 25), 58..70.
+  // backward 10..60, which waits from 50 on; collectives 30..45, 40..55 (union 25), 58..70.
   const auto t =
       measure({event("forward", Category::compute, 0, 10, kMain),
                event("backward", Category::compute, 10, 60, kMain),
@@ -137,7 +137,7 @@ TEST_CASE("partial overlap, overlapping collectives and a window count each inst
   REQUIRE(t.forward == 10);
   REQUIRE(t.backward == 40);
   REQUIRE(t.comm == 25 + 10);
-  // exposed: 50..55 and 58..60 while waiting, 66..68 beside the optimizer's end.
+  // exposed: 50..55 and 58..60 while backward waits, 66..68 after the optimizer's end.
   REQUIRE(t.exposed == 5 + 2 + 2);
   REQUIRE(t.tail == 68 - 50);
   REQUIRE(t.optim == 6);
@@ -186,7 +186,7 @@ TEST_CASE("trace JSON keeps nanoseconds, subtracts the clock offset and quotes n
           "[trace_json]") {
   RankTrace t;
   t.rank = 3;
-  t.origin_ns = 1'000'000'000'000'000'000;  // a double would lose these digits
+  t.origin_ns = 1'000'000'000'000'000'000;  // a double would lose the low digits
   t.clock_offset_ns = 5'000;
   t.thread_names = {"main \"thread\""};
   t.events = {

@@ -1,4 +1,4 @@
-// What others wrote, on a terminal.
+// Texts from outside, made safe to print on a terminal.
 #include "runtime/base/error.hpp"
 #include "tests/support/catch.hpp"
 
@@ -9,8 +9,8 @@ TEST_CASE("control characters are shown, not obeyed", "[printable]") {
   CHECK(printable("\x1b[2Jgone\n\t\x7f") == "\\x1b[2Jgone\\x0a\\x09\\x7f");
   CHECK(printable("K\xc3\xb6ln, \xe2\x82\xac 5, \xf0\x9f\x92\xbe") ==
         "K\xc3\xb6ln, \xe2\x82\xac 5, \xf0\x9f\x92\xbe");
-  CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");  // CSI in one character
-  CHECK(printable("\xc3") == "\\xc3");           // the rest is missing
+  CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");  // CSI as one character
+  CHECK(printable("\xc3") == "\\xc3");           // truncated
   CHECK(printable("\xc3(\xff\x80") == "\\xc3(\\xff\\x80");
   CHECK(printable(std::string_view("a\0b", 3)) == "a\\x00b");
 }

@@ -1,4 +1,4 @@
-// Whole runs of the training programs: what they leave behind, and that they repeat bit for bit.
+// Whole runs of the training programs: their files, and repetitions that are equal bit for bit.
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -71,7 +71,7 @@ TEST_CASE("a run leaves valid metrics, a trace of all ranks and a readable model
   for (const int rank : {0, 1})
     for (const char* name : {"step", "batch", "forward", "backward", "all_reduce", "optimizer"})
       CHECK(seen.count({rank, name}) == 1);
-  // One clock: were a rank's stamps on another, its events would lie far from the others'.
+  // All ranks use the same clock: otherwise a rank's events would be far from the others'.
   CHECK(last - first < 60e6);
 
   const auto facts = nlohmann::json::parse(read_text(folder / "run/run.json"));
@@ -96,15 +96,15 @@ TEST_CASE("the trace tells waits for ranks of other nodes from those within the 
                     std::vector<std::string>{"--ranks-per-node", std::to_string(per_node)});
     INFO(r.err << r.out);
     REQUIRE(r.exit_code == 0);
-    std::set<std::pair<int, int>> within, between;  // who waited, for whom
+    std::set<std::pair<int, int>> within, between;  // waiting rank, awaited rank
     const auto trace = nlohmann::json::parse(read_text(run + "/trace.json"));
     for (const auto& e : trace.at("traceEvents")) {
       const bool here = e.at("name") == comm::kWaitWithinNode;
       if (!here && e.at("name") != comm::kWaitBetweenNodes) continue;
       (here ? within : between).emplace(e.at("pid"), e.at("args").at("rank"));
     }
-    // A message to another node is 20 us and more on its way; within a node, four ranks that all
-    // have work to do cannot always find the others ready.
+    // A message to another node takes at least 20 us; within a node, four ranks that all have work
+    // to do cannot always find the others ready.
     CHECK(between.empty() == (per_node == 0));
     CHECK((within.size() + between.size()) > 0);
     for (const auto& [rank, other] : within) CHECK((per_node == 0 || rank / 2 == other / 2));
@@ -191,7 +191,7 @@ TEST_CASE("the same global batch of cropped images trains a CNN the same on 1, 2
 
 TEST_CASE("a small CNN learns from CIFAR-10's files, and a ResNet-18 from MNIST's", "[programs]") {
   const TemporaryFolder folder;
-  write_cifar10(folder / "cifar", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});  // a pattern for each label
+  write_cifar10(folder / "cifar", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});  // one pattern per label
   fs::create_directories(folder / "mnist");
   for (const std::string set : {"train", "t10k"}) {
     write_idx(folder / ("mnist/" + set + "-images-idx3-ubyte"), {20, 28, 28});
@@ -274,9 +274,9 @@ TEST_CASE("any number of ranks counts each test image once", "[programs]") {
     REQUIRE(r.exit_code == 0);
     return nlohmann::json::parse(r.out).at("test_accuracy").get<double>();
   };
-  // So small a learning rate changes no parameter: all runs judge the same model.
+  // This learning rate is too small to change any parameter: all runs evaluate the same model.
   const double alone = accuracy(1, "1", "1e-30");
-  const double right = alone * 31;  // images, which neither 2, 3, 4 nor 5 ranks share evenly
+  const double right = alone * 31;  // images, whose number is no multiple of 2, 3, 4 or 5 ranks
   CHECK(std::abs(right - std::round(right)) < 1e-9);
   for (const int world : {2, 3, 4, 5})
     CHECK(accuracy(world, std::to_string(world), "1e-30") == alone);
@@ -298,7 +298,8 @@ TEST_CASE("NaN in the loss: one line with step and rank, every rank ends, no mod
     CHECK_THAT(lines[0], ContainsSubstring("the loss is NaN at") && ContainsSubstring("step") &&
                              ContainsSubstring("rank") && ContainsSubstring("--lr"));
     CHECK_FALSE(fs::exists(run + "/model.safetensors"));
-    CHECK_FALSE(read_text(run + "/metrics.jsonl").empty());  // the steps before it are kept
+    // The metrics of the earlier steps are kept.
+    CHECK_FALSE(read_text(run + "/metrics.jsonl").empty());
   }
 }
 
@@ -329,7 +330,7 @@ TEST_CASE("--no-trace leaves no trace, and the same model as with it", "[program
 }
 
 TEST_CASE("train_bench trains what the PyTorch peer trains, and prints its line", "[programs]") {
-  // The first losses that tests/bench/peers/torch_ddp_*.py print: same initial values, same data.
+  // The first losses of tests/bench/peers/torch_ddp_*.py, with the same initial values and data.
   const auto bench = [](int world, const char* model) {
     const auto r = run_app(world, "train_bench", {model, "--steps", "2", "--warmup", "1"});
     INFO(r.err << r.out);
@@ -388,7 +389,7 @@ TEST_CASE("accumulated batches train as one batch of their size, with one reduct
   REQUIRE(three.size() == 4);
   for (std::size_t i = 0; i < three.size(); ++i)
     CHECK(std::abs(three[i] - one[i]) <= 1e-4 * one[i]);
-  // The same split, asked for in another way.
+  // The same split, requested differently.
   CHECK(run("global", {"--accumulate", "3", "--global-batch", "12"}) == three);
   const auto trace = nlohmann::json::parse(read_text(folder / "three/trace.json"));
   int reductions = 0, forwards = 0;
@@ -414,7 +415,7 @@ TEST_CASE("the last step of an epoch accumulates what is left, and divides by th
   };
   // 200 digits are 100 for each rank, 16 full batches: 5 + 5 + 5 + 1 in each of two epochs.
   CHECK(losses(run("5", "2")).size() == 8);
-  // 16 batches in one step, whether 16 or 20 are asked for.
+  // 16 batches per step, whether 16 or 20 are requested.
   const std::string all = read_text(run("16", "1") + "/model.safetensors");
   CHECK(all.size() > 1000);
   CHECK(read_text(run("20", "1") + "/model.safetensors") == all);

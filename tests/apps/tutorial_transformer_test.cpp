@@ -1,10 +1,10 @@
-// The transformer that a tutorial trains as a language model, rebuilt, and what is wrong with it:
+// The transformer that a tutorial trains as a language model, rebuilt, and the mistakes in it:
 //
 //   TransformerEncoder(TransformerEncoderLayer(d_model, heads), layers)    no batch_first, no mask
 //   register_buffer("pe", ...(5000, d_model)), and DDP(model) around it
 //
-// PyTorch's layer takes (time, batch, width) unless it is told batch_first, and gets (batch, time,
-// width): it attends along the batch.
+// PyTorch's layer expects (time, batch, width) unless batch_first is set, but receives (batch,
+// time, width): it attends along the batch.
 #include <cmath>
 
 #include "labs/apps/compare/metered_group.hpp"
@@ -59,7 +59,7 @@ Tensor tokens() {
   return from_vector(std::vector<std::int64_t>{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}, {3, 4});
 }
 
-// The outputs at (sample, place) before and after another token at (of_sample, of_place).
+// True if the output at (sample, place) changes when the token at (of_sample, of_place) does.
 bool changes(Choices choices, int sample, int place, int of_sample, int of_place) {
   manual_seed(1);
   Transformer model(choices);
@@ -77,17 +77,18 @@ bool changes(Choices choices, int sample, int place, int of_sample, int of_place
 
 TEST_CASE("the tutorial's transformer attends across the batch, and then to what comes later") {
   constexpr Choices kAsPrinted{false, false}, kBatchFirst{true, false}, kRight{true, true};
-  CHECK(changes(kAsPrinted, 0, 2, 1, 2));        // another sample at the same place
-  CHECK_FALSE(changes(kAsPrinted, 0, 2, 0, 1));  // but not the own past
+  CHECK(changes(kAsPrinted, 0, 2, 1, 2));        // depends on another sample at the same place
+  CHECK_FALSE(changes(kAsPrinted, 0, 2, 0, 1));  // but not on its own past
   CHECK_FALSE(changes(kBatchFirst, 0, 2, 1, 2));
-  CHECK(changes(kBatchFirst, 0, 2, 0, 3));  // the token to be predicted
+  CHECK(changes(kBatchFirst, 0, 2, 0, 3));  // sees the token that it must predict
   CHECK_FALSE(changes(kRight, 0, 2, 1, 2));
   CHECK_FALSE(changes(kRight, 0, 2, 0, 3));
   CHECK(changes(kRight, 0, 2, 0, 1));
 }
 
 TEST_CASE("the tutorial's table of positions is a buffer: DDP sends it in every step") {
-  std::vector<std::unique_ptr<Transformer>> models;  // the default generator is one thread's
+  // Built here: the default generator belongs to one thread.
+  std::vector<std::unique_ptr<Transformer>> models;
   for (int r = 0; r < 2; ++r) models.push_back(std::make_unique<Transformer>(Choices{true, true}));
   const auto sent = test::run_threads<std::vector<double>>(2, [&](comm::ProcessGroup& group) {
     std::vector<double> out;
@@ -107,7 +108,8 @@ TEST_CASE("the tutorial's table of positions is a buffer: DDP sends it in every 
     }
     return out;
   });
-  // Of rank 0, beside the gradients: 16 KB of the table, or a few words that say which there were.
+  // Bytes that rank 0 sends besides the gradients: 16 KB of the table, or a few words that say
+  // which rows were used.
   CHECK(sent[0][0] >= kPlaces * kWidth * 4);
   CHECK(sent[0][1] < 100);
 }

@@ -1,4 +1,4 @@
-// The program of `make train`, which is linked with kernels/absent in place of devices.
+// The program of `make train`, which is linked with kernels/absent instead of devices.
 #include <algorithm>
 
 #include "tests/apps/programs.hpp"

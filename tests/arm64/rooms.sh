@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # rooms.sh [--register] BUILD COMPILER ROOM...: the tests of BUILD/arm64/COMPILER on the emulated
-# processor, one room at a time, and a table. run.sh calls it. Exits 1 if a test fails, if a room
-# runs none, or if a test that is to be left out does not exist.
-# RINGSMITH_DEADLINE: seconds that a room may take (900).
+# processor, one room at a time, and a table. run.sh calls it. Exits with 1 if a test fails, if a
+# room runs none, or if a test in left_out() does not exist.
+# RINGSMITH_DEADLINE: limit per room in seconds (900).
 #
-# rooms.sh --list: the rooms.  rooms.sh --probe BUILD: does the kernel start arm64 programs?
+# rooms.sh --list: the rooms. rooms.sh --probe BUILD: tests if the kernel starts arm64 programs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 rooms=(base tensor autograd nn data optim checkpoint kernels reference comm parallel device vgpu kernels_cuda
        tensor_cuda autograd_cuda nn_cuda comm_cuda parallel_cuda training)
 [ "${1:-}" != --list ] || { printf '%s\n' "${rooms[@]}"; exit; }
 
-# left_out ROOM: what is not run there, as lines "test case, or [tag]|why".
+# left_out ROOM: tests that are not run there, as lines "test case, or [tag]|reason".
 left_out() {
   local tsan="ThreadSanitizer refuses to start on the emulator's address space"
   case $1 in
@@ -25,8 +25,8 @@ left_out() {
   esac
 }
 emulator=$(qemu-aarch64-static --version | sed -nE 's/.*version ([0-9]+)\.([0-9]+).*/\1 \2/p' | { read -r major minor; echo $((major * 100 + minor)); })
-# GiB of addresses: the emulated devices reserve as many as they are let, and QEMU before 8.0 takes 6
-# MiB of memory for each GiB. Ranks reserve as many as the machine has memory: small_machine.c.
+# GiB of addresses: the emulated devices reserve as many as the limit allows, and QEMU before 8.0
+# uses 6 MiB of memory per GiB. Ranks reserve as many as the machine has memory: small_machine.c.
 addresses() {
   case $1 in
     vgpu | device | *_cuda) [ "$emulator" -ge 800 ] || echo 64 ;;
@@ -44,8 +44,8 @@ starts() { "$work/sysroot/lib/ld-linux-aarch64.so.1" --version > /dev/null 2>&1;
 if [ -n "$probe" ]; then starts; exit; fi
 shift 2
 if [ -n "$register" ]; then
-  # An ELF file of 64 bits for processor 183. O, C, F: the emulator is opened now, and gets the
-  # program opened; P: it gets the name that the program was called by.
+  # A 64-bit ELF file for processor 183. O, C, F: the emulator is opened now, and receives the
+  # program opened; P: it receives the name by which the program was called.
   mount -t binfmt_misc none /proc/sys/fs/binfmt_misc && printf '%s' ':ringsmith-arm64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:'"$(command -v qemu-aarch64-static)"':POCF' \
     > /proc/sys/fs/binfmt_misc/register || true
   starts || {
@@ -54,11 +54,11 @@ if [ -n "$register" ]; then
   }
 fi
 export PATH=$here/tools:$PATH
-cd "$here/../.."  # where the tests' data is
+cd "$here/../.."  # where the tests' data is stored
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-table=() notes=() bad=0 deadline=${RINGSMITH_DEADLINE:-900}  # seconds, of a room
+table=() notes=() bad=0 deadline=${RINGSMITH_DEADLINE:-900}  # seconds, per room
 row() { table+=("$(printf '%-15s %7s %7s %9s %8s' "$@")"); }
 row room passed failed "left out" seconds
 
@@ -95,10 +95,11 @@ run_room() {
   row "$room" "${passed:-0}" "${failed:-0}" $left $((SECONDS - begin))
 }
 
-# Two ranks, started by arm64's own ringrun, and the same by this machine's processor: one model. With
-# the oracle's kernels where what IEEE 754 prescribes suffices; tanhf and erff, which a GPT needs, are
-# the C library's, whose last bits differ between the two. The fast kernels bring their own, but let
-# the compiler fuse what it likes: whether their models are equal is told, and no failure.
+# Two ranks, started by arm64's own ringrun, and the same on this machine's processor: the models
+# must be equal. They use the oracle's kernels if the operations defined by IEEE 754 suffice; tanhf
+# and erff, which a GPT needs, come from the C library, and their last bits differ between the two.
+# The fast kernels have their own versions, but let the compiler fuse operations: whether their
+# models are equal is only reported.
 same=0 other=0
 train() {  # MUST|MAY PROGRAM OPTIONS...
   local must=$1 program=$2 where

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # run.sh [BUILD [ROOM...]]: ringsmith for arm64, on an x86 machine: a cross build against Debian's
-# arm64 packages, then rooms.sh on it. With rooms: those alone.
+# arm64 packages, then rooms.sh on it. With rooms: only these.
 #
 #   BUILD/arm64/sysroot   the packages, unpacked, not installed
 #   BUILD/arm64/gcc       the build, for armv8.2-a (RINGSMITH_CROSS=clang: BUILD/arm64/clang)
 #   BUILD/release         ringrun and the trainings for this machine: the models to compare with
 #
-# `make test-arm64` installs what is needed and calls this. For root, or a user who may make user
-# namespaces.
+# `make test-arm64` installs the packages it needs and calls this. For root, or a user who may
+# create user namespaces.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -24,7 +24,7 @@ for program in aarch64-linux-gnu-g++ qemu-aarch64-static mmdebstrap; do
   command -v $program > /dev/null || stop "no $program here: 'make test-arm64' installs what is needed"
 done
 
-# ---- the arm64 packages, from where this machine has its own ----
+# ---- the arm64 packages, from the same source as this machine's ----
 packages=(libc6-dev libstdc++-"$(aarch64-linux-gnu-gcc -dumpversion | cut -d. -f1)"-dev libopenmpi-dev libibverbs-dev
           libssl-dev libopenblas0-pthread libboost-context-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev)
 if [ "$(cat "$work/packages" 2> /dev/null)" != "${packages[*]}" ]; then
@@ -32,19 +32,20 @@ if [ "$(cat "$work/packages" 2> /dev/null)" != "${packages[*]}" ]; then
   . /etc/os-release
   sources=$(apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
             grep -E " $VERSION_CODENAME(-updates|-security)? " | sort -u)
-  # Ubuntu keeps what is neither amd64 nor i386 elsewhere.
+  # Ubuntu keeps packages for other architectures on another server.
   [ "$ID" != ubuntu ] || sources=$(sed -E 's#https?://[^ ]*#http://ports.ubuntu.com/ubuntu-ports/#' <<< "$sources" | sort -u)
   rm -rf "$work/sysroot" "$work/packages"
   mkdir "$work/sysroot"
-  # Programs and settings stay out: the emulator looks in here first, and is to find this machine's.
+  # Without programs and settings: the emulator looks in here first, but must find this machine's.
   mmdebstrap --quiet --variant=extract --architectures=arm64 --skip=check/qemu --format=tar \
     --include="$(IFS=,; echo "${packages[*]}")" "$VERSION_CODENAME" - - <<< "$sources" 2> "$work/sysroot.log" |
     tar -x -C "$work/sysroot" --no-same-owner --wildcards ./lib ./usr/lib ./usr/include './usr/share/*cmake*' ||
     { cat "$work/sysroot.log" >&2; stop "the arm64 packages could not be unpacked"; }
-  find "$work/sysroot" -type l -lname '/*' | while read -r link; do  # to what is here, not to this machine's
+  # To files in here, not to this machine's.
+  find "$work/sysroot" -type l -lname '/*' | while read -r link; do
     ln -snf "$work/sysroot$(readlink "$link")" "$link"
   done
-  # What installing would have done.
+  # Work that an installation would have done.
   ln -s openblas-pthread/libopenblas.so.0 "$work/sysroot/usr/lib/aarch64-linux-gnu/libopenblas.so.0"
   echo "${packages[*]}" > "$work/packages"
 fi
@@ -74,8 +75,8 @@ cmake --build "$cross" --parallel "$jobs" --target "${targets[@]}" > "$work/buil
 aarch64-linux-gnu-gcc -shared -fPIC -O1 -Wall -Wextra -Werror -o "$work/small_machine.so" "$here/small_machine.c"
 echo "test-arm64: built by $compiler in $((SECONDS - begin)) s; $(qemu-aarch64-static --version | head -n 1)"
 
-# Programs that start programs need the emulator registered with the kernel. Where it is not, it is
-# registered in a namespace of its own (Linux 6.7), which ends with all that is in it.
+# Programs that start programs need the emulator registered with the kernel. If it is not, it is
+# registered in a new namespace (Linux 6.7), which ends with all its processes.
 if "$here/rooms.sh" --probe "$build" "$compiler"; then
   exec "$here/rooms.sh" "$build" "$compiler" "${rooms[@]}"
 fi

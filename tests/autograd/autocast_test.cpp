@@ -1,5 +1,5 @@
-// Autocast: which function computes in which dtype, nesting, kept casts, gradients in f32, threads;
-// and f16 and bf16 tensors without it.
+// Autocast: which function computes in which dtype, nesting, cached casts, gradients in f32,
+// threads; and f16 and bf16 tensors without it.
 #include "runtime/autograd/autocast.hpp"
 
 #include <cmath>
@@ -30,7 +30,7 @@ Tensor parameter(const Shape& sizes, std::uint64_t seed, DType dtype = DType::f3
 
 std::vector<float> values(const Tensor& t) { return t.to(DType::f32).to_vector<float>(); }
 
-// The largest |a - b| / max(1, |b|); NaN anywhere is infinitely far.
+// The largest |a - b| / max(1, |b|); infinite if there is a NaN.
 double distance(const Tensor& a, const Tensor& b) {
   const auto x = values(a), y = values(b);
   if (x.size() != y.size()) return HUGE_VAL;
@@ -145,9 +145,9 @@ TEST_CASE("autocast: a parameter is cast once in a guard, and again when it chan
       CHECK_FALSE(unrecorded.requires_grad());
     }
     CHECK(cast().requires_grad());
-    // Neither an activation nor what needs no gradient is kept.
+    // Activations and tensors that need no gradient are not cached.
     CHECK_FALSE(autocast::lower(x).is_same(autocast::lower(x)));
-    // Two steps in one guard: the cast's graph is used up by the first.
+    // Two steps in one guard: the first one consumes the cast's graph.
     for (int i = 0; i < 2; ++i) sum(linear(x, w)).backward();
     CHECK(w.grad().dtype() == DType::f32);
   }
@@ -238,7 +238,7 @@ TEST_CASE("to(dtype): differentiable between floating dtypes, and no further", "
   CHECK(x.grad().dtype() == DType::f32);
   CHECK(values(x.grad()) == std::vector<float>(4, 3.0F));
   CHECK_FALSE(to(x, DType::i64).requires_grad());
-  // Accumulates into a gradient that is there already.
+  // Accumulates into an existing gradient.
   to(x, DType::bf16).backward(test::on_device(ones({4}, {DType::bf16})));
   CHECK(values(x.grad()) == std::vector<float>(4, 4.0F));
 }
@@ -277,7 +277,7 @@ TEST_CASE("the profiler counts each call once, with the work of its dtype, and c
     CHECK(rows["to"].calls == 3);
     CHECK(rows["to"].work.flop == 0);
     CHECK(rows["to"].work.bytes == (4 + 2) * (m * k + n * k + n));
-    // The guard keeps the casts of the parameters.
+    // The guard caches the casts of the parameters.
     CHECK(only("linear", 1, [&] { (void)linear(x, w, b); }).flop == 2 * m * k * n);
     CHECK(only("matmul", 1, [&] { (void)matmul(half, turned); }).flop == 2 * m * n * m);
     CHECK(only("cross_entropy", 1, [&] { (void)cross_entropy(half, y); }).flop > 0);
@@ -289,7 +289,7 @@ TEST_CASE("the profiler counts each call once, with the work of its dtype, and c
   CHECK(rows["LinearBackward"].calls == 1);
   CHECK(rows["LinearBackward"].work.flop == 2 * m * k * n + m * n);
   CHECK(rows["ToBackward"].calls == 2);
-  // Without a guard, half operands that meet f32, or that have no kernel of their own.
+  // Without a guard: half operands combined with f32, or of functions without a half kernel.
   CHECK(only("add", 1, [&] { (void)add(half, wide); }).flop == m * n);
   CHECK(only("mul", 1, [&] { (void)mul(wide, half); }).bytes == 3 * 4 * m * n);
   CHECK(only("max", 2, [&] { (void)max(half); }).flop == m * n);

@@ -17,7 +17,7 @@ using test::on_device;
 
 namespace {
 
-// Keep everything, or as little as possible.
+// Keep all activations, or as few as possible.
 enum class Way { plain, checkpointed, nested };
 
 Tensor random(const Shape& sizes, std::uint64_t seed) {
@@ -48,7 +48,7 @@ struct Net {
   }
 };
 
-// All that a training step can see, as text: values, gradients, order, and what is drawn next.
+// All that a training step can observe, as text: values, gradients, order, the next random numbers.
 std::string trace_of(Way way) {
   manual_seed(7);
   const Net net;
@@ -67,7 +67,7 @@ std::string trace_of(Way way) {
   sum(y).backward();
   show(x.grad());
   for (const Tensor& w : {net.w1, net.b1, net.w2}) show(w.grad());
-  show(dropout(ones_like(x), 0.5, true));  // backward must not have moved the generator
+  show(dropout(ones_like(x), 0.5, true));  // backward must not change the generator's state
   return out;
 }
 
@@ -107,12 +107,12 @@ TEST_CASE("checkpoints keep a block's input, and the activations of one block at
     for (std::size_t b = 0; b < kBlocks; ++b) y = with ? checkpoint(block, y) : block(y);
     const std::size_t held = stats().current.value - before;
     y.backward(ones_like(y));
-    // Kept after forward: all results, or one for each block (the first block's input is x).
+    // Kept after forward: all results, or one per block (the first block's input is x).
     CHECK(held >= (with ? kBlocks : kBlocks * kDepth) * kSize);
     CHECK(held < ((with ? kBlocks : kBlocks * kDepth) + 1) * kSize);
     return stats().peak.value - before;
   };
-  // Besides: y's seed, the gradient that flows, the one being made, .grad.
+  // In addition: y's seed, the current gradient, the next one, and .grad.
   constexpr std::size_t kGradients = 4;
   const std::size_t plain = peak_of(false), with = peak_of(true);
   CHECK(plain >= kBlocks * kDepth * kSize);
@@ -140,7 +140,7 @@ TEST_CASE("one checkpoint of the whole model moves its peak to backward, and low
   };
   const std::size_t plain = peak_of(false), with = peak_of(true);
   CHECK(plain >= kDepth * kSize);
-  CHECK(with >= plain);  // y itself, too, is there twice
+  CHECK(with >= plain);  // y itself exists twice as well
   CHECK(with <= plain + kSize);
 }
 
@@ -192,8 +192,9 @@ TEST_CASE("a function that does something else the second time is an error") {
           return another_shape ? tanh(t.view({2, 2})) : tanh(tanh(t));
         },
         x));
-    CHECK_THROWS_WITH(y.backward(), ContainsSubstring("the same function run again in backward") &&
-                                        ContainsSubstring("must do the same each time"));
+    CHECK_THROWS_WITH(y.backward(),
+                      ContainsSubstring("the same function run again in backward saved") &&
+                          ContainsSubstring("must do the same each time"));
     CHECK(calls == 2);
   }
 }
@@ -204,7 +205,7 @@ TEST_CASE("what a checkpoint will read again must not be written to before") {
   h.detach().fill_(1);
   CHECK_THROWS_WITH(y.backward(), ContainsSubstring("checkpoint: a tensor of shape [4]") &&
                                       ContainsSubstring("modified in place"));
-  // A parameter, too, although nothing of it was kept.
+  // Also a parameter, although none of its results was kept.
   const Tensor w = full({4}, 2.0).requires_grad_();
   const Tensor z = sum(checkpoint([&](const Tensor& t) { return mul(t, w); }, x));
   w.detach().fill_(5);

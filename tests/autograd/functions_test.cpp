@@ -1,5 +1,5 @@
-// Element-wise, reducing and shape functions: values on small cases, slopes in f64 (gradcheck),
-// also through strided and broadcast inputs.
+// Element-wise, reducing and shape functions: values for small cases, slopes in f64 (gradcheck),
+// also with strided and broadcast inputs.
 #include "runtime/autograd/functions.hpp"
 
 #include <cmath>
@@ -52,7 +52,7 @@ TEST_CASE("slopes: functions of one tensor", "[functions]") {
   REQUIRE(check1(spread_values(s, 1), [&](const Tensor& x) {
             return masked_fill(x, mask.to(x.device()), 7);
           }).empty());
-  if (test::device().is_cpu())  // devices draw other masks than the CPU
+  if (test::device().is_cpu())  // devices draw masks that differ from the CPU's
     REQUIRE(check1(spread_values(s, 1), [](const Tensor& x) {
               manual_seed(3);  // the same mask in every evaluation
               return dropout(x, 0.4, true);
@@ -243,7 +243,7 @@ TEST_CASE("dropout keeps about 1 - p, scales by 1 / (1 - p), and does nothing in
 }
 
 TEST_CASE("gradients may reuse memory, but never memory that is still needed", "[functions]") {
-  // Every backward here could write into the incoming gradient; y keeps one of them alive.
+  // Every backward here could write to the incoming gradient, but y keeps one of them alive.
   const Tensor x = on_device(from_vector<float>({1, -2, 3}));
   x.requires_grad_();
   const Tensor seed = on_device(from_vector<float>({1, 2, 3}));

@@ -1,4 +1,4 @@
-// conv2d, pooling and batch_norm: gradients against slopes in f64, and what bad shapes are told.
+// conv2d, pooling and batch_norm: gradients compared with slopes in f64; errors for wrong shapes.
 
 #include <functional>
 #include <string>
@@ -83,7 +83,7 @@ TEST_CASE("functions on images accept strided inputs and gradients") {
   const Tensor turned = x.transpose(2, 3).contiguous().transpose(2, 3);
   REQUIRE(!turned.is_contiguous());
   CHECK(conv2d(turned, w, {}).to_vector<double>() == conv2d(x, w, {}).to_vector<double>());
-  // A gradient arrives as the transpose of another tensor: as good as its contiguous copy.
+  // A gradient that is the transpose of another tensor must work like its contiguous copy.
   const auto gradients = [&](const Tensor& dy) {
     const Tensor in = x.clone(), kernel = w.clone();
     in.requires_grad_();

@@ -1,5 +1,5 @@
-// linear, matmul, softmax, losses, layer_norm, embedding, attention: gradients against slopes in
-// f64, fast f32 gradients against f64, and what wrong inputs are told.
+// linear, matmul, softmax, losses, layer_norm, embedding, attention: gradients compared with slopes
+// in f64, fast f32 gradients compared with f64, and the errors for wrong inputs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,7 +24,7 @@ Tensor indices(const std::vector<std::int64_t>& values, const Shape& sizes) {
   return test::on_device(from_vector(values, sizes));
 }
 
-// One function, its f64 inputs, all of which get gradients.
+// One function and its f64 inputs, all of which receive gradients.
 struct Case {
   std::string name;
   std::function<Tensor(const Inputs&)> f;
@@ -263,7 +263,7 @@ TEST_CASE("wrong inputs are errors that name the function and the shapes") {
   CHECK_THROWS_WITH(linear(a, b), ContainsSubstring("linear: x [2, 3] and weight [4, 5]"));
   CHECK_THROWS_WITH(linear(a, zeros({5, 3}), zeros({4})), ContainsSubstring("bias [4]"));
   CHECK_THROWS_WITH(softmax(a, 2), ContainsSubstring("softmax: dimension 2"));
-  // A device says so when the host next waits for it.
+  // A device reports the error when the host next waits for it.
   const auto both = [](const Tensor&) { synchronize(test::device()); };
   CHECK_THROWS_WITH(both(cross_entropy(a, labels)), ContainsSubstring("target 9 of row 1"));
   CHECK_THROWS_WITH(cross_entropy(a, zeros({2})), ContainsSubstring("target (n) of i64"));

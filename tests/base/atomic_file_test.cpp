@@ -1,4 +1,5 @@
-// Whatever is where a file is to be written: it is replaced whole, or it stays as it was.
+// A file that is written atomically: any existing file, link or folder at its path is replaced as a
+// whole or left unchanged.
 #include "runtime/base/atomic_file.hpp"
 
 #include <filesystem>
@@ -130,7 +131,8 @@ TEST_CASE("names on the way cannot be guessed, and nothing planted there is open
   const Folder folder;
   const std::string file = folder / "file", other = folder / "other";
   std::ofstream(other) << "other";
-  fs::create_symlink(other, file + ".tmp." + std::to_string(::getpid()));  // how it was once called
+  // The former name of the temporary file.
+  fs::create_symlink(other, file + ".tmp." + std::to_string(::getpid()));
   write_atomically(file, "x");
   CHECK(slurp(other) == "other");
   CHECK(folder.entries() == 3);

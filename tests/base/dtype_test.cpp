@@ -23,8 +23,7 @@ TEMPLATE_TEST_CASE("every 16-bit code survives the way to float and back", "[hal
 }
 
 TEMPLATE_TEST_CASE("rounding to 16 bits is to nearest, ties to even", "[half]", f16, bf16) {
-  // Between two neighbouring codes: below the middle goes down, above goes up, the middle goes to
-  // even.
+  // Between two neighbouring codes: round down below the middle, up above it, to even at it.
   const std::uint32_t limit = std::is_same_v<TestType, f16> ? 0x7bff : 0x7f7f;
   for (std::uint32_t code = 0; code < limit; ++code) {
     TestType lo, hi;

@@ -1,4 +1,4 @@
-// Numbers at the ends of their types, and the last line of a program.
+// Numbers at the limits of their types, and the last line of a program.
 #include <chrono>
 #include <cstdio>
 #include <system_error>
@@ -73,7 +73,7 @@ TEST_CASE("a program's error is one line, whatever its text holds, and names wha
   const auto thread = std::make_error_code(std::errc::resource_unavailable_try_again);
   const auto [text, code] = last_line([&]() -> int { throw std::system_error(thread); });
   CHECK(code == static_cast<int>(ExitCode::resources));
-  CHECK_THAT(text, ContainsSubstring("p: error: the system refuses another thread: raise 'ulimit"));
+  CHECK_THAT(text, ContainsSubstring("p: error: cannot start another thread: raise 'ulimit"));
   CHECK_THAT(last_line([]() -> int { throw std::logic_error("odd"); }).first,
              ContainsSubstring("p: internal error: odd"));
 }

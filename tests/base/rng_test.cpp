@@ -1,4 +1,4 @@
-// The generator against numbers drawn by PyTorch 1.13 (scalar build, seed given in each case).
+// The generator compared with PyTorch 1.13's numbers (scalar build, seed given in each case).
 #include "runtime/base/rng.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ using namespace ringsmith;
 
 namespace {
 
-// FNV-1a over the bytes of each value: one number that stands for hundreds of exact ones.
+// FNV-1a over the bytes of each value: one number represents hundreds of exact ones.
 template <class T>
 std::uint64_t hash_of(std::span<const T> values) {
   std::uint64_t h = 0xcbf29ce484222325ULL;
@@ -45,7 +45,7 @@ TEST_CASE("randperm is PyTorch's, index for index") {
   CHECK(perm(0, 3) == Order{2, 0, 1});
   CHECK(perm(0, 1) == Order{0});
   CHECK(perm(0, 0).empty());
-  // Only the low 32 bits of a seed count.
+  // Only the low 32 bits of a seed are used.
   CHECK(perm((1ULL << 32) + 5, 100) == perm(5, 100));
   CHECK(perm(6, 100) != perm(5, 100));
   CHECK_THROWS_AS(perm(0, -1), UsageError);
@@ -53,10 +53,10 @@ TEST_CASE("randperm is PyTorch's, index for index") {
 
 TEST_CASE("one stream of mixed draws keeps PyTorch's order of words") {
   Generator g(7);
-  // The third short draw leaves half a pair behind, which the next short draw must use first.
+  // The third short draw leaves half a pair, which the next short draw must use first.
   CHECK(normals(3, g) == std::vector<float>{-0x1.2ca2e8p-3F, 0x1.92811cp-1F, 0x1.e4c5cep-1F});
   CHECK(normals(2, g) == std::vector<float>{-0x1.1d45a6p+0F, 0x1.b0d7a0p+0F});
-  // 17 = one block of 16, and then the last 16 again.
+  // 17 = one block of 16, and then the last 16 once more.
   const std::vector<float> block = normals(17, g);
   CHECK(block.front() == 0x1.380ce8p-1F);
   CHECK(block[7] == 0x1.263018p+1F);

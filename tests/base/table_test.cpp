@@ -1,4 +1,4 @@
-// Tables for people.
+// Tables printed for users.
 #include "runtime/base/table.hpp"
 
 #include "runtime/base/error.hpp"

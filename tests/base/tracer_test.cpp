@@ -1,4 +1,4 @@
-// The tracer: what it records, what it drops, and what it costs while off.
+// The tracer: the events that it records and drops, and its cost while off.
 #include "runtime/base/tracer.hpp"
 
 #include <malloc.h>
@@ -10,7 +10,7 @@ using namespace ringsmith;
 using trace::Category;
 
 namespace {
-struct On {  // the tracer is process-wide: each test switches it on for itself, with empty rings
+struct On {  // the tracer is process-wide: each test enables it for itself, with empty rings
   On() {
     (void)trace::drain();
     trace::enable(true);
@@ -112,7 +112,7 @@ TEST_CASE("threads that come and go leave nothing behind, traced or not", "[trac
       rounds(30);
       if (traced) REQUIRE(trace::drain().size() == 20);
     };
-    some();  // the first threads allocate what later threads reuse
+    some();  // the first threads allocate memory that later threads reuse
     some();
     const std::size_t names = trace::thread_names().size(), before = in_use();
     for (int i = 0; i < 20; ++i) some();

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # amp.sh [BUILD_DIR] [ROUNDS] [OPTION...]: a GPT trained in bf16 on the CPU, compared with f32.
 #
-# One rank of train_gpt with four layers of GPT-2's width (768), alternating: --amp off; --amp bf16
-# with every kind of product that this processor has (widened alone: it has no instructions for
-# bf16). Figures are medians of ROUNDS (default 3); a ratio is the median of the ratios within each
-# round. OPTIONs go to train_gpt.
+# One rank of train_gpt with four layers of GPT-2's width (768), in alternating runs: --amp off;
+# --amp bf16 with every kind of product that this processor has (only `widened` if it has no
+# instructions for bf16). Figures are medians of ROUNDS (default 3); a ratio is the median of the
+# ratios within each round. OPTIONs go to train_gpt.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}
@@ -15,7 +15,7 @@ train=$dir/bin/train_gpt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# one KIND: tokens a second; the first steps, which fill caches, count too.
+# one KIND: tokens per second, including the first steps, which fill caches.
 one() {
   local options=(--amp bf16 --bf16-products "$1")
   [ "$1" != f32 ] || options=(--amp off)

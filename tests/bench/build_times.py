@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""How long compiling takes, without ccache: what CONTRIBUTING says of it.
+"""Measures how long compiling takes without ccache: the figures in CONTRIBUTING.
 
   build_times.py [WHAT...]     WHAT of: train, all, error.hpp, process_group.hpp, profile; default: all of them
 
-    train              from nothing to what `make train` starts
+    train              from nothing to the program that `make train` starts
     all                from nothing to everything that `make build` makes
     error.hpp          everything again after a change of that header, which nearly every source includes
-    process_group.hpp  after a change of the face of the communication
+    process_group.hpp  after a change of the interface of the communication
     profile            of `all`: seconds of compilers by room, and the longest units
 
-Builds in build/times, with as many compilers as there are processors (JOBS). A changed header is one with a new time.
-Seconds by the clock; compiler seconds are summed over the compilers that run at once. Leave the machine alone meanwhile.
+Builds in build/times, with one compiler per processor (JOBS). A header is "changed" by a new modification time. Seconds
+are elapsed time; compiler seconds are summed over the compilers that run concurrently. Do not use the machine meanwhile.
 """
 import collections
 import os
@@ -36,7 +36,8 @@ def run(*command):
 
 
 def records():
-    """[name]: when ninja's last run of each step began and ended, in ms of its build, and the result's time."""
+    """[name]: start and end of each step in ninja's last run, in ms since that build began, and
+    the result's modification time."""
     log = FOLDER / ".ninja_log"
     rows = [line.split("\t") for line in log.read_text().splitlines() if line.count("\t") == 4] if log.exists() else []
     return {row[3]: (int(row[0]), int(row[1]), row[2]) for row in rows}
@@ -96,7 +97,7 @@ def main():
             shutil.rmtree(FOLDER, ignore_errors=True)
             run("cmake", "--preset", "release", "-B", str(FOLDER), "-G", "Ninja")
         else:
-            build(["all"])  # nothing else is out of date
+            build(["all"])  # everything else is up to date
             os.utime(HEADERS[what])
         wall, units, compiling = build(TARGETS.get(what, ["all"]))
         print(f"{what:20} {wall:8.0f} {units:6} {compiling:17.0f}", flush=True)

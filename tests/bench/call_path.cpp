@@ -1,6 +1,5 @@
-// One all_reduce on the default path, and nothing else, for call_path.py: compiled for coverage, it
-// forgets what was executed until the group stood and the schedule was known, and writes down what
-// the call itself executes.
+// One all_reduce on the default path, and nothing else, for call_path.py. Compiled for coverage, it
+// resets the counters when group and schedule are ready, and dumps them after the call.
 #include <cstdlib>
 
 #include "runtime/comm/process_group.hpp"
@@ -15,7 +14,8 @@ int main(int argc, char** argv) {
   const auto memory = group->allocate(Bytes(bytes));
   const auto data = memory->as<float>();
   constexpr int kWarmUp = 3;
-  for (int call = 0; call <= kWarmUp; ++call) {  // one line: a group writes down each place once
+  // One line, because a group records each call site once.
+  for (int call = 0; call <= kWarmUp; ++call) {
     if (call == kWarmUp) {
       group->barrier();
       __gcov_reset();
@@ -23,6 +23,6 @@ int main(int argc, char** argv) {
     group->all_reduce(data);
   }
   if (group->rank() == 0) __gcov_dump();
-  setenv("GCOV_PREFIX", "/dev/null", 1);  // what the end executes is written nowhere
+  setenv("GCOV_PREFIX", "/dev/null", 1);  // code that runs at exit is not recorded
   return 0;
 }

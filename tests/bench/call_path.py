@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """call_path.py: the files and functions that one all_reduce between two processes executes, from
-ProcessGroup::all_reduce to the kernel that adds, after start-up; by a coverage build (a few minutes).
+ProcessGroup::all_reduce to the kernel that adds, after start-up. Uses a coverage build (a few
+minutes).
 
   call_path.py [--build build/coverage] [--bytes 1048576]
 """

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""All-reduce compared with its peers: alternating runs, medians, and a verdict for each target.
+"""Compares all-reduce with its peers: alternating runs, medians, and a verdict for each target.
 
-In each round every program runs once, so that a slow minute of the machine hits all of them. A time is
-the median over rounds of the median over iterations of the slowest rank; a ratio is the median over
-rounds of the ratios within a round. Rounds that other processes disturbed are dropped where enough
-clean ones remain; how much others used is printed.
+In each round every program runs once, so that a slow minute of the machine affects all of them. A time
+is the median over rounds of the median over iterations of the slowest rank; a ratio is the median over
+rounds of the ratios within a round. Rounds that other processes disturbed are dropped if enough clean
+ones remain; the CPU share of other processes is printed.
 """
 import argparse
 import os
@@ -20,7 +20,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def busy():
-    """Clock ticks that all cores have spent on anything but waiting."""
+    """Clock ticks that all cores have spent busy."""
     ticks = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4]
 
@@ -36,7 +36,7 @@ def wait_for_quiet(limit, patience):
 
 
 def run(command, options, environment):
-    """Standard output, and the share of the machine that others used meanwhile."""
+    """Returns standard output, and the share of the machine that other processes used meanwhile."""
     wait_for_quiet(options.limit, options.patience)
     before, children, start = busy(), os.times(), time.time()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -58,14 +58,14 @@ def parse(text):
                 columns = names
         elif columns and re.match(r"\s*\d+\s", line):
             cells = line.split()
-            # The first of two equal names counts: the place that was asked for.
+            # Of two columns with the same name the first one counts: it is the requested placement.
             row = {name: cells[i] for i, name in reversed(list(enumerate(columns))) if i < len(cells)}
             rows[int(row["size"])] = {k: float(row[k]) for k in ("time", "predicted") if k in row}
     return rows
 
 
 def peers_of(world, options):
-    """Names and commands of everything that is compared on so many ranks."""
+    """Names and commands of all programs that are compared with this number of ranks."""
     sizes = ["-b", str(options.min), "-e", str(options.max), "-f", str(options.factor),
              "-w", "5", "-n", str(options.iterations)]
     ours = [os.path.join(HERE, "../support/mpirun.sh"), str(world),
@@ -77,8 +77,8 @@ def peers_of(world, options):
     segmented = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "5",
                  "--mca", "coll_tuned_allreduce_algorithm_segmentsize", str(256 * KIB)]
     peer = [*sizes, "-T", str(options.min_ms)]
-    # The cost model is calibrated in the process that it then predicts, at other sizes: virtual
-    # machines change the speed of a hand-off threefold from one minute to the next.
+    # The cost model is calibrated in the process that uses it, at other sizes: on virtual machines
+    # the time of a hand-off changes up to threefold from one minute to the next.
     calibrate = [] if options.no_calibration else ["--calibrate"]
     commands = {"own": [*ours, "own", *calibrate], "ring": [*ours, "own", "--algorithm", "ring"],
                 "user": [*ours, "user", *calibrate],
@@ -91,7 +91,8 @@ def peers_of(world, options):
 
 
 def measure(world, options, environment):
-    """[{name: {size: row}} of each round that counts], and the largest foreign share among them."""
+    """Returns [{name: {size: row}} of each round that counts], and the largest share of other
+    processes in them."""
     commands = peers_of(world, options)
     rounds = []
     for number in range(options.rounds):
@@ -113,7 +114,7 @@ def median_of(rounds, name, size, key="time"):
 
 
 def ratio_to_mpi(rounds, name, size):
-    """How many times faster than the better of the two MPI runs."""
+    """How many times faster this is than the better of the two MPI runs."""
     return statistics.median(min(r["mpi"][size]["time"], r["mpi seg"][size]["time"]) / r[name][size]["time"]
                              for r in rounds)
 
@@ -169,7 +170,7 @@ def verdicts(results, options):
 
 
 def measurement_options(p, rounds, iterations):
-    """What every comparison of all-reduce programs can be asked for; the defaults of two differ."""
+    """Options of every comparison of all-reduce programs; two of them have different defaults."""
     p.add_argument("--rounds", type=int, default=rounds)
     p.add_argument("--worlds", default="2,4", help="numbers of ranks")
     p.add_argument("--min", type=int, default=KIB, help="smallest size, bytes")
@@ -193,7 +194,7 @@ def main():
         options.rounds, options.factor, options.max, options.iterations = 3, 16, 4 * MIB, 10
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                        OMPI_MCA_btl_base_warn_component_unused="0")
-    # The constants are measured for this comparison and kept beside it, not in the user's cache.
+    # The constants are measured for this comparison and stored with it, not in the user's cache.
     environment["XDG_CACHE_HOME"] = os.path.join(options.dir, "bench-cache")
     results = {}
     for world in map(int, options.worlds.split(",")):

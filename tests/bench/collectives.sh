@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # collectives.sh BUILD_DIR [--quick | options of collectives.py]: builds the peers' all-reduce
-# programs and compares. Gloo is built where its headers are (Debian, Ubuntu: libgloo-dev).
+# programs and runs the comparison. Gloo is built if its headers exist (Debian, Ubuntu:
+# libgloo-dev).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

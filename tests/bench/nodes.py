@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """nodes.py [BUILD_DIR]: the ring, the pairwise two-shot and the hierarchical all-reduce on two nodes of four
-ranks with a slow link between them (network namespaces, as root). Runs in turn, medians; what each sends over the
-link follows from its schedule (runtime/comm/schedule/hierarchical.hpp), and tests/nodes/run.sh bytes counts it.
+ranks with a slow link between them (network namespaces, as root). Alternating runs, medians; the bytes that each
+sends over the link follow from its schedule (runtime/comm/schedule/hierarchical.hpp), and tests/nodes/run.sh
+bytes counts them.
 """
 import argparse
 import statistics
@@ -30,7 +31,7 @@ def main():
         finally:
             nodes.cluster("down")
     m = options.per_node
-    # Messages' worth of bytes that one node sends to the other in an all-reduce.
+    # Bytes that one node sends to the other in an all-reduce, in units of the message.
     each_way = {"ring": (2 * m - 1) / m, "direct": m, "hierarchical": 1}
     print(f"# 2 nodes of {m} ranks, {options.rate}, {options.delay} each way, {options.size} MiB, "
           f"medians of {options.rounds} rounds:")

@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
-"""overlap.py [BUILD_DIR]: what overlap is worth on a link that is as slow as backward is long.
+"""overlap.py [BUILD_DIR]: the benefit of overlap on a link on which the gradients take as long as
+backward.
 
-Two network namespaces, one rank in each (as root). First a training without communication worth
-mentioning says how long backward takes; then the link is shaped so that the gradients take as long
-(or --slower times that), which one more training corrects, for a processor that rests between its
-steps is slower in them. Then trainings of which every second step overlaps (train_gpt --overlap
-alternate): each step is compared with its neighbour, since a shared machine's speed drifts by more
-than a tenth within a minute. The batch is large so that the processor time of TCP, which a real
-network card would save, is small beside the gradients' time on the wire. Printed are medians:
+Two network namespaces, one rank in each (as root). First a training with negligible communication
+measures how long backward takes; then the link is shaped so that the gradients take as long (or
+--slower times that). One more training corrects this, because a processor that idles between its
+steps is slower in them. Then trainings follow in which every second step overlaps (train_gpt
+--overlap alternate): each step is compared with its neighbour, since a shared machine's speed
+drifts by more than a tenth within a minute. The batch is large so that the processor time of TCP,
+which a real network card would save, is small compared with the gradients' time on the wire.
+Printed are medians:
 
     off   forward | backward | ===== gradients ===== | optimizer
     on    forward | backward ........... |== tail ==| optimizer
                     ===== gradients =====
 
-  speed-up   the step's time without overlap over that with it
-  ideal      the same if all but the first bucket's computing and the last one's travel were hidden
-  exposed    what the trace says: communication while nothing computes. Its difference between two
+  speed-up   the step's time without overlap divided by its time with it
+  ideal      the speed-up if only the first bucket's computation and the last one's transfer were exposed
+  exposed    from the trace: communication while nothing computes. Its difference between two
              neighbours should be the difference of their times.
 """
 import argparse
@@ -29,11 +31,11 @@ from link import HERE, Link, need_root, run_options
 
 MODEL = ["--layers", "8", "--dim", "128", "--heads", "4", "--context", "64", "--validation-windows", "2",
          "--sample", "0", "--progress", "off", "--timeout", "20"]
-WARMUP = 4  # steps that do not count
+WARMUP = 4  # steps that are not counted
 
 
 class Nodes(Link):
-    """Trainings on the two."""
+    """Trainings on the two nodes."""
 
     def __init__(self, options, work):
         super().__init__(options, work)
@@ -42,7 +44,8 @@ class Nodes(Link):
             copy.write(source.read(20000))
 
     def train(self, overlap):
-        """The rows of metrics.jsonl without the first ones; and the model's parameters."""
+        """Returns the rows of metrics.jsonl without the first ones, and the number of the
+        model's parameters."""
         folder = os.path.join(self.work, f"run{self.runs}")
         self.on_all_ranks([os.path.join(self.bin, "train_gpt"), "--data", self.text, *MODEL,
                            "--batch", str(self.options.batch), "--bucket-cap-mb", str(self.options.bucket),
@@ -71,7 +74,8 @@ def shape(nodes, options):
 
 
 def measure(nodes, options):
-    """[{off: row, on: row}]: neighbours of each training, of which odd steps do not overlap."""
+    """[{off: row, on: row}]: pairs of neighbouring steps of each training; odd steps do not
+    overlap."""
     pairs = []
     print(f"# {'round':>5} {'overlap':>8} {'step':>8} {'forward':>8} {'backward':>9} {'gradients':>10} {'exposed':>8}  ms")
     for number in range(options.rounds):

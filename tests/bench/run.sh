@@ -3,8 +3,9 @@
 #
 # Collectives: Open MPI's all-reduce (default and segmented ring), and gloo where it is installed.
 # TCP: gloo's ring at the loopback; and, as root, on slow links between network namespaces: the ring
-# beside a plain connection, what overlap saves, and hierarchical beside the ring on two nodes.
-# Start-up: from the command to the end, 2 to 64 ranks.
+# compared with a plain connection, the time that overlap saves, and hierarchical compared with the
+# ring on two nodes.
+# Start-up: from the command to its end, 2 to 64 ranks.
 # Training: PyTorch's DistributedDataParallel, where it is installed.
 # --quick: fewer sizes and rounds, a few minutes; without it, about half an hour.
 set -eu

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""startup.py BUILD_DIR: how long a job of 2 to 64 ranks on this host takes from its command to its end.
+"""startup.py BUILD_DIR: measures how long a job of 2 to 64 ranks on this host takes from its command to its end.
 
-    launcher   ringrun with a program that does nothing: processes, prefixes, the end
-    shm, tcp   the same with one all-reduce of 4 bytes: rendezvous, connections, the sum, goodbye
-    sockets    the most that one rank of the tcp job had open: a connection to every other rank (whose end says
-               that the rank is gone, and which carries the reports of a failure), and one to the store
+    launcher   ringrun with a program that does nothing: processes, prefixes, exit
+    shm, tcp   the same with one all-reduce of 4 bytes: rendezvous, connections, the sum, shutdown
+    sockets    the most that one rank of the tcp job had open: a connection to every other rank (whose end
+               shows that the rank is gone, and which carries failure reports), and one to the store
 
-Alternating runs, medians of rounds. With more ranks than cores this measures the processor, too.
+Alternating runs, medians of rounds. With more ranks than cores this also measures the processor.
 """
 import argparse
 import os
@@ -21,12 +21,13 @@ def sockets_of(pid):
     try:
         folder = f"/proc/{pid}/fd"
         return sum(os.readlink(os.path.join(folder, fd)).startswith("socket:") for fd in os.listdir(folder))
-    except OSError:  # it has just ended
+    except OSError:  # the process has just ended
         return 0
 
 
 def most_sockets(program, over):
-    """Looks at all processes of that program until `over`; returns the most sockets that one had."""
+    """Watches all processes of that program until `over`; returns the largest number of sockets
+    of one process."""
     most = 0
     while not over.wait(0.01):
         for pid in filter(str.isdigit, os.listdir("/proc")):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""tcp.py BUILD_DIR: all-reduce over TCP on the loopback, beside gloo's ring; alternating runs, medians.
+"""tcp.py BUILD_DIR: all-reduce over TCP on the loopback, compared with gloo's ring; alternating runs,
+medians.
 
-Both have a process a rank and plain memory. `auto` is what ringsmith takes by itself, `ring` its ring at
+Both have one process per rank and plain memory. `auto` is ringsmith's own choice, `ring` its ring at
 every size. A ratio is the median over rounds of the ratios within a round.
 
---checksum compares `auto` with `--checksum` instead: what the CRC32C of all frames costs.
+--checksum compares `auto` with `--checksum` instead: the cost of the CRC32C of all frames.
 """
 import argparse
 import os
@@ -15,7 +16,7 @@ from collectives import HERE, human, measurement_options, median_of, parse, run,
 
 
 def commands_of(world, options):
-    """{name: command}; the last one is what the others are compared with."""
+    """{name: command}; the others are compared with the last one."""
     sizes = ["-b", str(options.min), "-e", str(options.max), "-f", str(options.factor), "-w", "5",
              "-n", str(options.iterations)]
     ours = [os.path.join(HERE, "../support/mpirun.sh"), str(world), os.path.join(options.dir, "bin/all_reduce_perf"),

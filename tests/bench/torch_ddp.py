@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""PyTorch's DDP over ringsmith and over gloo, in turns: steps of labs/torch/train.py, and their ratio.
+"""PyTorch's DDP over ringsmith and over gloo, alternating: steps of labs/torch/train.py, and their ratio.
 
     torch_ddp.py [--models mlp,cnn,gpt] [--ranks 2] [--rounds 5] [--steps 60]
 
 `ringsmith` has its buckets in communication memory (ringsmith_torch.DistributedDataParallel); `plain` is PyTorch's own
-class, as a program has that changes nothing but the backend's name. Each round runs all of them, so that a busy machine
-slows all; the ratio is the median of the rounds' own.
+class, as in a program that changes only the backend's name. Each round runs all of them, so that a busy machine slows
+all; the ratio is the median of the ratios within each round.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ WAYS = {"gloo": ["--backend", "gloo"], "plain": ["--plain-memory"], "ringsmith":
 
 
 def step_of(model, way, args):
-    """Seconds of a step, and the first and last loss."""
+    """Returns the seconds per step, and the first and last loss."""
     with tempfile.NamedTemporaryFile() as out:
         done = subprocess.run(["/usr/bin/python3", TOP / "labs/torch/train.py", "--model", model, "--ranks", str(args.ranks),
                                "--steps", str(args.steps), "--json", out.name, *WAYS[way]], capture_output=True, text=True,
@@ -49,7 +49,7 @@ def main():
             for way in WAYS:
                 seconds, losses[way] = step_of(model, way, args)
                 times[way].append(seconds)
-            # Of two ranks every order of a sum has the same bits.
+            # With two ranks, the sum has the same bits in either order.
             if args.ranks == 2 and not losses["gloo"] == losses["plain"] == losses["ringsmith"]:
                 sys.exit(f"{model}: the losses differ between backends")
         ratio = {way: [g / t for g, t in zip(times["gloo"], times[way])] for way in ("plain", "ringsmith")}

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# training.sh [BUILD_DIR] [ROUNDS] [MODELS]: training throughput compared with PyTorch's, one thread a rank.
-# MODELS: "gpt mlp" unless given, of gpt, mlp, small_cnn, resnet18.
+# training.sh [BUILD_DIR] [ROUNDS] [MODELS]: training throughput compared with PyTorch's, one thread
+# per rank. MODELS: some of gpt, mlp, small_cnn, resnet18; default "gpt mlp".
 #
 # The same model, initial values, batches and synthetic data on both sides (peers/torch_ddp_*.py):
 # the losses that both print must agree, or the comparison is refused. Runs alternate, figures are
 # medians over the rounds; a ratio is the median of the ratios within each round, so that a slow
-# minute of the machine hits both sides.
+# minute of the machine affects both sides.
 #
-# Columns: torch, its OpenBLAS told which kernels fit this processor (left to itself, Debian's picks
-# the ones of 2004 on processors younger than it, which costs torch a factor of 3); torch512, with
-# torch's own AVX-512 loops switched on as well (ATEN_CPU_CAPABILITY); ours, whose matrix products
-# need no OpenBLAS. Both sides clear gradients in their own default way: this PyTorch zeroes them,
-# ringsmith drops them.
+# Columns: torch, whose OpenBLAS is told which kernels fit this processor (by default, Debian's uses
+# the kernels of 2004 on processors newer than itself, which costs torch a factor of 3); torch512,
+# with torch's own AVX-512 loops switched on as well (ATEN_CPU_CAPABILITY); ours, whose matrix
+# products need no OpenBLAS. Each side clears gradients in its default way: this PyTorch zeroes
+# them, ringsmith drops them.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}
@@ -34,7 +34,7 @@ else
   echo "# no PyTorch here (apt-get install python3-torch python3-numpy): only our own figures"
 fi
 
-# one PEER MODEL WORLD: runs it and prints what it prints.
+# one PEER MODEL WORLD: runs it and prints its output.
 one() {
   local peer=$1 model=$2 world=$3
   local environment=(env -u OPENBLAS_CORETYPE) program
@@ -49,8 +49,8 @@ one() {
   esac 2> "$work/errors" || { cat "$work/errors" >&2; exit 1; }
 }
 
-# Rank 0's losses, first and last: after rounding to four digits, which rounding errors of 18 to 110
-# steps do not reach, every peer must have the same.
+# Rank 0's first and last loss must be the same for every peer after rounding to four digits: the
+# rounding errors of 18 to 110 steps are smaller than that.
 declare -A losses
 check_loss() {
   local key=$1 peer=$2 found
@@ -75,7 +75,7 @@ for ((round = 1; round <= rounds; ++round)); do
   done
 done
 
-# median of the numbers on standard input
+# median of the numbers read from standard input
 median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 ratio() { paste "$work/$1" "$work/$2" | awk '{ print $1 / $2 }' | median; }
 cell() { printf '%11s' "$1"; }

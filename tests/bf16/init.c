@@ -1,8 +1,8 @@
-// The first process of the emulated machine: runs /test with the words of /arguments, says how it
-// ended, and switches the machine off.
+// The first process of the emulated machine: runs /test with the words of /arguments, reports how
+// it ended, and powers the machine off.
 //
-// First in, first out among its threads: none is interrupted for another one. Bochs 3.0 does not
-// make Linux notice the first use of tiles (XFD), so Linux does not save them between threads.
+// SCHED_FIFO for its threads: none is preempted by another one. Bochs 3.0 does not make Linux
+// notice the first use of tiles (XFD), so Linux does not save them when it switches threads.
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

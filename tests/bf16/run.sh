@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # run.sh [BUILD]: the tests of bf16 products on emulated processors that have instructions for them.
 #
-#   BUILD/bf16/debian    Bochs, a boot loader, Linux, as Debian has them, unpacked, not installed
-#   BUILD/bf16/release   the build, for x86-64-v3: the instructions are found when it runs
-#   BUILD/bf16/NAME      a processor: its Linux with the tests, what it printed (serial.txt)
+#   BUILD/bf16/debian    Bochs, a boot loader, Linux from Debian, unpacked, not installed
+#   BUILD/bf16/release   the build, for x86-64-v3: the instructions are detected at run time
+#   BUILD/bf16/NAME      a processor: its Linux with the tests, its output (serial.txt)
 #
-# Bochs emulates a Sapphire Rapids with Linux, once with AMX and once without. `make test-bf16` installs
-# what is needed and calls this. RINGSMITH_DEADLINE: seconds that a processor may take (3600).
-# RINGSMITH_TESTS: a program to use in place of the build's tests_kernels.
+# Bochs emulates a Sapphire Rapids with Linux, once with AMX and once without. `make test-bf16`
+# installs the packages it needs and calls this. RINGSMITH_DEADLINE: limit per processor in seconds
+# (3600).
+# RINGSMITH_TESTS: a program to run instead of the build's tests_kernels.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -20,7 +21,7 @@ keys=/usr/share/keyrings/debian-archive-keyring.gpg
 debian=$work/debian
 library=$debian/usr/lib/x86_64-linux-gnu
 
-# ---- Debian's packages, of a release whose Bochs has AMX, and a Linux that can be told (setcpuid) ----
+# ---- Debian's packages, of a release whose Bochs has AMX, and a Linux with setcpuid ----
 packages=bochs,isolinux,syslinux-common,xorriso,busybox-static,linux-image-cloud-amd64
 if [ "$(cat "$work/packages" 2> /dev/null)" != $packages ]; then
   echo "test-bf16: unpacking $packages"
@@ -33,7 +34,7 @@ if [ "$(cat "$work/packages" 2> /dev/null)" != $packages ]; then
 fi
 theirs() { local program=$1; shift; "$library/ld-linux-x86-64.so.2" --library-path "$library" "$debian/usr/bin/$program" "$@"; }
 
-# ---- the tests, and what they link, as a file system in memory ----
+# ---- the tests and their libraries, as an initramfs ----
 tests=${RINGSMITH_TESTS:-$work/release/bin/tests_kernels}
 if [ -z "${RINGSMITH_TESTS:-}" ]; then
   cmake -S "$root" -B "$work/release" -G Ninja -DCMAKE_BUILD_TYPE=Release -DRINGSMITH_ARCH=x86-64-v3 \
@@ -51,17 +52,18 @@ ldd "$tests" | grep -oE '/[^ ]+' | sort -u | while read -r needed; do
   cp -L "$needed" "$files$needed"
 done
 
-# machine NAME LACKS TAG: its disc.
+# machine NAME LACKS TAG: builds its disc.
 machine() {
   local at=$work/$1 disc=$work/$1/disc
   rm -rf "$at"
   mkdir -p "$disc/isolinux"
   cp "$debian/usr/lib/ISOLINUX/isolinux.bin" "$debian/usr/lib/syslinux/modules/bios/ldlinux.c32" "$disc/isolinux"
   cp "$(find "$debian/boot" "$debian/usr/lib/modules" -name 'vmlinuz*' 2> /dev/null | tail -n 1)" "$disc/isolinux/vmlinuz"
-  # A tab between words: what names test cases has spaces. [.tag] is the case that asks for the processor.
+  # Words are separated by tabs, because the names of test cases have spaces. [.tag] is the case
+  # that requires the processor.
   printf '%s\t' "bf16*,[$3]" -d yes > "$files/arguments"
   (cd "$files" && find . | "$debian/usr/bin/busybox" cpio -o -H newc 2> /dev/null | gzip -1) > "$disc/isolinux/initrd"
-  # 324: XFD, without which Linux leaves AMX alone. Bochs 3.0 has AMX, and not yet XFD.
+  # 324: XFD, without which Linux does not use AMX. Bochs 3.0 has AMX, but no XFD yet.
   cat > "$disc/isolinux/isolinux.cfg" << END
 default linux
 label linux

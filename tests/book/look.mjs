@@ -1,12 +1,12 @@
-// Looks at the book in headless Chromium, and works its live figures as a reader would.
+// Checks the book in headless Chromium, and uses its live figures as a reader would.
 //
 //     node look.mjs BOOK BIN [--pictures FOLDER] [--only WORD]
 //
-// Exits 0, or 1 with a line for each fault, or 77 without a browser. Of every page: nothing on the
-// console, no request beyond the book, no overflow at 400 and 1400 pixels, text against its ground
-// by WCAG AA in light and dark, every link leads to a file and a heading. Every live figure is driven
-// by keyboard and mouse; what it shows must be what the command-line program prints for the same
-// arguments. Last, a page is broken in several ways, and each must be noticed.
+// Exits 0, or 1 with a line for each fault, or 77 without a browser. Every page: nothing on the
+// console, no request outside the book, no overflow at 400 and 1400 pixels, contrast of text by
+// WCAG AA in light and dark, every link leads to a file and a heading. Every live figure is
+// operated by keyboard and mouse; it must show the output of the command-line program for the same
+// arguments. Finally, a page is broken in several ways, and each fault must be detected.
 import {execFileSync, spawnSync} from 'node:child_process';
 import fs from 'node:fs';
 import {createRequire} from 'node:module';
@@ -98,7 +98,7 @@ async function lookAt(page, name, looks = LOOKS) {
 async function checkPages(browser, files) {
   for (const name of files) {
     const page = await open(browser, name);
-    // Pages of source text are all alike: one look at each for its errors and its width.
+    // All pages of source text have the same form: check each once for errors and width.
     (await lookAt(page, name, name.startsWith('source/') ? [[400, 'dark']] : LOOKS)).forEach(say);
     await page.close();
   }
@@ -150,7 +150,7 @@ const turnOf = (page, id) => page.$eval(`section.live[data-figure=${id}]`, s => 
 async function compare(page, id) {
   const shown = await page.$eval(`section.live[data-figure=${id}]`, section => {
     const data = section.controller.data && JSON.parse(JSON.stringify(section.controller.data));
-    if (data) ['rounds', 'layout'].forEach(key => delete data[key]);  // what the drawing adds for itself
+    if (data) ['rounds', 'layout'].forEach(key => delete data[key]);  // added by the drawing
     return {command: JSON.parse(section.dataset.command), code: Number(section.dataset.code ?? 0), data, frame: section.controller.frame,
             text: section.querySelector('.live-text .printed').textContent, verdict: section.querySelector('.live-verdict').textContent,
             cards: section.querySelectorAll('.rank .card').length, stuck: section.querySelectorAll('.rank.stuck').length,
@@ -188,11 +188,11 @@ async function compare(page, id) {
 const sorted = value => Array.isArray(value) ? value.map(sorted) : value && typeof value === 'object' ?
   Object.fromEntries(Object.keys(value).sort().map(key => [key, sorted(value[key])])) : value;
 
-// A reader's hands: a control is reached by its name, changed by keys or by the mouse.
+// The actions of a reader: a control is found by its name, and changed by keyboard or mouse.
 class Hands {
   constructor(page, id) { Object.assign(this, {page, id}); }
   async start() {
-    // By keyboard alone: Tab until the figure's button has the focus.
+    // By keyboard only: Tab until the figure's button has the focus.
     for (let i = 0; i < 400; ++i) {
       await this.page.keyboard.press('Tab');
       if (await this.page.evaluate(id => document.activeElement.matches(`section.live[data-figure=${id}] .live-start`), this.id)) break;
@@ -205,7 +205,7 @@ class Hands {
     if (!focus) say(`${this.id}: after its start the focus is not on its first control`);
   }
   control(name) { return this.page.$(`section.live[data-figure=${this.id}] .control [name=${name}]`); }
-  // Arrow keys on a slider: so many steps right (left if negative).
+  // Moves a slider by this number of steps with the arrow keys (to the left if negative).
   async slide(name, steps) {
     const input = await this.control(name);
     await input.focus();
@@ -366,12 +366,13 @@ async function checkKeyboard(browser) {
   const before = await ground();
   await page.click('#colours');
   if (await ground() === before) say('the button for colours changes none');
-  await page.evaluate(() => localStorage.clear());  // the pages after this one are looked at as the system wishes
+  // The following pages are checked in the system's colours.
+  await page.evaluate(() => localStorage.clear());
   page.trouble.forEach(say);
   await page.close();
 }
 
-// ---- a test that cannot fail shows nothing ----
+// ---- plants faults: a test that cannot fail shows nothing ----
 
 const DAMAGE = [
   ['pale text', 'contrast', () => document.querySelector('main > p:not(.links)').style.color = '#bbb'],

@@ -1,5 +1,5 @@
-// What look.mjs runs in a page: a list of faults that a reader would see. An expression, evaluated
-// once for each width and scheme.
+// Evaluated in a page by look.mjs, once for each width and scheme. This expression returns a list
+// of faults that a reader would see.
 (() => {
   const faults = [], seen = new Set();
   const say = (kind, text) => { if (!seen.has(kind + text)) { seen.add(kind + text); if (faults.length < 12) faults.push(`${kind}: ${text}`); } };
@@ -42,7 +42,7 @@
     const layers = [];
     for (let e = element; e; e = e.parentElement) {
       const style = getComputedStyle(e);
-      // In a drawing a text stands on its group's box.
+      // In a drawing the background of a text is its group's box.
       if (e.tagName === 'text') {
         const boxes = [...e.parentElement.children].filter(c => ['rect', 'circle'].includes(c.tagName));
         const own = e.getBoundingClientRect(), middle = [own.left + own.width / 2, own.top + own.height / 2];

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The programs behind the book's live figures, against answers that share no code with them.
+"""Compares the programs behind the book's live figures with answers that share no code with them.
 
     programs_test.py build/release       exits 0, or 1 with a line for each fault
 
-Strides against nested loops over Python lists, the tape against differences, buckets against the timetable of lesson 09
-computed here, the race against what a barrier promises. The pages themselves: make test-book.
+Strides are compared with nested loops over Python lists, the tape with differences, buckets with the timetable of
+lesson 09 computed here, the race with the guarantees of a barrier. The pages themselves: make test-book.
 """
 import itertools
 import json
@@ -59,7 +59,7 @@ def check_strides():
         expect(last["values"] == values(tensor), f"book_strides {operations}: {last['values']}, not {values(tensor)}")
         copied = "reshape:2,6" in operations
         expect(last["view"] != copied, f"book_strides {operations}: view is {last['view']}")
-        if last["view"]:  # a place of the base holds its own number
+        if last["view"]:  # each position of the base holds its own number
             expect(last["places"] == last["values"], f"book_strides {operations}: places {last['places']}")
     for arguments in (["--sizes", "0"], ["--sizes", "3,x"], ["--sizes", "300"], ["turn:1"], ["slice:0,1"], ["transpose:0,5"],
                       ["transpose:0,1", "view:-1"], ["--sizes", "1,16", "expand:17,16"]):
@@ -85,7 +85,7 @@ def check_tape():
             up, down = ({**at, name: at[name] + step} for step in (1e-5, -1e-5))
             slope = (function(**up) - function(**down)) / 2e-5
             expect(abs(hooks[name] - slope) < 2e-3 * max(1, abs(slope)), f"book_tape '{text}': {name} gets {hooks[name]}, not {slope}")
-        # A hook fires once, behind everything that gives its leaf a gradient.
+        # A hook fires once, after all contributions to its leaf's gradient.
         names = [m["item"] for m in data["moments"] if m["name"] == "hook"]
         expect(len(names) == len(set(names)) == 3, f"book_tape '{text}': hooks of {names}")
         for n, moment in enumerate(data["moments"]):
@@ -97,7 +97,7 @@ def check_tape():
         expect(code == 6 and err.count("\n") == 1, f"book_tape {arguments}: exit code {code}: {err!r}")
 
 
-# ---- buckets: who may start when, by hand ----
+# ---- buckets: the start of each all-reduce, computed here ----
 
 def expected_step(gradients, first, cap, world, forward, backward, slow, alpha, bandwidth):
     buckets, open_one, limit = [], [], first

@@ -1,5 +1,5 @@
-// Checkpoints that are cut, changed, killed, refused by the disk: none is ever read as whole that
-// is not, and the one before it is found.
+// Checkpoints that are truncated, damaged, interrupted, or refused by the disk: an incomplete one
+// is never read as complete, and the previous one is found.
 #include "runtime/checkpoint/manager.hpp"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ void spill(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Every number in it says which step it is of.
+// Every number in it identifies its step.
 Snapshot of_step(std::int64_t step) {
   const auto value = static_cast<double>(step);
   return {step,
@@ -186,21 +186,21 @@ TEST_CASE("so many stay as were asked for: the newest that can be used") {
     }
     CHECK(steps_in(folder.path) == Steps{30, 31});
   }
-  // One that was cut short and one that was damaged do not count, and go with the next.
+  // A truncated and a damaged checkpoint do not count, and are removed with the next one.
   write_snapshot(folder / snapshot_name(40), of_step(40));
   fs::remove(folder / "step-000040/manifest.json");
   write_snapshot(folder / snapshot_name(50), of_step(50));
   spill(folder / "step-000050/state.json", "{}");
   write_snapshot(folder / snapshot_name(9000), of_step(9000));
   spill(folder / "step-009000/state.json", "{}");
-  fs::create_directory(folder.path / "step-60");  // not of our form
+  fs::create_directory(folder.path / "step-60");  // not a name of ours
   CheckpointManager manager(folder.path, 2);
   CHECK(manager.load_newest(ignore)->step == 31);
   manager.save(of_step(55));
   manager.wait();
-  CHECK(steps_in(folder.path) == Steps{31, 55, 9000});  // beyond it nothing is removed
+  CHECK(steps_in(folder.path) == Steps{31, 55, 9000});  // later steps are not removed
   CHECK(fs::exists(folder.path / "step-60"));
-  manager.save(of_step(9000));  // instead of the damaged one
+  manager.save(of_step(9000));  // replaces the damaged one
   manager.wait();
   CHECK(steps_in(folder.path) == Steps{55, 9000});
   manager.save(of_step(9001));
@@ -218,7 +218,7 @@ TEST_CASE("what is held replaces nothing before it is released, and never if it 
     manager.save(of_step(1));
     const Snapshot live = of_step(2);
     manager.hold(live);
-    live.tensors.at("model").at("w").fill_(-1);  // it is a copy
+    live.tensors.at("model").at("w").fill_(-1);  // the manager holds a copy
     manager.wait();
     CHECK(steps_in(folder.path) == Steps{1});
     manager.release();
@@ -229,13 +229,13 @@ TEST_CASE("what is held replaces nothing before it is released, and never if it 
     manager.drop();
     manager.release();
     manager.hold(of_step(4));
-    manager.hold(of_step(5));  // in place of the one before
+    manager.hold(of_step(5));  // replaces the previous one
     manager.release();
     manager.wait();
     CHECK(steps_in(folder.path) == Steps{5});
     manager.hold(of_step(6));
   }
-  CHECK(steps_in(folder.path) == Steps{5});  // nobody said that 6 is good
+  CHECK(steps_in(folder.path) == Steps{5});  // 6 was never released
 }
 
 TEST_CASE("a checkpoint that is whole but of no use is skipped, with the reason, and goes first") {
@@ -252,7 +252,7 @@ TEST_CASE("a checkpoint that is whole but of no use is skipped, with the reason,
   CHECK(skipped == std::vector<std::string>{"step 3 has diverged"});
   manager.save(of_step(4));
   manager.wait();
-  CHECK(steps_in(folder.path) == Steps{2, 4});  // 3 does not count among the two
+  CHECK(steps_in(folder.path) == Steps{2, 4});  // 3 does not count as one of the two
 }
 
 TEST_CASE("one folder, one job") {
@@ -283,7 +283,7 @@ TEST_CASE("a full disk is told once, leaves nothing of its own, and keeps what w
     CHECK_FALSE(manager.failed());
     CHECK_NOTHROW(manager.wait());
     manager.save(of_step(3));
-    CHECK_THROWS_AS(manager.save(of_step(4)), Error);  // waits for the one before
+    CHECK_THROWS_AS(manager.save(of_step(4)), Error);  // waits for the previous save
   }
   CHECK(steps_in(folder.path) == Steps{1});
   manager.save(of_step(5));
@@ -299,12 +299,13 @@ TEST_CASE("a folder that is gone, or may not be written to, is named") {
   manager.save(of_step(1));
   CHECK_THROWS_WITH(manager.wait(), ContainsSubstring(folder / "run/step-000001") &&
                                         ContainsSubstring("No such file"));
-  fs::permissions(folder.path / "moved/lock", fs::perms(0444));  // its owner, who may run this, too
+  // Not even for its owner, who may run this test.
+  fs::permissions(folder.path / "moved/lock", fs::perms(0444));
   fs::permissions(folder.path / "moved", fs::perms(0555));
   fs::permissions(folder.path, fs::perms(0755));
   const pid_t child = fork();
   REQUIRE(child >= 0);
-  if (child == 0) {  // root may write everywhere: be nobody
+  if (child == 0) {  // root may write everywhere: become nobody
     if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
     try {
       const CheckpointManager refused(folder / "moved");
@@ -367,7 +368,7 @@ TEST_CASE("a sealed manifest that leaves out what a checkpoint has, or is of no 
   for (const std::string step : {"7", "-1", "9223372036854775807", "18446744073709551615"}) {
     sealed(step, "{}");
     CHECK_THROWS_WITH(read_snapshot(path), ContainsSubstring("'" + path + "'") &&
-                                               ContainsSubstring("does not name state.json"));
+                                               ContainsSubstring("does not list state.json"));
   }
 }
 
@@ -382,7 +383,7 @@ TEST_CASE("a checkpoint that is a link to a folder: of it only the link is remov
   manager.wait();
   CHECK_FALSE(fs::is_symlink(link));
   check_is_of_step(read_snapshot(far));
-  fs::create_directory_symlink(far, folder / snapshot_name(3));  // in the place of the next one
+  fs::create_directory_symlink(far, folder / snapshot_name(3));  // at the path of the next one
   manager.save(of_step(3));
   manager.wait();
   check_is_of_step(read_snapshot(folder / snapshot_name(3)));

@@ -53,7 +53,7 @@ void spill(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// A file of this header and so many data bytes.
+// A file with this header and this number of data bytes.
 std::string with_header(const std::string& header, std::size_t data) {
   const std::uint64_t n = header.size();
   std::string out(sizeof n, '\0');
@@ -171,7 +171,7 @@ TEST_CASE("a damaged or hostile file is one line with its name and the fault") {
     return with_header("{" + entry(dtype, shape, offsets) + "}", data);
   };
   const std::string a = entry("F32", "[2]", "[0,8]");
-  spill(path, with_header("{" + a + "}   ", 8));  // the base of all mutations is accepted
+  spill(path, with_header("{" + a + "}   ", 8));  // the unchanged file is accepted
   CHECK_NOTHROW(load_safetensors(path));
 
   refused("", "truncated: 0 bytes");
@@ -238,7 +238,7 @@ TEST_CASE("a failed save leaves the old checkpoint and no temporary file") {
   fs::create_directory(folder.file("taken"));
   CHECK_THROWS_WITH(save_safetensors(folder.file("taken"), sample()),
                     ContainsSubstring("it is a folder"));
-  CHECK(folder.files() == 2);  // the checkpoint and the folder: the temporary is gone
+  CHECK(folder.files() == 2);  // the checkpoint and the folder; no temporary file
 }
 
 TEST_CASE("a full disk is no mistake of the user's, and loses nothing") {
@@ -266,7 +266,7 @@ TEST_CASE("a full disk is no mistake of the user's, and loses nothing") {
 TEST_CASE("a header of very many tensors is read in time that grows with their number") {
   const Folder folder;
   const std::string path = folder.file("many.safetensors");
-  constexpr int kMany = 100'000;  // half an hour, were each compared with all before it
+  constexpr int kMany = 100'000;  // half an hour, if each were compared with all others
   std::string header = "{";
   for (int i = 0; i < kMany; ++i)
     header += (i > 0 ? ",\"" : "\"") + std::to_string(i) +

@@ -1,5 +1,5 @@
 // The schedules for many ranks and several nodes: the order of their sums bit for bit, the bytes
-// between nodes, and messages of several chunks taken apart.
+// between nodes, and messages of several chunks split into one message per chunk.
 #include <algorithm>
 
 #include "runtime/base/error.hpp"
@@ -19,7 +19,7 @@ using namespace ringsmith::comm::testing;
 
 namespace {
 
-// value(chunk, i): the documented sum of element i, which every rank must hold bit for bit.
+// value(chunk, i): the documented sum of element i, which every rank must have bit for bit.
 template <class Documented>
 void require_sums(const Schedule& schedule, const Buffers& x, Documented value) {
   for (const Schedule& form : {schedule, one_chunk_steps(schedule)}) {
@@ -36,7 +36,7 @@ void require_sums(const Schedule& schedule, const Buffers& x, Documented value) 
   }
 }
 
-// From the definition in halving.hpp, without ranges or bits of a range.
+// Computed from the definition in halving.hpp, without ranges or the bits of a range.
 float halved(const Buffers& x, std::size_t i, int rank, int distance, int p) {
   if (distance == p) {
     const float own = x[at(rank)][i];
@@ -59,7 +59,7 @@ int root_of(int world, int tree) {
   return kNobody;
 }
 
-// The sum of node `a` for part l, as hierarchical.hpp has it.
+// The sum of node `a` for part l, as defined in hierarchical.hpp.
 float node_sum(const Buffers& x, std::size_t i, const std::vector<int>& node, std::size_t l,
                std::size_t m) {
   const auto folded = [&](std::size_t local) {
@@ -120,7 +120,8 @@ TEST_CASE("the two trees span all ranks, and hardly anybody is inner in both", "
           }
         int hops = 0;
         for (int up = rank; up != kNobody; up = double_tree_node(world, up, tree).parent) ++hops;
-        CHECK((1 << (hops - 1)) <= 2 * world);  // no deeper than a binary tree must be, or by one
+        // At most one level deeper than a complete binary tree.
+        CHECK((1 << (hops - 1)) <= 2 * world);
       }
       CHECK(roots == 1);
       CHECK(edges == world - 1);
@@ -183,7 +184,7 @@ TEST_CASE("larger worlds and pipelines are proved, whole and taken apart", "[che
   for (const Schedule& schedule : schedules)
     for (Schedule form : {schedule, one_chunk_steps(schedule)}) {
       if (form.steps != schedule.steps)
-        form.algorithm += ", taken apart";  // other steps, no promise
+        form.algorithm += ", taken apart";  // other steps, which promise no cost
       std::vector<LinkModel> wires{{1, false}, {2, false}, {8, false}};
       if (schedule.algorithm != "double_tree") wires.push_back({0, true});
       const auto findings = check(form, {wires});
@@ -235,7 +236,7 @@ TEST_CASE("the double tree is a pipeline: more ranks cost levels, not whole buff
     return simulate(double_tree_all_reduce(world, bytes), 1, Network::uniform(link)).seconds;
   };
   const double whole = static_cast<double>(bytes) * link.beta;
-  // Twice the buffer through each port, and on each level, up and down, two pieces of 1 / 32.
+  // Each port carries twice the buffer, and on each level, up and down, two pieces of 1 / 32.
   for (const int world : {4, 16, 64, 256}) {
     const double levels = std::log2(world);
     INFO(world << " ranks: " << time(world) / whole << " times the buffer");

@@ -1,5 +1,5 @@
-// Ranks that find each other through a store or a folder, as threads: records in rank order, the
-// collectives on top, and one clear word to all of them when one is missing, doubled or lost.
+// Ranks, as threads, that find each other through a store or a folder: records in rank order, the
+// collectives built on them, and one clear error on all ranks if one is missing, duplicate or lost.
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 
 #include <filesystem>
@@ -24,14 +24,14 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// A way to meet, for the ranks of one job.
+// A way for the ranks of one job to meet.
 struct Meeting {
   virtual ~Meeting() = default;
   [[nodiscard]] virtual std::shared_ptr<Bootstrap> join(int rank, int world,
                                                         milliseconds timeout) const = 0;
 };
 
-// As under ringrun: the launcher (here: the test) holds the store.
+// As under ringrun: the launcher (here: the test) runs the store.
 struct LaunchedMeeting : Meeting {
   [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, int world,
                                                 milliseconds timeout) const override {
@@ -46,7 +46,7 @@ struct LaunchedMeeting : Meeting {
   StoreServer server{kSecret, {}};
 };
 
-// As by hand or under srun: rank 0 holds it, on a port agreed upon.
+// As when started by hand or by srun: rank 0 runs the store, on a port agreed in advance.
 struct RankZeroMeeting : Meeting {
   [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, int world,
                                                 milliseconds timeout) const override {
@@ -86,10 +86,10 @@ struct Member {
   int rank = 0, world = 1;
   milliseconds timeout = 20s;
   milliseconds delay = 0ms;  // before it joins
-  int exchanges = 1;         // then it leaves
+  int exchanges = 1;         // before it leaves
 };
 
-// "" if all exchanges went well, else the kind of the error and its text.
+// Returns "" if all exchanges succeeded, otherwise the type of the error and its text.
 std::string take_part(const Meeting& meeting, const Member& m) {
   try {
     std::this_thread::sleep_for(m.delay);
@@ -135,7 +135,7 @@ std::vector<Member> world_of(int n, int exchanges = 1) {
 }  // namespace
 
 TEST_CASE("ranks exchange records, several times, in every way to meet", "[bootstrap]") {
-  // 33 and 65: more than one block of records.
+  // 33 and 65 need more than one block of records.
   for (const int world : {1, 2, 3, 5, 8, 33, 65})
     for (const auto& meeting : all_meetings())
       for (const std::string& error : meet(*meeting, world_of(world, world < 10 ? 4 : 2)))
@@ -163,7 +163,7 @@ TEST_CASE("a rank that never comes is named by every other rank", "[bootstrap]")
     for (Member& m : members) m.timeout = 400ms;
     for (const std::string& error : meet(*meeting, members)) {
       CHECK_THAT(error, ContainsSubstring("TimeoutError"));
-      CHECK_THAT(error, ContainsSubstring("rank 2 never came"));
+      CHECK_THAT(error, ContainsSubstring("rank 2 never arrived"));
       CHECK(error.find("rank 1 never") == std::string::npos);
       CHECK(error.find("rank 3 never") == std::string::npos);
     }
@@ -185,8 +185,8 @@ TEST_CASE("a rank that came but takes no part is told from one that never came",
   const auto idle = meeting.join(1, 3, 20s);
   for (const std::string& error : meet(meeting, {{0, 3, 300ms}}))
     CHECK_THAT(error, ContainsSubstring("rank 1 (pid " + std::to_string(getpid())) &&
-                          ContainsSubstring(") came, but no further") &&
-                          ContainsSubstring("; rank 2 never came"));
+                          ContainsSubstring(") arrived, but got no further") &&
+                          ContainsSubstring("; rank 2 never arrived"));
 }
 
 TEST_CASE("world sizes that disagree end all ranks at once, and both are named", "[bootstrap]") {
@@ -205,7 +205,7 @@ TEST_CASE("a rank given twice ends all ranks at once, and both processes are nam
           "[bootstrap]") {
   for (const auto& meeting : all_meetings()) {
     const auto began = std::chrono::steady_clock::now();
-    // Rank 2 is missing because its process was told to be rank 1.
+    // Rank 2 is missing because its process was started as rank 1.
     for (const std::string& error :
          meet(*meeting, {{0, 3, 20s}, {1, 3, 20s}, {1, 3, 20s, 100ms}})) {
       CHECK_THAT(error, ContainsSubstring("MismatchError"));
@@ -241,7 +241,7 @@ TEST_CASE("a rank that leaves before all have met is named at once", "[bootstrap
 
 TEST_CASE("who comes after a rank died and rank 0 knew names the dead one, not rank 0",
           "[bootstrap]") {
-  // Rank 0 looks for the dead ten times a second: it knows when rank 2 comes.
+  // Rank 0 looks for dead ranks ten times a second: it knows of the death when rank 2 arrives.
   const auto said = meet(RankZeroMeeting(), {{0, 3, 10s}, {1, 3, 10s, 50ms, 0}, {2, 3, 3s, 550ms}});
   for (const std::size_t survivor : {0U, 2U})
     CHECK_THAT(said[survivor], ContainsSubstring("PeerLost: rank 1 (pid"));
@@ -251,7 +251,7 @@ TEST_CASE("a meeting folder is gone when all have left, and a used one is refuse
   const FolderMeeting meeting;
   for (const std::string& error : meet(meeting, world_of(3, 2))) CHECK(error == "");
   CHECK_FALSE(std::filesystem::exists(meeting.parent + "/job"));
-  // An earlier job that never ended.
+  // A job that was started earlier and never ended.
   const auto crashed = meeting.join(0, 2, 20s);
   CHECK_THAT(meet(meeting, {{0, 2, 20s}})[0],
              ContainsSubstring("given twice") && ContainsSubstring("left behind"));

@@ -1,4 +1,4 @@
-// The checker: it accepts every schedule that ships, and rejects broken ones for the right reason.
+// The checker accepts every shipped schedule, and rejects broken ones for the right reason.
 #include "runtime/comm/analysis/checker.hpp"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ TEST_CASE("when everyone sends first, rendezvous deadlocks and one slot does not
                  ContainsSubstring("with 0 slots") &&
                      ContainsSubstring("rank 1 at step 0 waits for a free slot"));
     REQUIRE(check(ring, {{{1, false}}}).empty());
-    REQUIRE(check(tree_all_reduce(world, 16), {{{0, false}}}).empty());  // no circle in a tree
+    REQUIRE(check(tree_all_reduce(world, 16), {{{0, false}}}).empty());  // no cycle in a tree
   }
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
          });
   mutate("receive before send", ring, Fault::deadlock, "waits for a message from rank",
          [](Schedule& s) {
-           for (auto& steps : s.steps) {  // every step cut in two, the receive first
+           for (auto& steps : s.steps) {  // splits every step in two, the receive first
              std::vector<Step> cut;
              for (const Step& step : steps) {
                cut.push_back({kNobody, 0, step.recv_peer, step.recv_chunk, step.action});
@@ -130,7 +130,7 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
          });
   mutate("two messages ahead", ring_all_reduce(2, 16), Fault::deadlock,
          "with 1 slot: rank 0 at step 1 waits for a free slot", [](Schedule& s) {
-           for (auto& steps : s.steps) {  // sends all, then receives all
+           for (auto& steps : s.steps) {  // all sends, then all receives
              std::vector<Step> sends, receives;
              for (const Step& step : steps) {
                sends.push_back({step.send_peer, step.send_chunk, kNobody, 0, Action::copy});
@@ -149,7 +149,8 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
          "chunk 0 holds more than once: rank 1's chunk 0", [](Schedule& s) {
            for (auto& steps : s.steps) steps.insert(steps.begin(), steps.front());
          });
-  mutate("wrong chunk", ring, Fault::foreign, "holds what does not belong there: rank 2's chunk 2",
+  mutate("wrong chunk", ring, Fault::foreign,
+         "holds data that does not belong there: rank 2's chunk 2",
          [](Schedule& s) { step_of(s, 2, 0).send_chunk = 2; });
   mutate("reordered steps", ring, Fault::missing, "lacks rank", [](Schedule& s) {
     for (auto& steps : s.steps) std::swap(steps[3], steps[4]);
@@ -165,11 +166,11 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
   mutate("wrong root of a reduce", tree_reduce(4, 16, 1), Fault::wrong_owner,
          "complete on rank 1, but promised on rank 2", [](Schedule& s) { s.root = 2; });
   mutate("wrong root of a broadcast", tree_broadcast(4, 16, 1), Fault::undefined_data,
-         "made from memory that held no valid data", [](Schedule& s) { s.root = 2; });
+         "computed from memory that held no valid data", [](Schedule& s) { s.root = 2; });
   mutate("one step too many", ring, Fault::cost, "promises 6 steps, this takes 7",
          [](Schedule& s) { s.steps[0].emplace_back(); });
   mutate("bytes too many", tree_broadcast(2, 16, 0), Fault::cost, "elements sent in all",
-         [](Schedule& s) {  // the leaf sends back what it got, in the one promised step each
+         [](Schedule& s) {  // the leaf sends the value back, still in one step per rank
            step_of(s, 1, 0) = {kNobody, 0, 0, 0, Action::copy};
            s.algorithm = "tree";
            s.collective = Collective::broadcast;
@@ -195,8 +196,8 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
 }
 
 TEST_CASE("the checker's verdict on random mutations is the verdict of running them", "[checker]") {
-  // Random single changes; the reference executor with distinct powers of two as inputs decides
-  // whether the result is right. A checker that misses a fault, or invents one, differs from it.
+  // Random single changes. The reference executor, with distinct powers of two as inputs, decides
+  // whether the result is right. The checker must neither miss a fault nor report a false one.
   std::mt19937 engine(7);
   const auto pick = [&](int n) { return static_cast<int>(engine() % static_cast<unsigned>(n)); };
   int broken = 0, harmless = 0;
@@ -243,10 +244,10 @@ TEST_CASE("the checker's verdict on random mutations is the verdict of running t
           right =
               right && buffer[i] == (i % 2 == 0 ? ones : -ones) + static_cast<float>(i) * index_sum;
     } catch (const std::exception&) {
-      right = false;  // a rank waits forever, or a message has another length
+      right = false;  // a rank waits forever, or a message has the wrong length
     }
     auto findings = check(s, {{{}}});
-    // Faults that the plain executor cannot see: a message left over, and the promised cost.
+    // The plain executor cannot see two faults: a message that is left over, and the promised cost.
     findings.erase(std::remove_if(findings.begin(), findings.end(),
                                   [&](const Finding& f) { return f.fault == Fault::cost; }),
                    findings.end());

@@ -1,5 +1,5 @@
-// The coordinator of quorums: who is in the next step, and whether the last one counts. Callers and
-// times are made up.
+// The coordinator of quorums: which ranks take part in the next step, and whether the last one
+// counts. Callers and times are simulated.
 #include "runtime/comm/bootstrap/store/coordinator.hpp"
 
 #include <array>
@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Ranks as characters of an array: their addresses are the callers.
+// A job of simulated ranks: each caller is the address of a character in an array.
 class Job {
  public:
   explicit Job(int world, int least) : coordinator_({world, least, 10s}) {}
@@ -35,7 +35,7 @@ class Job {
     for (const int rank : a.ranks) text += " " + std::to_string(rank);
     return text + (a.joining > 0 ? " +" + std::to_string(a.joining) : "");
   }
-  // All of them get this answer.
+  // Expects this answer for all of them.
   void all(const std::vector<int>& who, const std::string& expected) {
     for (const int w : who) {
       INFO("caller " << w);
@@ -55,7 +55,7 @@ class Job {
   Coordinator coordinator_;
 };
 
-// Three ranks that have begun, and have done two steps.
+// Three ranks that have started and completed two steps.
 Job three_ranks(int least = 2) {
   Job job(3, least);
   for (const int w : {2, 0, 1}) job.ask(w);
@@ -118,7 +118,7 @@ TEST_CASE("a rank lost after its vote: the step counts", "[coordinator]") {
 TEST_CASE("a rank lost between answer and vote: at the vote it has no voice", "[coordinator]") {
   Job job = three_ranks();
   job.step({0, 1, 2}, "counts q1 s3: 0 1 2");
-  job.lose(0);  // its yes was for the step before
+  job.lose(0);  // its yes vote was for the previous step
   job.ask(1, Vote::yes);
   job.ask(2, Vote::yes);
   job.all({1, 2}, "no q2 s3: 1 2");
@@ -136,7 +136,7 @@ TEST_CASE("who joins is last, gets the state in its first step, and keeps its pl
           "[coordinator]") {
   Job job = three_ranks(1);
   job.lose(0);
-  job.ask(10);  // rank 0 again
+  job.ask(10);  // rank 0, started again
   job.ask(1, Vote::no);
   job.ask(2, Vote::no);
   job.all({1, 2, 10}, "no q2 s2: 1 2 0 +1");
@@ -156,9 +156,9 @@ TEST_CASE("who joins is last, gets the state in its first step, and keeps its pl
     job.lose(1);
     job.ask(11);
     job.lose(2);
-    CHECK(job.answer(10) == "waits");  // it is in the step
+    CHECK(job.answer(10) == "waits");  // it takes part in the step
     job.ask(10, Vote::no);
-    CHECK_THAT(job.answer(10), ContainsSubstring("no rank is left"));
+    CHECK_THAT(job.answer(10), ContainsSubstring("no remaining rank"));
   }
 }
 
@@ -218,7 +218,7 @@ TEST_CASE("too few without a silent member: it has as long again to return", "[c
   }
   SECTION("it does not") {
     job.pass(1ms);
-    CHECK_THAT(job.answer(2), ContainsSubstring("only 2 of 3 ranks are there, 3 are needed"));
+    CHECK_THAT(job.answer(2), ContainsSubstring("only 2 of 3 ranks are present, 3 are needed"));
   }
 }
 
@@ -260,7 +260,7 @@ TEST_CASE("a rank beyond the world is refused", "[coordinator]") {
 
 TEST_CASE("a new process takes the number of one that is still connected", "[coordinator]") {
   Job job = three_ranks();
-  job.ask(11);  // rank 1 again
+  job.ask(11);  // rank 1, started again
   CHECK(job.coordinator().is_dropped(job.caller(1)));
   job.ask(0, Vote::no);
   job.ask(2, Vote::no);
@@ -282,11 +282,11 @@ TEST_CASE("too few wait for more; then the training fails, naming who is missing
   SECTION("nobody comes") {
     job.pass(1s);
     const std::string words =
-        "failed: only 1 of 3 ranks are there, 2 are needed (--min-ranks), and nobody has come for "
-        "10.0 s: ranks 0, 2 are missing";
+        "failed: only 1 of 3 ranks are present, 2 are needed (--min-ranks), and none has joined "
+        "for 10.0 s: ranks 0, 2 are missing";
     CHECK(job.answer(1) == words);
     job.ask(12);
-    CHECK(job.answer(12) == words);  // whoever comes later
+    CHECK(job.answer(12) == words);  // callers that arrive later
     CHECK_FALSE(job.coordinator().failure().empty());
   }
 }
@@ -308,7 +308,7 @@ TEST_CASE("without any rank that has the state the training fails", "[coordinato
   Job job = three_ranks(1);
   for (const int w : {0, 1, 2}) job.lose(w);
   job.ask(10);
-  CHECK(job.answer(10) == "failed: no rank is left that had the training's state after 2 steps");
+  CHECK(job.answer(10) == "failed: no remaining rank has the training state after 2 steps");
 }
 
 TEST_CASE("before the first step counts all have the same state", "[coordinator]") {

@@ -1,4 +1,4 @@
-// CRC32C: numbers that others have published, and each way to compute it compared with the table.
+// CRC32C: published check values, and each implementation compared with the table.
 #include "runtime/comm/transport/tcp/crc32c.hpp"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ TEST_CASE("CRC32C gives the numbers of RFC 3720, appendix B.4, in every way", "[
   const std::map<std::size_t, std::uint8_t> set{{0, 0x01},  {1, 0xc0},  {16, 0x14}, {22, 0x04},
                                                 {27, 0x14}, {31, 0x18}, {32, 0x28}, {40, 0x02}};
   for (const auto& [at, value] : set) command[at] = std::byte{value};
-  const std::string_view digits = "123456789";  // what catalogues of CRCs show
+  const std::string_view digits = "123456789";  // the usual check input of CRC catalogues
   for (const Crc32cWay& way : crc32c_ways()) {
     INFO(way.name);
     CHECK(way.compute(std::vector<std::byte>(32), 0) == 0x8a9136aa);
@@ -64,7 +64,7 @@ TEST_CASE("every way to compute CRC32C gives the table's, at any length and addr
   };
   for (std::size_t at = 0; at < 16; ++at)
     for (std::size_t size = 0; size <= 300; ++size) compare(Bytes(bytes).subspan(at, size), 0);
-  // Around the blocks that are taken at once: 256, 384, 512, 3072 bytes.
+  // Sizes around those of the blocks that one pass processes: 256, 384, 512, 3072 bytes.
   for (const std::size_t middle : {512, 768, 1024, 3072, 3456, 6144, 1 << 16, 188 << 10})
     for (std::size_t size = middle - 66; size <= middle + 66; ++size)
       compare(Bytes(bytes).subspan(size % 16, size), static_cast<std::uint32_t>(size));

@@ -1,5 +1,5 @@
-// Bits that change between two ranks that speak TCP: in the memory of an adapter, of a switch, of a
-// host, where TCP's own checksum does not look.
+// Bits that change between two ranks connected by TCP: in the memory of an adapter, a switch or a
+// host, where TCP's own checksum does not protect them.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -28,8 +28,8 @@ namespace {
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 constexpr std::size_t kHeader = sizeof(tcp::FrameHeader);
 constexpr std::size_t kCounterFrame = kHeader + 8;
-constexpr std::size_t kGreeting = 40;  // bytes, of the rank that calls
-constexpr const char* kReason = "do not have their checksum (CRC32C 0x";
+constexpr std::size_t kGreeting = 40;  // bytes, sent by the connecting rank
+constexpr const char* kReason = "do not match their checksum (CRC32C 0x";
 
 using Traffic = std::vector<std::byte>;
 
@@ -37,9 +37,9 @@ void flip(Traffic& stream, std::size_t bit) {
   stream[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
 }
 
-// ---- frames, one after another ----
+// ---- frames, one after the other ----
 
-// The bytes of `size` bytes at `offset`, then of a counter at 0 that is 7.
+// The stream of `data`, sent to `offset`, followed by a counter at 0 with the value 7.
 Traffic frames_of(std::span<const std::byte> data, std::size_t offset, bool checksum) {
   tcp::Sender sender(checksum);
   sender.write(offset, data.data(), data.size());
@@ -67,7 +67,7 @@ struct Received {
   }
 };
 
-// What a receiver makes of the stream, which comes in pieces of random lengths.
+// Feeds the stream to a receiver in pieces of random lengths.
 Received receive(const Traffic& stream, std::size_t words, bool checksum, std::uint32_t seed) {
   std::mt19937 random(seed);
   int ends[2] = {-1, -1};
@@ -81,35 +81,36 @@ Received receive(const Traffic& stream, std::size_t words, bool checksum, std::u
     r.trouble = receiver.take(out.get());
     at += size;
   }
-  if (!r.trouble.empty()) CHECK(receiver.take(out.get()) == r.trouble);  // and nothing after it
+  // The receiver accepts nothing after it.
+  if (!r.trouble.empty()) CHECK(receiver.take(out.get()) == r.trouble);
   r.damaged = receiver.damaged();
   return r;
 }
 
 // ---- ranks ----
 
-// Between the last rank, which calls, and rank 0, which listens: passes everything on, but for one
-// bit.
+// A proxy between the last rank, which connects, and rank 0, which listens. It forwards all bytes,
+// but flips one bit.
 class Meddler {
  public:
-  // In which direction, and of which byte that goes there, is the lowest bit changed?
+  // Flips the lowest bit of byte `byte` of the stream to or from the listener.
   Meddler(bool to_listener, std::uint64_t byte) : to_listener_(to_listener), byte_(byte) {}
   ~Meddler() { stop(); }
   Meddler(const Meddler&) = delete;
   Meddler& operator=(const Meddler&) = delete;
 
-  // The record of the listener as its caller is to see it.
+  // The listener's record, with the proxy's port, for the rank that connects.
   std::string through(const std::string& record) {
     std::istringstream in(record);
     std::string words, more;
     if (!(in >> target_.host >> target_.port) || !(in >> more >> words) || in >> more)
-      return record;  // not where a rank listens
+      return record;  // the record of a rank that does not listen
     listener_ = tcp::listen_on(target_.host, 0);
     thread_ = std::thread([this] { carry(); });
     return target_.host + ' ' + std::to_string(listener_.port) +
            record.substr(record.find(' ', record.find(' ') + 1));
   }
-  // Bytes; when the ranks have ended.
+  // Number of bytes forwarded. Valid when the ranks have ended.
   [[nodiscard]] std::uint64_t carried(bool to_listener) {
     stop();
     return ways_[to_listener ? 0 : 1].carried;
@@ -151,7 +152,7 @@ class Meddler {
     }
   }
 
-  // Did anything move?
+  // Returns true if any bytes were moved.
   bool step(Way& way, bool meddles) {
     if (!way.open) return false;
     if (way.pending.empty()) {
@@ -200,11 +201,11 @@ class MeddledBootstrap : public ThreadBootstrap {
 struct NamedCall {
   std::string name;
   Algorithm algorithm = Algorithm::automatic;
-  // n elements for or from each rank; in and out have room for n times the world.
+  // n elements for or from each rank; in and out hold n times the world.
   std::function<void(ProcessGroup&, std::span<float> in, std::span<float> out, std::size_t n)> call;
 };
 
-// Every collective, and messages.
+// Every collective, and point-to-point messages.
 std::vector<NamedCall> all_calls() {
   using Floats = std::span<float>;
   std::vector<NamedCall> calls;
@@ -257,7 +258,7 @@ struct Outcome {
   std::string error;
 };
 
-// kRounds of the call on every rank, through the meddler.
+// Runs the call kRounds times on every rank, through the proxy.
 std::vector<Outcome> run_meddled(int world, const NamedCall& named, std::size_t n, Meddler& meddler,
                                  bool checksum) {
   const auto rendezvous = std::make_shared<ThreadRendezvous>(world);
@@ -290,10 +291,10 @@ std::vector<Outcome> run_meddled(int world, const NamedCall& named, std::size_t 
 }  // namespace
 
 TEST_CASE("a bit that changes is noticed wherever it is, before anything of it is used", "[tcp]") {
-  constexpr std::size_t kOffset = 4096;  // of the bytes; their counter is at 0
+  constexpr std::size_t kOffset = 4096;  // offset of the data; the counter is at 0
   std::mt19937 random(5);
   for (const std::size_t size : {0, 8, 64, 65, 2000, 2048, 2049, 4072, 5000, 200'000}) {
-    std::vector<std::byte> data(size + 1);  // one more, so that there always is an address
+    std::vector<std::byte> data(size + 1);  // one more, so that data() is never null
     for (std::byte& b : data) b = static_cast<std::byte>(1 + random() % 255);
     const Traffic stream = frames_of(std::span(data).first(size), kOffset, true);
     REQUIRE(stream.size() == kHeader + size + kCounterFrame);
@@ -321,7 +322,7 @@ TEST_CASE("a bit that changes is noticed wherever it is, before anything of it i
       const Received r = receive(changed, words, true, static_cast<std::uint32_t>(bit));
       missed += r.damaged && r.trouble.find(kReason) == 0 ? 0 : 1;
       published += r.counter() == 0 ? 0 : 1;
-      // Only the bytes of a large frame are written to their place before they are compared.
+      // Only a large frame's bytes are written in place before the checksum is compared.
       const bool in_header = bit < 8 * kHeader, in_bytes = bit < 8 * (kHeader + size);
       if (in_header || (in_bytes && size <= 2048)) written += r.untouched() ? 0 : 1;
     }
@@ -352,7 +353,7 @@ TEST_CASE("a bit that the network changes ends every call on all ranks, with the
         const std::vector<Outcome> right = run_meddled(world, named, n, watches, true);
         for (const Outcome& outcome : right) REQUIRE(outcome.error.empty());
         for (const bool to_listener : {true, false}) {
-          // The first byte behind the caller's greeting, or one of the second or third round.
+          // The first byte after the greeting, or a byte of the second or third round.
           const std::uint64_t begin = to_listener ? kGreeting : 0;
           const std::uint64_t end = watches.carried(to_listener);
           const std::uint64_t byte = ++number % 2 == 0 ? begin : begin + (end - begin) / 2;
@@ -378,7 +379,7 @@ TEST_CASE("without checksums a rank computes with a bit that the network has cha
   constexpr std::size_t kCount = 300'007;
   Meddler watches(false, kNever);
   const std::vector<Outcome> right = run_meddled(2, *gather, kCount, watches, false);
-  // In the last round: those before it leave nothing behind.
+  // In the last round: the earlier rounds leave nothing behind.
   Meddler meddler(false, watches.carried(false) - kCount * sizeof(float) / 2);
   const std::vector<Outcome> got = run_meddled(2, *gather, kCount, meddler, false);
   CHECK((got[0].error + got[1].error).empty());

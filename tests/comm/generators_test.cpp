@@ -1,5 +1,5 @@
-// The generators against the serial answer, and the documented expression of every sum, bit for bit
-// on values where another order gives other bits.
+// The generators compared with the serial answer, and the documented expression of every sum, bit
+// for bit, with values for which another order gives other bits.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/direct.hpp"
 #include "runtime/comm/schedule/ring.hpp"
@@ -21,7 +21,7 @@ float walk(const Buffers& x, std::size_t i, int first, int direction) {
   return sum;
 }
 
-// Neighbours first, then neighbouring pairs: y[lo..lo+width) with y counted from root.
+// First neighbours, then neighbouring pairs: y[lo..lo+width) with y numbered from root.
 float pairwise(const Buffers& x, std::size_t i, int root, int lo, int width) {
   const int world = static_cast<int>(x.size());
   if (width == 1) return x[at(wrap(root + lo, world))][i];
@@ -132,13 +132,13 @@ TEST_CASE("all_to_all may run in place: no part is overwritten before it was sen
     schedule.separate_input = false;
     for (int rank = 0; rank < world; ++rank)
       for (Step& step : schedule.steps[at(rank)])
-        if (step.recv_peer == rank) step.recv_peer = kNobody;  // already in its place
+        if (step.recv_peer == rank) step.recv_peer = kNobody;  // the data is already in its place
     REQUIRE(execute(schedule, x) == separate);
   }
 }
 
 TEST_CASE("gloo's chunks follow its byte arithmetic", "[schedule]") {
-  // 10 floats, 4 ranks: 8 segments of 5 bytes, rounded up to 8; a chunk is two of them.
+  // 10 floats, 4 ranks: 8 segments of 5 bytes, rounded up to 8; a chunk has two of them.
   REQUIRE(gloo_chunks(4, 10, 4) == std::vector<Chunk>{{0, 4}, {4, 4}, {8, 2}, {10, 0}});
   // 10 MiB + 4 bytes over 3 ranks: 11 segments, rounded up to 12.
   const std::size_t count = (10 << 20) / 4 + 1, segment = (count * 4 + 11) / 12 / 4 + 1;

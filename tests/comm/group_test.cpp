@@ -1,5 +1,5 @@
 // The process group with ranks as threads: every executor, the queue of asynchronous operations,
-// and communication memory. Run under ThreadSanitizer, this is the proof of the memory ordering.
+// and communication memory. A run under ThreadSanitizer checks the memory ordering.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -75,7 +75,7 @@ TEST_CASE("threads as ranks: own memory on one rank and user memory on another s
 }
 
 TEST_CASE("threads as ranks: asynchronous operations run in the order of their calls", "[group]") {
-  // Each call's input is the result of the one before: any other order gives another number.
+  // The input of each call is the result of the previous one: any other order gives another number.
   const auto results = run_threads<float>(3, [](ProcessGroup& g) {
     std::vector<float> x(1000, 1.0F);
     std::vector<WorkPtr> works;
@@ -83,7 +83,7 @@ TEST_CASE("threads as ranks: asynchronous operations run in the order of their c
       works.push_back(g.all_reduce_async(std::span(x), std::span(x), ReduceOp::avg));
       works.push_back(g.all_reduce_async(std::span(x), std::span(x), ReduceOp::max));
     }
-    g.all_reduce(std::span(x));  // a blocking call queues up behind them
+    g.all_reduce(std::span(x));  // a blocking call is queued after them
     for (std::size_t i = works.size(); i-- > 0;) works[i]->wait();
     bool done = true;
     for (const auto& work : works) done = done && work->is_completed();
@@ -102,7 +102,7 @@ TEST_CASE("threads as ranks: work that nobody waits for is done before the group
     auto& mine = data[static_cast<std::size_t>(g.rank())];
     return g.all_reduce_async(std::span(mine), std::span(mine), ReduceOp::sum);
   });
-  for (const WorkPtr& work : works) {  // outlives its group
+  for (const WorkPtr& work : works) {  // the handle outlives its group
     CHECK(work->is_completed());
     CHECK_NOTHROW(work->wait());
   }
@@ -119,7 +119,7 @@ TEST_CASE("threads as ranks: an error in a call whose handle was dropped is said
     (void)g.all_reduce_async(std::span(data), std::span(data), ReduceOp::sum);
     (void)g.all_reduce_async(std::span(more), std::span(more), ReduceOp::sum);
     try {
-      g.barrier();  // the dropped ones are done, and this one is told
+      g.barrier();  // the dropped operations are complete; the barrier throws their error
     } catch (const CommError&) {
       return 1;
     }
@@ -132,12 +132,12 @@ TEST_CASE("threads as ranks: an error in a call whose handle was dropped is said
   text.resize(std::fread(text.data(), 1, text.size(), said));
   std::fclose(said);
   std::size_t lines = 0;
-  for (std::size_t at = 0;
-       (at = text.find("error in a call that nobody waited for: rank ", at)) != std::string::npos;
+  for (std::size_t at = 0; (at = text.find("error in a call that was never waited for: rank ",
+                                           at)) != std::string::npos;
        ++at)
     ++lines;
   INFO(text);
-  CHECK(lines == 2);  // one of each rank
+  CHECK(lines == 2);  // one per rank
 }
 
 TEST_CASE("threads as ranks: send and recv keep their order, beyond what the slots hold",
@@ -207,7 +207,7 @@ TEST_CASE("a timeout of milliseconds::max(), or of centuries, is no limit; 0 and
       const auto sums = run_threads<float>(
           2,
           [](ProcessGroup& g) {
-            // Long enough to look at the clock: rank 1 comes late.
+            // Rank 1 is late enough for the others to look at the clock.
             if (g.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
             std::vector<float> x(1000, 1.0F);
             g.all_reduce(std::span(x));
@@ -246,7 +246,7 @@ TEST_CASE("groups that come and go leave nothing behind", "[group]") {
       g.barrier();
       return static_cast<std::ptrdiff_t>(used.uordblks + used.hblkhd);
     };
-    groups(50);  // allocates what later groups reuse
+    groups(50);  // allocates memory that later groups reuse
     const std::ptrdiff_t before = groups(50);
     return groups(300) - before;
   });

@@ -1,4 +1,4 @@
-// Which schedules are safe where receivers read straight out of the senders' buffers.
+// Which schedules are safe if receivers read directly from the senders' buffers.
 #include "runtime/comm/analysis/credits.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/tree.hpp"
@@ -15,8 +15,8 @@ TEST_CASE("every shipped schedule may read straight from its peers' buffers", "[
 
 TEST_CASE("a buffer that is overwritten while a peer may still read it needs a credit",
           "[mapped]") {
-  // Rank 0 hands its chunk to rank 1, then takes a new value for it from rank 2, which knows
-  // nothing of rank 1. With slots this is fine; read in place, rank 1 may see the new value.
+  // Rank 0 sends its chunk to rank 1, then receives a new value for it from rank 2, which does not
+  // wait for rank 1. With slots this is fine; if rank 1 reads in place, it may see the new value.
   Schedule schedule;
   schedule.algorithm = "student";
   schedule.collective = Collective::all_gather;
@@ -30,11 +30,11 @@ TEST_CASE("a buffer that is overwritten while a peer may still read it needs a c
   REQUIRE(waits.size() == 1);
   REQUIRE((waits[0].rank == 0 && waits[0].step == 1 && waits[0].chunk == 0));
   REQUIRE((waits[0].reader == 1 && waits[0].reader_step == 0));
-  // If rank 2 had first heard from rank 1 after its read, the dependency would protect rank 0 ...
+  // If rank 2 first waits for a message that rank 1 sends after its read, rank 0 is protected ...
   schedule.steps[1].push_back({2, 1, kNobody, 0, Action::copy});
   schedule.steps[2].insert(schedule.steps[2].begin(), Step{kNobody, 0, 1, 1, Action::copy});
   REQUIRE(check_credits(schedule).waits.empty());
-  // ... unless that message is empty: executors move nothing for it, so it orders nothing.
+  // ... unless that message is empty: executors do not send it, so it orders nothing.
   schedule.chunks = {{0, 1}, {1, 0}, {1, 2}};
   REQUIRE(check_credits(schedule).waits.size() == 1);
 }

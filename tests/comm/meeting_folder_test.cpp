@@ -1,4 +1,4 @@
-// A meeting folder that somebody else has a hand in: who can write to it could speak for ranks.
+// A meeting folder that other users can modify: anyone who can write to it could impersonate ranks.
 #include <filesystem>
 #include <fstream>
 #include <sys/stat.h>
@@ -28,7 +28,7 @@ TEST_CASE("a meeting folder that others may write to is refused", "[bootstrap]")
   const Folder folder;
   for (const mode_t mode : {0777, 0720, 01702}) {
     REQUIRE(chmod(folder.path.c_str(), mode) == 0);
-    CHECK_THROWS_WITH(folder.join(), ContainsSubstring("may be written to by other users") &&
+    CHECK_THROWS_WITH(folder.join(), ContainsSubstring("is writable by other users") &&
                                          ContainsSubstring("chmod 700"));
   }
   REQUIRE(chmod(folder.path.c_str(), 0755) == 0);
@@ -52,13 +52,13 @@ TEST_CASE("what no rank has written into a meeting folder is an error with a rem
     CHECK_THROWS_WITH(folder.join(), ContainsSubstring("remove the meeting folder"));
   }
   for (const char* name : {"rank-0", "rank-1", "verdict"}) {
-    const Folder odd;  // read without a deadline, a FIFO would be waited for
+    const Folder odd;  // reading a FIFO without a deadline would block
     REQUIRE(mkfifo((odd.path + "/" + name).c_str(), 0600) == 0);
     CHECK_THROWS_WITH(odd.join(), ContainsSubstring(std::string(name) + "' is a FIFO") &&
                                       ContainsSubstring("remove the meeting folder"));
   }
   const Folder folder;
-  std::ofstream(folder.path + "/rank-1") << "7";  // a world size, and no place
+  std::ofstream(folder.path + "/rank-1") << "7";  // a world size without a place
   CHECK_THROWS_AS(folder.join(), MismatchError);
   CHECK_THROWS_AS(folder.join(1), MismatchError);
 }

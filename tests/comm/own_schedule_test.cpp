@@ -1,5 +1,5 @@
-// A schedule from a file: it is read as it is written, refused line by line, and runs in place of
-// the ring's.
+// A schedule from a file: it is read back as written, errors are reported by line, and it runs in
+// place of the ring's.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/analysis/checker.hpp"
 #include "runtime/comm/schedule/own.hpp"
@@ -68,9 +68,9 @@ TEST_CASE("an own ring runs in place of the shipped one, for worlds of its size"
   CHECK(check(now).empty());
   CHECK(make_schedule(Collective::all_reduce, "ring", 2, 100).steps ==
         ring_all_reduce(2, 100).steps);
-  use_as_ring(ring_all_reduce(4, 8));  // one of another size takes nothing away
+  use_as_ring(ring_all_reduce(4, 8));  // a schedule for another world leaves the first one in use
   CHECK(make_schedule(Collective::all_reduce, "ring", 3, 100).steps == left.steps);
   CHECK(make_schedule(Collective::reduce_scatter, "ring", 3, 100).steps ==
         ring_reduce_scatter(3, 100).steps);
-  use_as_ring(ring_all_reduce(3, 6));  // for the tests that follow
+  use_as_ring(ring_all_reduce(3, 6));  // restores the ring for the tests that follow
 }

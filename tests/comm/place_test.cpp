@@ -1,5 +1,5 @@
-// What the environment says about a process's place, as a table: what is complete, what is set by
-// halves, what contradicts itself.
+// The process's place according to the environment, as a table: complete, incomplete and
+// contradictory settings.
 #include "runtime/comm/bootstrap/place.hpp"
 
 #include <map>
@@ -52,7 +52,7 @@ TEST_CASE("auto takes what the environment shows", "[place]") {
   const Variables mpi{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "1"}};
   const Variables file{
       {"RINGSMITH_MEETING_DIR", "/shared/job"}, {"RANK", "0"}, {"WORLD_SIZE", "2"}};
-  // The batch script of sbatch is no task of a step.
+  // The batch script of sbatch is not a task of a step.
   const Variables batch{{"SLURM_JOB_ID", "77"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}};
   for (const Row& row :
        {Row{{}, BootstrapKind::self}, Row{mpi, BootstrapKind::mpi}, Row{kEnv, BootstrapKind::env},
@@ -121,7 +121,7 @@ TEST_CASE("variables set by halves, or wrong: one line naming them and the remed
       {kAuto, {{"RANK", "0"}}, {"RANK is set", "not WORLD_SIZE, MASTER_ADDR and MASTER_PORT"}},
       {kAuto, {{"MASTER_PORT", "1"}}, {"MASTER_PORT is set", "RANK, WORLD_SIZE and MASTER_ADDR"}},
       {env, {}, {"expected in the environment", "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"}},
-      {env, kEnv + Variables{{"RANK", "4"}}, {"RANK is 4", "WORLD_SIZE 4"}},
+      {env, kEnv + Variables{{"RANK", "4"}}, {"RANK is 4", "WORLD_SIZE is 4"}},
       {env, kEnv + Variables{{"RANK", "-1"}}, {"RANK is '-1'", "from 0"}},
       {env, kEnv + Variables{{"RANK", "two"}}, {"'two'"}},
       {env, kEnv + Variables{{"RANK", ""}}, {"RANK is ''"}},

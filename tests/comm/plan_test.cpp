@@ -1,4 +1,5 @@
-// Plans and mappings: what merging must keep, and what the direct engine must refuse.
+// Plans and mappings: the properties that merging must preserve, and the schedules that the direct
+// engine must refuse.
 #include <numeric>
 
 #include "runtime/base/error.hpp"
@@ -23,7 +24,7 @@ std::size_t messages(const std::vector<Plan>& plans) {
   return n;
 }
 
-// The chunks that a plan sends to a peer, or takes from it, in order.
+// The chunks that a plan sends to a peer, or receives from it, in order.
 std::vector<int> chunks_of(const Plan& plan, int peer, bool sends) {
   std::vector<int> chunks;
   for (const Move& move : plan) {
@@ -67,7 +68,7 @@ TEST_CASE("a two-shot is one sum and its pushes: nothing is read twice or stored
       CHECK(move.keep);
     }
   CHECK(sums == 1);
-  // Mapped: one pass that reads all ranks and stores to all ranks.
+  // Mapped: one pass reads from all ranks and stores to all ranks.
   const auto mappings = make_mappings(schedule, make_plans(schedule), Placement::in_place);
   REQUIRE(mappings.has_value());
   std::size_t passes = 0;
@@ -158,8 +159,8 @@ TEST_CASE("with staging for every chunk, everything that ships runs directly bet
 
 namespace {
 
-// Slices of a message follow each other on a lane: every rank runs its plan `slices` times. Does
-// all ranks finish with so many slots for each connection?
+// The slices of a message follow each other on a lane: every rank runs its plan `slices` times.
+// True if all ranks finish with this number of slots per connection.
 bool finishes(const std::vector<Plan>& plans, std::size_t slots, std::size_t slices) {
   const std::size_t world = plans.size();
   std::vector<std::size_t> done(world, 0), waiting(world * world, 0);  // [from * world + to]

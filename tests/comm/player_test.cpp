@@ -1,4 +1,4 @@
-// The player shows what the interpreter did: nothing more, nothing less.
+// The player shows exactly the steps that the interpreter ran.
 #include "runtime/comm/analysis/player.hpp"
 
 #include <algorithm>
@@ -77,7 +77,7 @@ TEST_CASE("the picture has an arrow for every message and closes what it opens",
                   occurrences(svg, std::string("<") + tag + " ") -
                   (std::string(tag) == "path" ? occurrences(svg, "/></marker>") : 0) ==
               occurrences(svg, std::string("</") + tag + ">"));
-      // At the end every promised chunk is framed.
+      // At the end every promised chunk has a frame.
       std::size_t promised = 0;
       for (const auto& state : playback.states)
         for (int rank = 0; rank < 4; ++rank)

@@ -1,4 +1,4 @@
-// Where the job's secret comes from, and what is refused as one.
+// The sources of the job's secret, and the values that are refused.
 #include "runtime/comm/bootstrap/store/secret.hpp"
 
 #include <cerrno>
@@ -60,11 +60,11 @@ TEST_CASE("a secret's file is only its owner's, and its content has a length", "
     CHECK_THROWS_WITH(
         Secret::from_file(folder.file("simple", simple, 0600)),
         ContainsSubstring("different characters") && ContainsSubstring("--make-secret FILE"));
-  CHECK_THROWS_WITH(Secret::from_file(folder.path), ContainsSubstring("not a plain file"));
+  CHECK_THROWS_WITH(Secret::from_file(folder.path), ContainsSubstring("not a regular file"));
   CHECK_THROWS_WITH(Secret::from_file(folder.path + "/none"), ContainsSubstring("/none"));
   REQUIRE(mkfifo((folder.path + "/fifo").c_str(), 0600) == 0);
   CHECK_THROWS_WITH(Secret::from_file(folder.path + "/fifo"),
-                    ContainsSubstring("not a plain file"));
+                    ContainsSubstring("not a regular file"));
 }
 
 TEST_CASE("a new secret's file can be read back, and is never written over", "[secret]") {
@@ -80,7 +80,7 @@ TEST_CASE("a new secret's file can be read back, and is never written over", "[s
   CHECK(Secret::from_file(path).bytes() == bytes);
 }
 
-// A full disk, as a limit on the size of files shows it: a child has none to spare.
+// A full disk is simulated by a limit on the size of files, in a child process.
 TEST_CASE("a secret that cannot be written is no file, and the reason is told", "[secret]") {
   const Folder folder;
   for (const rlim_t size : {0, 10}) {
@@ -94,7 +94,7 @@ TEST_CASE("a secret that cannot be written is no file, and the reason is told", 
       try {
         Secret::create_file(path);
       } catch (const UsageError&) {
-        _exit(3);  // the user has asked for nothing wrong
+        _exit(3);  // a full disk is not the user's mistake
       } catch (const Error& e) {
         const std::string said = e.what();
         _exit(said.find("cannot write") != std::string::npos &&

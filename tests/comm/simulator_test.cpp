@@ -1,4 +1,4 @@
-// The simulator against the textbook formulas, and its fast path against its general one.
+// The simulator compared with the textbook formulas, and its fast path with its general one.
 #include "runtime/comm/analysis/simulator.hpp"
 
 #include <ctime>
@@ -17,14 +17,14 @@ namespace {
 
 constexpr Link kLink{1e-6, 1e-9};
 constexpr double kGamma = 0.25e-9;
-// Instrumented code is many times slower, so there the large world is a smaller one.
+// Instrumented code is many times slower, so the large world is smaller there.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
 constexpr int kWorld = 1024;
 #else
 constexpr int kWorld = 16384;
 #endif
 
-// Links of all speeds, the same for the same pair.
+// Links of different speeds, a fixed one for each pair.
 Network uneven_network(unsigned seed, int slots) {
   Network network;
   network.link = [seed](int from, int to) {
@@ -85,7 +85,7 @@ TEST_CASE("one slow link slows a ring down by its own time, and a slot less by i
   network.link = [](int from, int) {
     return from == 2 ? Link{kLink.alpha, 10 * kLink.beta} : kLink;
   };
-  // All six messages of 4000 bytes over the slow link queue behind one another.
+  // All six messages of 4000 bytes queue for the slow link.
   CHECK(simulate(ring, 4, network).seconds >= 6 * 4000 * 10 * kLink.beta);
   CHECK(simulate(ring, 4, network).seconds > 3 * even);
   network = Network::uniform(kLink, 0);
@@ -127,7 +127,7 @@ TEST_CASE("a rate is its points, straight between them, flat beyond", "[cost]") 
 }
 
 TEST_CASE("16,384 ranks of a ring are simulated in seconds", "[simulator][large]") {
-  const std::clock_t begin = std::clock();  // processor time: others may use the machine
+  const std::clock_t begin = std::clock();  // CPU time: other processes may use the machine
   const int world = kWorld;
   const std::size_t count = static_cast<std::size_t>(world) * 1024;
   const auto result = simulate_ring_all_reduce(world, count, 4, Network::uniform(kLink, kGamma));

@@ -1,4 +1,4 @@
-// The way into the store past all strangers: an inherited socket; and what happens without it.
+// An inherited socket as a private way into the store, past all strangers; and a store without it.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <future>
@@ -23,7 +23,7 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// No program listens there: who reaches the store does so by the door.
+// An address at which no program listens: a client that reaches the store uses the door.
 tcp::Address nowhere() {
   return {"127.0.0.1", static_cast<std::uint16_t>(std::stoi(testing::free_port()))};
 }
@@ -50,7 +50,7 @@ NoStore::How silence_of(const tcp::Address& address, std::chrono::milliseconds t
   throw Error("there is a store");
 }
 
-// Connects from another address of the loopback interface.
+// Connects from the given address of the loopback interface.
 Descriptor call_from(const char* address, std::uint16_t port) {
   Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in from{}, to{};
@@ -102,7 +102,7 @@ TEST_CASE("a door is found by number and socket, and is closed in programs that 
   fcntl(door.outside.get(), F_SETFD, 0);
   CHECK(store::find_door(text.c_str()) == door.outside.get());
   CHECK((fcntl(door.outside.get(), F_GETFD) & FD_CLOEXEC) != 0);
-  // The same number, but not the same socket; a file; nothing; not such a text.
+  // The same number but another socket; a file; invalid texts; no text.
   const std::string other = store::describe_door(door.inside.get());
   const std::string number = text.substr(0, text.find(':'));
   CHECK(store::find_door((number + other.substr(other.find(':'))).c_str()) == -1);
@@ -147,7 +147,7 @@ TEST_CASE("a wait for the store can be called off", "[store][door]") {
 
 TEST_CASE("a flood from one address sends nobody away who calls from another", "[store]") {
   StoreServerOptions options;
-  options.handshake = 60s;  // time sends nobody away
+  options.handshake = 60s;  // no connection is closed because of the time
   options.most_strangers = 8;
   const StoreServer server(kSecret, options);
   const Descriptor early = call_from("127.0.0.2", server.port());
@@ -157,7 +157,7 @@ TEST_CASE("a flood from one address sends nobody away who calls from another", "
   while (server.counters().accepted < 101 && !deadline.passed()) std::this_thread::sleep_for(1ms);
   CHECK(server.counters().refused == 93);
   std::string hello(store::kHello + 1, '\0');
-  pollfd readable{early.get(), POLLIN, 0};  // it may have been accepted a moment ago
+  pollfd readable{early.get(), POLLIN, 0};  // it may have been accepted only a moment ago
   REQUIRE(poll(&readable, 1, 10'000) == 1);
   CHECK(recv(early.get(), hello.data(), hello.size(), MSG_DONTWAIT) == ssize_t{store::kHello});
   CHECK((recv(early.get(), hello.data(), hello.size(), MSG_DONTWAIT) == -1 && errno == EAGAIN));

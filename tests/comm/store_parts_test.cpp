@@ -1,4 +1,4 @@
-// The store without a network: its messages, its seals and its table.
+// The store without a network: its messages, its encryption and its table.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/bootstrap/store/session.hpp"
@@ -53,7 +53,7 @@ TEST_CASE("messages come back as they were; any cut or addition is noticed", "[s
   for (std::size_t n = 0; n < bytes.size(); ++n)
     CHECK_THROWS_AS(store::Message::decode(std::string_view(bytes).substr(0, n)), CommError);
   CHECK_THROWS_AS(store::Message::decode(bytes + 'x'), CommError);
-  // A count of 4 billion texts, and a length of 4 billion bytes, cost nothing.
+  // A count of 4 billion texts, and a length of 4 billion bytes, allocate nothing.
   std::string many = bytes;
   many.replace(9, 4, "\xff\xff\xff\xff");
   CHECK_THROWS_AS(store::Message::decode(many), CommError);

@@ -22,7 +22,7 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// A server on a free port of the loopback interface, and clients of it.
+// A server on a free port of the loopback interface, and its clients.
 struct Fixture {
   explicit Fixture(StoreServerOptions options = {}) : server(kSecret, std::move(options)) {}
   [[nodiscard]] tcp::Address address() const { return {"127.0.0.1", server.port()}; }
@@ -58,11 +58,11 @@ TEST_CASE("what one client writes the others read, in any bytes", "[store]") {
   CHECK_FALSE(a->remove("key"));
   CHECK_THROWS_WITH(a->get("key", 1ms), ContainsSubstring("'key'"));
   CHECK_THROWS_AS(a->get("key", 0ms), TimeoutError);
-  // Refusals leave the connection as it was.
+  // A refused call leaves the connection usable.
   CHECK_THROWS_WITH(a->set("key", std::string(kMostValue + 1, 'x')), ContainsSubstring("at most"));
   CHECK_THROWS_AS(a->set("", "x"), UsageError);
   a->set("text", "no number");
-  CHECK_THROWS_WITH(a->add("text", 1), ContainsSubstring("no number"));
+  CHECK_THROWS_WITH(a->add("text", 1), ContainsSubstring("not hold a number"));
   CHECK(a->add("n", 41) == 41);
   CHECK(b->add("n", 1) == 42);
 }
@@ -80,8 +80,8 @@ TEST_CASE("get and wait sleep until the keys are there, or say which are not", "
   CHECK(missing.get().empty());
   CHECK(a->wait({"x", "p", "y", "q"}, 5ms) == std::vector<std::string>{"p", "q"});
   CHECK(a->wait({}, 0ms).empty());
-  // A key that is there for a moment is enough, for who waits already: a busy machine needs longer
-  // until he does.
+  // A key that exists for only a moment is enough for a client that is already waiting. On a busy
+  // machine it takes longer until the client waits.
   std::string seen;
   for (auto pause = 20ms; seen.empty() && pause < 10s; pause *= 4) {
     value = std::async(std::launch::async, [&, pause] {
@@ -147,7 +147,7 @@ TEST_CASE("without the secret nobody gets in, and the refusal says why", "[store
 }
 
 TEST_CASE("a server that does not know the secret, or is none at all, is not believed", "[store]") {
-  // Answers every connection with the same bytes.
+  // A server that answers every connection with the same bytes.
   const auto impostor = [](const std::string& says) {
     tcp::Listener listener = tcp::listen_on("127.0.0.1", 0);
     const std::uint16_t port = listener.port;

@@ -1,5 +1,5 @@
-// Groups of some ranks with ranks as threads: what ThreadSanitizer and a debugger can see of them,
-// and what is said when a member does not come. tests/multi has their collectives.
+// Groups of some ranks, with ranks as threads: checks for ThreadSanitizer and a debugger, and the
+// messages when a member does not arrive. The collectives are tested in tests/multi.
 #include <atomic>
 
 #include "runtime/base/error.hpp"
@@ -64,7 +64,7 @@ TEST_CASE("ranks of a pretended node share memory, and their groups keep the nod
         std::vector<int> all = g.node_of();
         for (const int node : across->node_of()) all.push_back(node);
         for (const int node : within->node_of()) all.push_back(node);
-        all.push_back(static_cast<int>(within->describe_transport().size()));  // wires
+        all.push_back(static_cast<int>(within->describe_transport().size()));  // number of wires
         return all;
       },
       pairs());
@@ -75,7 +75,7 @@ TEST_CASE("ranks of a pretended node share memory, and their groups keep the nod
 
 TEST_CASE("a wait that fails names its group", "[group][groups]") {
   GroupOptions impatient;
-  impatient.timeout = std::chrono::milliseconds(1000);  // of the meeting, too
+  impatient.timeout = std::chrono::milliseconds(1000);  // of the meeting as well
   std::atomic<bool> told{false};
   const auto said = run_threads<std::string>(
       3,
@@ -110,7 +110,7 @@ TEST_CASE("several nodes and shared memory alone do not go together", "[group][g
 }
 
 TEST_CASE("a size picks its algorithm, until another one is set", "[group]") {
-  // The last bits tell which order was added in: the same as if it had been asked for.
+  // The last bits reveal the order of the additions: the same as with the requested algorithm.
   const auto results = run_threads<int>(4, [](ProcessGroup& g) {
     const auto sum = [&](std::size_t n) {
       std::vector<float> x(n);

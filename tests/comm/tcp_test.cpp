@@ -1,5 +1,5 @@
-// The TCP wire: frames through sockets that take and give any number of bytes, strangers at the
-// door, and groups whose ranks reach each other by it.
+// The TCP wire: frames through sockets that accept and deliver any number of bytes, strangers that
+// connect, and groups whose ranks use this wire.
 #include <arpa/inet.h>
 #include <atomic>
 #include <chrono>
@@ -40,7 +40,7 @@ std::uint64_t counter_at(const std::vector<std::uint64_t>& mirror, std::size_t w
   return mirror[word];
 }
 
-// Moves at most n bytes from one socket to another: what a network does to a stream.
+// Moves at most n bytes from one socket to another, as a network may split a stream.
 void trickle(int from, int to, std::size_t n) {
   std::vector<std::byte> bytes(n);
   const ssize_t got = recv(from, bytes.data(), n, MSG_DONTWAIT);
@@ -54,7 +54,7 @@ GroupOptions over_tcp(int sockets = 1) {
   return options;
 }
 
-// Between two ranks, sends through the bootstrap what strangers would: see below.
+// Connects to every rank's listener as a stranger, after each exchange of the bootstrap.
 class WithStrangers : public ThreadBootstrap {
  public:
   using ThreadBootstrap::ThreadBootstrap;
@@ -66,12 +66,12 @@ class WithStrangers : public ThreadBootstrap {
   [[nodiscard]] std::size_t visits() const { return strangers_.size(); }
 
  private:
-  // Silent, talking nonsense, and greeting with a wrong word.
+  // Strangers that are silent, send garbage, or greet with a wrong word.
   void visit(const std::string& record) {
     std::istringstream in(record);
     tcp::Address address;
     std::string rest;
-    if (!(in >> address.host >> address.port >> rest)) return;  // not of the TCP wires
+    if (!(in >> address.host >> address.port >> rest)) return;  // not a record of the TCP wires
     for (const std::size_t bytes : {0, 5, 32, 4000}) {
       std::string why;
       Descriptor stranger = tcp::connect_to(address, Deadline::in(std::chrono::seconds(5)), why);
@@ -142,7 +142,7 @@ TEST_CASE("lent bytes are the owner's again after a flush, sent or not", "[tcp]"
     CHECK(std::count(mirror.begin(), mirror.begin() + static_cast<std::ptrdiff_t>(words), round) ==
           static_cast<std::ptrdiff_t>(words));
   }
-  CHECK(waited);  // half a megabyte is more than the socket holds
+  CHECK(waited);  // half a megabyte does not fit into the socket's buffer
   CHECK(did_not_wait);
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("strangers at the door do not disturb the ranks that meet", "[tcp]") {
     });
   for (auto& thread : threads) thread.join();
   CHECK(sums == std::vector<float>(kWorld, kWorld));
-  CHECK(*std::min_element(visits.begin(), visits.end()) >= 4);  // at its own door at least
+  CHECK(*std::min_element(visits.begin(), visits.end()) >= 4);  // at least at its own listener
 }
 
 TEST_CASE("a rank that does not come to the wires is named", "[tcp]") {
@@ -208,7 +208,7 @@ TEST_CASE("a rank that does not come to the wires is named", "[tcp]") {
   std::string said;
   std::thread other([&] {
     ThreadBootstrap bootstrap(rendezvous, 1);
-    (void)bootstrap.all_gather("127.0.0.1 9 1 1 1");  // says where it is, and does not call
+    (void)bootstrap.all_gather("127.0.0.1 9 1 1 1");  // publishes its address, and never connects
   });
   try {
     ThreadBootstrap bootstrap(rendezvous, 0);
@@ -267,8 +267,8 @@ TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
 }
 
 TEST_CASE("signals that interrupt a connection in the making do not end it", "[tcp]") {
-  // A queue of one, and a caller that fills it: the kernel drops the next caller's packets, so that
-  // this caller waits until there is room.
+  // A queue of one, filled by one caller: the kernel drops the next caller's packets, so that this
+  // caller waits until there is room.
   const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in place{};
   place.sin_family = AF_INET;
@@ -307,7 +307,7 @@ TEST_CASE("signals that interrupt a connection in the making do not end it", "[t
   CHECK(late.valid());
 }
 
-// 127.0.0.2 speaks to 127.0.0.1 as a host speaks to another one: the ends' addresses differ.
+// 127.0.0.2 and 127.0.0.1 stand for two hosts: the addresses of the two ends differ.
 TEST_CASE("a connection stays in this host if both of its ends have one address", "[tcp]") {
   for (const bool bound : {false, true}) {
     const tcp::Listener listener = tcp::listen_on("127.0.0.1", 0);

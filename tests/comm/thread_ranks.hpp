@@ -1,4 +1,4 @@
-// Ranks as threads of the test: the whole runtime under one debugger, and under ThreadSanitizer.
+// Ranks as threads of the test: the whole runtime in one debugger, and under ThreadSanitizer.
 #pragma once
 
 #include <exception>
@@ -13,9 +13,8 @@
 
 namespace ringsmith::test {
 
-// Runs body on every rank; rethrows the first error. Catch2's assertions are not thread-safe:
-// bodies return what is to be checked, one value per rank.
-// adapt changes the options of one rank.
+// Runs body on every rank and rethrows the first error. Catch2's assertions are not thread-safe:
+// the bodies return the values to check, one per rank. adapt changes the options of one rank.
 template <class Result>
 std::vector<Result> run_threads(
     int world, const std::function<Result(comm::ProcessGroup&)>& body,

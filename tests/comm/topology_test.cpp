@@ -1,5 +1,5 @@
-// A cluster on paper: links by node, NICs that are shared, and the shortcuts of all_reduce_time
-// against the simulation of every step.
+// A simulated cluster: links by node, shared NICs, and the shortcuts of all_reduce_time compared
+// with the simulation of every step.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/analysis/cost.hpp"
 #include "runtime/comm/analysis/simulator.hpp"
@@ -72,7 +72,8 @@ TEST_CASE("on slow wires hierarchical beats the ring by what it leaves at home",
   const double bytes = 1e8;
   const double ring = all_reduce_time(t, "ring", 16, bytes);
   const double hierarchical = all_reduce_time(t, "hierarchical", 16, bytes);
-  // 2 (16 - 1) / 8 of the bytes a node in the ring, twice 8 parts of 1 / 16 through the one NIC.
+  // Each node sends 2 (16 - 1) / 8 of the bytes in the ring, and 2 * 8 * 1 / 16 through the one
+  // NIC.
   CHECK(ring / hierarchical > 1.4);
   CHECK(ring / hierarchical < 15.0 / 8);
   const Topology rich = cluster(8, 8);

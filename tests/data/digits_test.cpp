@@ -47,8 +47,8 @@ TEST_CASE("all ten digits are drawn about equally often, with ink inside the fra
   }
 }
 
-// Nearest neighbour by pixels: well above chance if the ten shapes are told apart by their ink,
-// well below certainty if they are as varied as they should be.
+// Nearest neighbour by pixels: well above chance if the ink of the ten shapes distinguishes them,
+// well below 100 % if they vary enough.
 TEST_CASE("the digits are different shapes, and not ten fixed pictures") {
   const GreyImages train = draw_digits(1500, 1);
   const GreyImages test = draw_digits(150, 2);

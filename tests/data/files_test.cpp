@@ -1,4 +1,4 @@
-// Text and IDX files: what they give, and the one clear line when they are broken.
+// Text and IDX files: their contents, and the one clear error line if they are broken.
 #include <filesystem>
 #include <fstream>
 #include <stdlib.h>
@@ -30,7 +30,8 @@ Bytes8 idx(const std::vector<std::uint32_t>& sizes, const Bytes8& data, std::uin
 
 TEST_CASE("byte windows: the target is the next byte, and every window is inside the text") {
   const ByteWindows windows(text("The ring turns"), 4, 3);
-  REQUIRE(windows.size() == 4);  // starts at 0, 3, 6, 9; the last needs byte 13, the text's last
+  // Starts at 0, 3, 6, 9; the last one needs byte 13, the end of the text.
+  REQUIRE(windows.size() == 4);
   const std::vector<std::int64_t> order{3, 0};
   const Batch batch = windows.get(order);
   CHECK(batch.inputs.sizes() == Shape{2, 4});
@@ -140,7 +141,7 @@ TEST_CASE("CIFAR-10: five files in order, planes of red, green and blue") {
   for (int i = 1; i <= 5; ++i)
     (void)folder.write(inner + "data_batch_" + std::to_string(i) + ".bin", cifar({i, i + 4}));
   (void)folder.write(inner + "test_batch.bin", cifar({7}));
-  const Images train = load_cifar10(folder.path(), true);  // or the folder above
+  const Images train = load_cifar10(folder.path(), true);  // or the parent folder
   CHECK(train.labels == Bytes8{1, 5, 2, 6, 3, 7, 4, 8, 5, 9});
   CHECK(load_cifar10(folder.path() + "/cifar-10-batches-bin", true).pixels == train.pixels);
   CHECK(load_cifar10(folder.path(), false).labels == Bytes8{7});
@@ -165,7 +166,7 @@ TEST_CASE("broken CIFAR-10 files are refused by name") {
   refuses(load, folder.path() + "/data_batch_5.bin", "No such file");
   Bytes8 cut = cifar({1, 2});
   cut.pop_back();
-  refuses(load, write(5, cut), "6145 bytes, which are no whole number of records of 3073; unpack");
+  refuses(load, write(5, cut), "6145 bytes, not a multiple of the record size 3073; unpack");
   refuses(load, write(5, {}), "0 bytes");
   refuses(load, write(5, cifar({1, 10})), "label of record 1 is 10, expected 0 to 9");
   write(5, cifar({1}));
@@ -182,7 +183,14 @@ TEST_CASE("compressed text is refused by the name of its packer, and nothing is 
                 "7zXZ",
                 "xz-compressed; unpack it first: unxz '"},
                {"\x28\xb5\x2f\xfd", "zstd-compressed; unpack it first: unzstd '"},
-               {"PK\x03\x04", "zip-compressed; unpack it first: unzip '"}};
+               {"PK\x03\x04", "zip-compressed; unpack it first: unzip '"},
+               {"BZh91AY", "bzip2-compressed; unpack it first: bunzip2 '"},
+               {"LZIP\x01", "lzip-compressed; unpack it first: lzip -d '"},
+               {"\x1f\x9d\x90", "compress-compressed; unpack it first: uncompress '"},
+               {"\x04\x22\x4d\x18", "lz4-compressed; unpack it first: unlz4 '"},
+               {"7z\xbc\xaf\x27\x1c", "7-zip-compressed; unpack it first: 7z x '"},
+               {"Rar!\x1a\x07", "rar-compressed; unpack it first: unrar x '"},
+               {"\x78\x9c", "zlib-compressed; unpack it first: pigz -dz '"}};
   std::string path = std::filesystem::temp_directory_path() / "ringsmith-text-XXXXXX";
   const int file = mkstemp(path.data());
   REQUIRE(file >= 0);

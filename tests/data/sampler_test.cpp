@@ -133,13 +133,13 @@ TEST_CASE("a sampler's state resumes it, also at and beyond the end of an epoch"
   const Indices whole = sampler.indices();
   sampler.load_state(sampler.state(1));
   CHECK(sampler.indices() == Indices(whole.begin() + 1, whole.end()));
-  sampler.load_state(sampler.state(2));  // counts on from where it began
+  sampler.load_state(sampler.state(2));  // relative to its own start
   CHECK(sampler.indices() == Indices(whole.begin() + 3, whole.end()));
-  sampler.load_state(sampler.state(1));  // 12 places of 10 samples, by padding
+  sampler.load_state(sampler.state(1));  // 12 positions for 10 samples, by padding
   CHECK(sampler.indices().empty());
   sampler.load_state({2, 1000});
   CHECK(sampler.size() == 0);
-  CHECK_THROWS_WITH(sampler.load_state({2, -1}), ContainsSubstring("cannot go on at sample -1"));
+  CHECK_THROWS_WITH(sampler.load_state({2, -1}), ContainsSubstring("cannot continue at sample -1"));
 }
 
 TEST_CASE("numbers at the end of their type are refused, and the sampler stays as it was") {
@@ -217,16 +217,16 @@ TEST_CASE("StepSampler: ranks come and go, and no sample comes twice in an epoch
   std::int64_t epoch = 0;
   for (std::size_t step = 0; step < 60; ++step) {
     const int ranks = history[step % history.size()];
-    (void)sampler.indices(0, ranks + 1);  // a try that did not count, with one rank more
+    (void)sampler.indices(0, ranks + 1);  // a try that did not count, with one more rank
     std::vector<std::int64_t> taken;
     for (int r = 0; r < ranks; ++r)
       for (const std::int64_t s : sampler.indices(r, ranks)) taken.push_back(s);
-    StepSampler joined(samples, batch, 3, most);  // from what a rank that joins is sent
+    StepSampler joined(samples, batch, 3, most);  // from the state that a joining rank receives
     joined.load_state(sampler.state());
     CHECK(joined.indices(0, ranks) == sampler.indices(0, ranks));
     sampler.step_done(ranks);
     if (sampler.state().epoch != epoch) {
-      CHECK(std::ssize(of_epoch) + ranks * batch > samples);  // not before its time
+      CHECK(std::ssize(of_epoch) + ranks * batch > samples);  // not too early
       of_epoch.clear();
       epoch = sampler.state().epoch;
     }

@@ -1,4 +1,4 @@
-// Files of a test, good and bad, and the one line with which a bad one is refused.
+// Files of a test, valid and broken, and the one line with which a broken one is refused.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace ringsmith::test {
 
-// A folder of this process; it goes with the object.
+// A folder of this process, which is removed with the object.
 class Folder {
  public:
   Folder()
@@ -37,7 +37,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// call() throws one line that names the file and holds the words.
+// Checks that call() throws one line that names the file and contains the words.
 template <class F>
 void refuses(const F& call, const std::string& file, const std::string& words) {
   try {

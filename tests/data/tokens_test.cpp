@@ -1,5 +1,5 @@
-// Tokens: a byte-pair vocabulary against a search that knows nothing of words that came before,
-// words against a regular expression, and shards, whole and broken.
+// Tokens: a byte-pair vocabulary compared with a plain search that has no cache of words, words
+// compared with a regular expression, and shards, whole and broken.
 #include "runtime/data/tokens.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string base64(const std::string& bytes) {
   return out;
 }
 
-// The 256 bytes, from 'Z' downwards and round, and these merges.
+// The 256 bytes, from 'Z' downwards and wrapping around, then these merges.
 const std::vector<std::string> kMerges = {" r",   "in", "ing",   "th",     " t",      "he",
                                           " the", "nn", " ring", "er",     "  ",      "11",
                                           "::",   "'s", "\n\n",  " ringi", "\xc3\xa9"};
@@ -47,7 +47,7 @@ std::string vocabulary_file(const std::vector<std::string>& all = pieces()) {
   return out;
 }
 
-// GPT-2's words, with letters and digits of ASCII.
+// GPT-2's words, with ASCII letters and digits.
 std::vector<std::string> words_of(const std::string& text) {
   static const std::regex word(
       "'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\\sA-Za-z0-9]+|\\s+(?!\\S)|\\s+");
@@ -57,7 +57,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return out;
 }
 
-// Merges until nothing can be merged, number by number: the smallest that occurs, leftmost first.
+// Merges until no merge applies: the smallest number that occurs, leftmost first.
 std::vector<Token> slow_encode(const std::string& text) {
   const auto all = pieces();
   std::vector<Token> out;
@@ -116,7 +116,7 @@ TEST_CASE("a vocabulary merges what a slow search merges, and gives the text bac
                                     "''",
                                     "' s"};
   std::uint32_t seed = 1;
-  for (int i = 0; i < 300; ++i) {  // of few characters, so that merges meet
+  for (int i = 0; i < 300; ++i) {  // of few characters, so that merges interact
     std::string text;
     for (int n = 0; n < 40; ++n) {
       seed = seed * 1664525 + 1013904223;
@@ -130,12 +130,12 @@ TEST_CASE("a vocabulary merges what a slow search merges, and gives the text bac
     CHECK(tokens == slow_encode(text));
     CHECK(vocabulary.decode(std::vector<std::int64_t>(tokens.begin(), tokens.end())) == text);
   }
-  std::string any;  // bytes of all kinds come back
+  std::string any;  // all bytes survive a round trip
   for (int i = 0; i < 256; ++i) any += static_cast<char>(i);
   any += "caf\xc3\xa9";
   const auto tokens = vocabulary.encode(any);
   CHECK(vocabulary.decode(std::vector<std::int64_t>(tokens.begin(), tokens.end())) == any);
-  CHECK(tokens.back() == pieces().size() - 1);  // one token for a letter of two bytes
+  CHECK(tokens.back() == pieces().size() - 1);  // one token for a two-byte letter
   const std::vector<std::int64_t> end{vocabulary.end_of_text()}, beyond{vocabulary.size()};
   CHECK(vocabulary.decode(end).empty());
   CHECK_THROWS_WITH(vocabulary.decode(beyond), ContainsSubstring("is not in a vocabulary of 274"));
@@ -149,8 +149,8 @@ TEST_CASE("broken vocabularies are refused by file and line") {
   };
   const std::string good = vocabulary_file();
   refuse("", "has no token for the byte 0");
-  refuse("{\"!\": 0}", "line 1: no token in base64");
-  refuse(good + "QQ= 273\n", "line 274: no token in base64");
+  refuse("{\"!\": 0}", "line 1: expected a token in base64");
+  refuse(good + "QQ= 273\n", "line 274: expected a token in base64");
   refuse(good + "QQ== 274\n", "line 274: expected the number 273");
   refuse(good + "QQ== 273\n", "line 274: the same token as another line");
   refuse(good + "QkI= 273x\n", "line 274: expected the number 273; give a file of tiktoken's");

@@ -16,7 +16,7 @@ std::string value_of(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
-// What the process was started with, whatever has changed since.
+// The value in the environment of the process at its start, without later changes.
 std::string value_at_start(const std::string& name) {
   std::ifstream all("/proc/self/environ");
   for (std::string entry; std::getline(all, entry, '\0');)

@@ -1,5 +1,5 @@
-// A gate in a stream: what is queued behind it does not start before open(). So a test decides what
-// has and what has not happened, instead of hoping for the right moment.
+// A gate in a stream: operations queued after it do not start before open(). So a test controls
+// which operations have happened, instead of relying on timing.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ class Gate {
   }
   ~Gate() {
     open();
-    stream_.synchronize();  // the stream still looks at this object
+    stream_.synchronize();  // the stream still accesses this object
   }
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;

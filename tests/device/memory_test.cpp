@@ -46,7 +46,7 @@ TEST_CASE("a freed block serves the next request of its stream and class, withou
   give(a);
   CHECK(stats().current == before.current - Bytes(1000));
   CHECK(stats().reserved == before.reserved);
-  std::byte* b = take(1020);  // the same class
+  std::byte* b = take(1020);  // the same size class
   CHECK(b == a);
   CHECK(stats().system_allocations == before.system_allocations);
   CHECK(stats().allocations == before.allocations + 1);
@@ -84,7 +84,7 @@ TEST_CASE("a block that another stream uses is reused only after that use") {
   std::byte* a = take(5000);
   Gate gate(user);  // stands for a kernel of `user` that reads the block
   device_allocator::record_use(kDevice, a, user);
-  device_allocator::record_use(kDevice, a, own);  // its own stream needs no event
+  device_allocator::record_use(kDevice, a, own);  // the block's own stream needs no event
   give(a);
   std::byte* b = take(5000);
   CHECK(b != a);
@@ -124,12 +124,12 @@ TEST_CASE("when memory runs out the cache is given up first, then the error says
     cuda_check(cudaMemGetInfo(&unused, &total));
   }
   std::byte* a = take(unused / 10 * 6);
-  give(a);                               // stays in the cache ...
-  std::byte* b = take(unused / 10 * 7);  // ... and has to make room
+  give(a);                               // remains in the cache ...
+  std::byte* b = take(unused / 10 * 7);  // ... and must be released
   CHECK_THROWS_WITH(take(unused / 10 * 6), ContainsSubstring("cuda:0 is out of memory: "));
   CHECK_THROWS_WITH(take(unused / 10 * 6), ContainsSubstring(" MiB in "));
   CHECK_THROWS_AS(take(SIZE_MAX / 4), CudaError);
-  std::byte* small = take(100);  // the allocator has survived
+  std::byte* small = take(100);  // the allocator still works
   give(small);
   give(b);
   device_allocator::release_cached(kDevice);

@@ -1,4 +1,4 @@
-// The profiler: whose time and work counts for which operation, and what a GPU's share is.
+// The profiler: to which operation time and work are attributed, and a GPU's share.
 #include "runtime/device/profiler.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 
-struct Profiling {  // process-wide: each test switches it on for itself, and starts with no rows
+struct Profiling {  // process-wide: each test enables it for itself, and starts with no rows
   Profiling() {
     (void)profile::take_rows();
     (void)trace::drain();
@@ -130,7 +130,7 @@ TEST_CASE("on a GPU the time is the kernels' there, not the host's; a track of i
           "[profiler]") {
   const Device gpu = Device::cuda(0);
   const Profiling on;
-  const auto sleep_there = [&](std::int64_t ms) {  // a stream's host function keeps the stream busy
+  const auto sleep_there = [&](std::int64_t ms) {  // a host function keeps the stream busy
     static std::int64_t time = 0;
     time = ms;
     cuda_check(cudaLaunchHostFunc(
@@ -165,7 +165,8 @@ TEST_CASE("on a GPU the time is the kernels' there, not the host's; a track of i
     if (trace::thread_names().at(static_cast<std::size_t>(e.thread)) != "cuda:0 operations")
       continue;
     there += e.end_ns - e.begin_ns;
-    CHECK(e.begin_ns >= begin - 5 * kMs);  // on the host's clock, which a busy machine reads late
+    // On the host's clock, which is read late on a busy machine.
+    CHECK(e.begin_ns >= begin - 5 * kMs);
     CHECK(e.end_ns <= end + 5 * kMs);
   }
   CHECK(there == slow.device_ns);

@@ -16,7 +16,7 @@ namespace {
 
 const Device kDevice = Device::cuda(0);
 
-// A host flag that a stream raises when it gets there.
+// A host flag that a stream sets when it reaches this point.
 class Flag {
  public:
   explicit Flag(const Stream& stream) {
@@ -73,7 +73,7 @@ TEST_CASE("created streams are their holder's alone, and are used again afterwar
 TEST_CASE("a stream has the priority it was created with, a used one too") {
   int least = 0, greatest = 0;
   cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  REQUIRE(greatest < least);  // lower numbers are more urgent
+  REQUIRE(greatest < least);  // lower numbers have priority
   for (int turn = 0; turn < 2; ++turn) {
     const Stream normal = Stream::create(kDevice),
                  high = Stream::create(kDevice, Stream::Priority::high);
@@ -124,7 +124,7 @@ TEST_CASE("a stream waits for all that another holds, also across devices") {
 
 TEST_CASE("an event recorded again does not move the waits queued for it before") {
   const Stream a = Stream::create(kDevice), b = Stream::create(kDevice);
-  { b.wait(Event::record(a)); }  // happens at once; its handle goes back to the pool
+  { b.wait(Event::record(a)); }  // reached immediately; its handle returns to the pool
   Gate gate(a);
   const Event later = Event::record(a);  // most likely the same handle
   b.synchronize();                       // must not wait for the gate
@@ -137,7 +137,7 @@ TEST_CASE("an event recorded again does not move the waits queued for it before"
 TEST_CASE("timed events tell how long a stretch of a stream took") {
   const Stream a = Stream::create(kDevice);
   const Event from = Event::record(a, Event::Timing::on);
-  from.synchronize();  // on a busy machine the stream may get there late
+  from.synchronize();  // on a busy machine the stream may be late
   {
     Gate gate(a);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -35,14 +35,14 @@ std::vector<std::byte> pattern(std::size_t size) {
 
 TEST_CASE("bytes arrive unchanged: host, device, another device, host") {
   const Device first = Device::cuda(0), last = Device::cuda(device_count() - 1);
-  constexpr std::size_t kGuard = 3;  // and a misaligned start
+  constexpr std::size_t kGuard = 3;  // also misaligns the start
   for (const std::size_t size : {0UL, 1UL, 63UL, 4097UL, 1'000'003UL, (17UL << 20) + 5}) {
     const std::vector<std::byte> in = pattern(size);
     std::vector<std::byte> out(size + 2 * kGuard, std::byte{0xEE});
     const Block a(first, size + 2 * kGuard), b(last, size + 2 * kGuard), c(last, size);
     std::vector<std::byte> source = in;
     transfer(a.data() + kGuard, first, source.data(), Device::cpu(), Bytes(size));
-    source.assign(size, std::byte{});  // the copy holds what was there
+    source.assign(size, std::byte{});  // the copy must have the old contents
     transfer(b.data() + kGuard, last, a.data() + kGuard, first, Bytes(size));
     transfer(c.data(), last, b.data() + kGuard, last, Bytes(size));
     transfer(out.data() + kGuard, Device::cpu(), c.data(), last, Bytes(size));

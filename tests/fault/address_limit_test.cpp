@@ -27,7 +27,7 @@ std::vector<Ending> run_with(Bytes limit) {
   return ranks.wait_for_all(std::chrono::seconds(20));
 }
 
-// Sanitizers take more addresses than there may be, for their own books.
+// Sanitizers reserve more address space for themselves than the limit allows.
 bool can_be_limited() {
   if (address_space() < MiB(4096)) return true;
   WARN("NOT RUN: a limit on addresses, in a program that needs " << (address_space().value >> 30)

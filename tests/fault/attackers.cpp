@@ -24,7 +24,7 @@ namespace {
 constexpr std::chrono::milliseconds kPoll{1};
 constexpr int kBadExit = 9;
 
-// With a descriptor beside it: 16 bytes of a file of ours.
+// Sends the bytes together with a descriptor of one of our files.
 void send_with_descriptor(int socket, const void* bytes, std::size_t size) {
   static const Descriptor bait(memfd_create("bait", MFD_CLOEXEC));
   iovec data{const_cast<void*>(bytes), size};
@@ -43,7 +43,7 @@ void send_with_descriptor(int socket, const void* bytes, std::size_t size) {
   (void)!sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-// What the caller says: its number-th connection to this socket.
+// The bytes that an attacker sends on its number-th connection to this socket.
 using Speech = void (*)(int socket, int number, bool vgpu);
 void say_nothing(int, int, bool) {}
 void say_junk(int socket, int number, bool) {
@@ -56,7 +56,7 @@ void say_junk(int socket, int number, bool) {
 }
 void greet_as_before(int socket, int number, bool vgpu) {
   constexpr std::array<int, 4> kRanks{1, 2, 63, -3};
-  // The emulator's: memory, device 0, offset 0, as before there was a word.
+  // The emulator's request from before the word was added: memory, device 0, offset 0.
   const std::array<std::int32_t, 4> request{0, number % 2, 0, 0};
   if (vgpu)
     (void)!send(socket, request.data(), sizeof request, MSG_NOSIGNAL);
@@ -77,7 +77,7 @@ void greet(int socket, int number, bool vgpu) {
 struct Plan {
   const char* name;
   Speech speech;
-  int connections;  // to each socket
+  int connections;  // per socket
 };
 Plan plan_of(Attack attack) {
   switch (attack) {
@@ -98,7 +98,7 @@ class Siege {
  public:
   Siege(Scene& scene, const Plan& plan) : scene_(scene), plan_(plan) {}
 
-  // Sockets that have been attacked once, and belong to so many ranks.
+  // Attacks every socket not attacked before. Returns the number of ranks that own sockets.
   int attack_all(const char* prefix, const char* suffix, bool vgpu) {
     int ranks = 0;
     for (int r = 0; r < scene_.world.load(); ++r) {
@@ -114,7 +114,7 @@ class Siege {
     return ranks;
   }
 
-  // Takes what it is given, and calls again where it was sent away.
+  // Receives the answers, and reconnects after each connection that was closed.
   void hold_on() {
     std::vector<pollfd> entries;
     for (const Connection& c : connections_) entries.push_back({c.socket, POLLIN, 0});
@@ -145,7 +145,7 @@ class Siege {
     ++scene_.connections;
     return true;
   }
-  bool receive(int socket) {  // false: it was closed
+  bool receive(int socket) {  // false if the connection was closed
     char bytes[256];
     iovec data{bytes, sizeof bytes};
     alignas(cmsghdr) char control[256];

@@ -1,4 +1,5 @@
-// Processes that attack a job through its sockets, as another user or as ours without the word.
+// Processes that attack a job through its sockets, as another user or as ours, without knowing the
+// job's secret word.
 #pragma once
 
 #include <atomic>
@@ -8,11 +9,11 @@
 namespace ringsmith::test {
 
 enum class Attack : std::uint8_t {
-  silence,       // connects and says nothing
-  junk,          // says what is of no protocol, and stops in the middle
-  old_greeting,  // what let everybody in when there was no word
-  greeting,      // well formed, the right rank, a descriptor of its own; but the word is guessed
-  flood          // as many connections as the queue holds, again and again
+  silence,       // connects and sends nothing
+  junk,          // sends bytes of no protocol, and stops in the middle
+  old_greeting,  // a greeting that was accepted before there was a word
+  greeting,      // well formed, the right rank, a valid descriptor; but the word is guessed
+  flood          // repeatedly as many connections as the queue holds
 };
 inline constexpr Attack kAttacks[] = {Attack::silence, Attack::junk, Attack::old_greeting,
                                       Attack::greeting, Attack::flood};
@@ -21,15 +22,17 @@ inline constexpr Attack kAttacks[] = {Attack::silence, Attack::junk, Attack::old
 // Shared by the ranks of a job, its attackers and the test.
 struct Scene {
   static constexpr int kMost = 8;
-  static Scene* make();  // in memory that children share
+  static Scene* make();  // in memory shared with child processes
   std::atomic<pid_t> pids[kMost];
-  std::atomic<std::uint64_t> sums[kMost];              // of what the ranks have computed
-  std::atomic<int> world, present;                     // ranks whose pid is there
-  std::atomic<int> attacked_meeting, attacked_memory;  // by so many attackers, every rank's socket
-  std::atomic<int> connections, loot;                  // descriptors that attackers were given
+  std::atomic<std::uint64_t> sums[kMost];              // computed by the ranks
+  std::atomic<int> world, present;                     // present: number of ranks that have set
+                                                       // their pid
+  std::atomic<int> attacked_meeting, attacked_memory;  // attackers that have attacked every rank's
+                                                       // socket
+  std::atomic<int> connections, loot;                  // loot: descriptors that attackers received
   std::atomic<bool> over;
 
-  // Until the counter is there; false: 20 s have passed.
+  // Waits until the counter has the value; false after 20 s.
   static bool wait_for(const std::atomic<int>& counter, int value);
 };
 
@@ -39,7 +42,7 @@ class Attacker {
   Attacker(const Attacker&) = delete;
   Attacker& operator=(const Attacker&) = delete;
   ~Attacker();  // kills it
-  // After scene.over: did it do all that it was to do?
+  // After scene.over: true if the attacker did all that it was to do.
   [[nodiscard]] bool ended_well();
 
  private:

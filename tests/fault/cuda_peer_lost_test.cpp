@@ -1,5 +1,5 @@
-// Ranks with devices: a rank that is killed or gets stuck is named by all others, wherever their
-// kernels and streams wait for it, and nothing is left behind.
+// Ranks with devices: all others name a rank that is killed or hangs, wherever their kernels and
+// streams wait for it, and nothing is left behind.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -39,7 +39,7 @@ void die_later(int microseconds) {
   }).detach();
 }
 
-// The stream is busy for longer than any test lasts.
+// Blocks the stream for longer than any test lasts.
 void block_stream(const Stream& stream) {
   cuda_check(cudaLaunchHostFunc(
       stream.get(), [](void*) { std::this_thread::sleep_for(std::chrono::seconds(15)); }, nullptr));
@@ -68,7 +68,7 @@ void check_survivors(const std::vector<Outcome>& outcomes) {
   }
 }
 
-// Abstract sockets of processes that no longer exist: the group's and the emulator's.
+// Number of the group's or the emulator's abstract sockets whose process no longer exists.
 std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   std::ifstream table("/proc/net/unix");
   std::size_t n = 0;
@@ -79,7 +79,7 @@ std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   return n;
 }
 
-// Open MPI's segments are of other jobs on this machine.
+// Open MPI's segments are not counted: they may belong to other jobs on this machine.
 std::size_t entries(const char* folder) {
   std::size_t n = 0;
   DIR* const dir = opendir(folder);
@@ -133,7 +133,7 @@ TEST_CASE("survivors whose streams wait for a killed rank name it, and where the
       const auto outcomes = run_ranks(3, on_devices(engine), [&](ProcessGroup& g) {
         const Data data(g, count);
         g.barrier();
-        // The victim has made the call, but its part of the collective never starts.
+        // The victim makes the call, but its part of the collective never starts.
         if (g.rank() == kVictim) block_stream(Stream::current(g.device()));
         const WorkPtr work = g.all_reduce_async(data.buffer, data.buffer, ReduceOp::sum);
         work->wait();
@@ -158,7 +158,7 @@ TEST_CASE("the deadline on a device names the rank whose stream does not come on
       if (g.rank() == kVictim) block_stream(Stream::current(g.device()));
       const WorkPtr work = g.all_reduce_async(data.buffer, data.buffer, ReduceOp::sum);
       if (g.rank() == kVictim) {
-        // Alive, and says nothing until long after the others have given up.
+        // Alive, but silent until long after the others have given up.
         std::this_thread::sleep_for(std::chrono::seconds(3));
         die();
       }
@@ -221,7 +221,7 @@ TEST_CASE("survivors give back what a group that has failed held of their device
       options.device = Device::cuda(bootstrap->rank());
       const DeviceGuard guard(options.device);
       {
-        // What stays for good, and belongs to no group, comes with the first one.
+        // The first group also creates everything that stays until the process ends.
         const auto group = init_process_group(bootstrap, options);
         const Data data(*group, 100'000);
         group->all_reduce(data.buffer);

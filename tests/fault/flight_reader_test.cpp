@@ -1,4 +1,4 @@
-// flight_reader among files that are no recorders, not whole, or made to deceive.
+// flight_reader given files that are no recorders, are truncated, or were made to deceive it.
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -30,7 +30,8 @@ TEST_CASE("flight_reader refuses what is no recorder, and a folder without any",
   const FlightHeader header;
   testing::write_text(folder / "flight-world-rank0",
                       std::string(reinterpret_cast<const char*>(&header), sizeof header));
-  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"), ContainsSubstring("is not whole"));
+  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"),
+                    ContainsSubstring("has the wrong size"));
   std::string whole(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
   FlightHeader stranger;
   stranger.bytes = whole.size();
@@ -56,10 +57,10 @@ TEST_CASE("flight_reader leaves out what it cannot read, and waits for nothing",
   auto read = reader({folder.path});
   INFO(read.out << read.err);
   CHECK(read.exit_code == 1);
-  CHECK_THAT(read.err, ContainsSubstring("rank7' is not a plain file"));
+  CHECK_THAT(read.err, ContainsSubstring("rank7' is not a regular file"));
   CHECK_THAT(read.err, ContainsSubstring("rank8\\x1b[2J' is not a flight recorder"));
   CHECK_THAT(read.out, ContainsSubstring("first divergence"));
-  // Of one mind, but not all that was there: no success.
+  // The files agree, but they are not complete: not a success.
   std::string empty(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
   FlightHeader only;
   only.bytes = empty.size();
@@ -109,7 +110,7 @@ TEST_CASE("a recorder with damage anywhere is read or refused, and soon", "[faul
   int refused = 0;
   for (int i = 0; i < 400; ++i) {
     std::string bytes = whole;
-    // Where the calls are: most of the file is room for more of them.
+    // The range that holds the calls: most of the file is unused space.
     const std::size_t from = i % 4 == 0 ? 16 : whole.size() - sizeof(Flight);
     const std::size_t room = i % 4 == 0 ? whole.size() - from : 24 * sizeof(FlightEntry);
     for (unsigned n = 1 + random() % 3; n > 0; --n)

@@ -1,4 +1,4 @@
-// Jobs that fail, the flight recorders that their ranks leave, and flight_reader.
+// Jobs that fail, the flight recorders of their ranks, and flight_reader.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace ringsmith::test {
 
-// Runs a wrong program whose ranks leave their recorders; reads all that are there.
+// Runs a wrong program whose ranks write flight recorders, and reads all recorders that exist.
 inline std::vector<comm::FlightLog> logs_of(const testing::TemporaryFolder& folder, int world,
                                             const std::function<void(comm::ProcessGroup&)>& body,
                                             int timeout_ms = 10'000) {

@@ -1,5 +1,4 @@
-// The flight recorder: what ranks that failed, or were killed, leave behind, and what is read in
-// it.
+// The flight recorder: the files of ranks that fail or are killed, and the conclusions from them.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -22,7 +21,7 @@ using testing::TemporaryFolder;
 
 namespace {
 
-// Ranks that a launcher ends when one has died.
+// Ranks whose launcher ends the survivors of a dead rank.
 struct Launched : Bootstrap {
   explicit Launched(std::shared_ptr<Bootstrap> the_rest) : rest(std::move(the_rest)) {}
   [[nodiscard]] int rank() const override { return rest->rank(); }
@@ -94,7 +93,7 @@ TEST_CASE("the recorder keeps the last 1,024 operations", "[fault][flight]") {
     REQUIRE(log.records.size() == kFlightEntries);
     CHECK(log.records.back().number == 3011);
     CHECK(log.records.front().number == 3011 - kFlightEntries + 1);
-    // Messages are counted apart.
+    // Messages have their own sequence numbers.
     CHECK(log.records[kFlightEntries - 2].sequence == 9);
     CHECK(log.records[kFlightEntries - 2].is_message());
     CHECK(log.records.back().sequence == 3000);
@@ -127,7 +126,7 @@ TEST_CASE("a rank that never comes is missing in the recorders", "[fault][flight
 }
 
 TEST_CASE("a killed rank's recorder is written by a survivor of its host", "[fault][flight]") {
-  if (test_transport() == Transport::tcp) return;  // no memory of another rank is seen
+  if (test_transport() == Transport::tcp) return;  // no rank can read another's memory
   const TemporaryFolder folder;
   const auto logs = logs_of(folder, 3, [](ProcessGroup& g) {
     all_reduce(g, 100, 4);
@@ -145,7 +144,7 @@ TEST_CASE("a killed rank's recorder is written by a survivor of its host", "[fau
   const auto read = reader({folder.path, "--all"});
   INFO(read.out << read.err);
   CHECK_THAT(read.out, ContainsSubstring("rank 1 was killed: its recorder was written by rank "));
-  CHECK_THAT(read.out, ContainsSubstring("rank 1: did not come so far"));
+  CHECK_THAT(read.out, ContainsSubstring("rank 1: did not reach it"));
 }
 
 TEST_CASE("who is ended by the launcher writes the killed rank's recorder, too",
@@ -154,7 +153,7 @@ TEST_CASE("who is ended by the launcher writes the killed rank's recorder, too",
   const TemporaryFolder folder;
   const std::string place = folder / "pid";
   ForkedRanks ranks(2, [&](const std::shared_ptr<Bootstrap>& bootstrap, ForkedRanks&) {
-    signal(SIGTERM, SIG_DFL);  // Catch2 has put a handler there
+    signal(SIGTERM, SIG_DFL);  // replaces Catch2's handler
     GroupOptions options;
     options.flight_folder = folder.path;
     const auto group = init_process_group(std::make_shared<Launched>(bootstrap), options);
@@ -164,7 +163,7 @@ TEST_CASE("who is ended by the launcher writes the killed rank's recorder, too",
       std::filesystem::rename(place + ".new", place);
       raise(SIGKILL);
     }
-    // Rank 0 computes, and does not look at its peers; SIGTERM comes when rank 1 is gone.
+    // Rank 0 computes without checking its peers; it receives SIGTERM when rank 1 is gone.
     while (!std::filesystem::exists(place)) std::this_thread::yield();
     pid_t dead = 0;
     std::ifstream(place) >> dead;
@@ -192,7 +191,7 @@ TEST_CASE("a recorder that the disk has no room for is not cut, but missed aloud
   });
   for (const Outcome& outcome : outcomes)
     CHECK_THAT(outcome.error, ContainsSubstring("flight-world-rank") &&
-                                  ContainsSubstring("could not be written: files may not be so") &&
+                                  ContainsSubstring("could not be written: the file is too") &&
                                   ContainsSubstring("MismatchError"));
   CHECK(std::filesystem::is_empty(folder.path));
 }

@@ -10,7 +10,7 @@ namespace ringsmith::test {
 
 namespace {
 
-// The kind of an error and its text, as one line.
+// The type of an error and its text, as one line.
 std::string describe(const std::exception& e) {
   const char* kind = "exception";
   if (dynamic_cast<const MismatchError*>(&e) != nullptr)
@@ -26,7 +26,7 @@ std::string describe(const std::exception& e) {
 
 }  // namespace
 
-// A rank reports on its standard error: "PEER KIND: TEXT", or nothing when the body returned.
+// A rank writes "PEER KIND: TEXT" to standard error, or nothing if the body returned.
 std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body) {
   if (options.device.is_cpu()) options.transport = test_transport();

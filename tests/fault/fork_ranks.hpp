@@ -1,5 +1,5 @@
-// One process group on forked ranks, and what became of each rank: its error, the peer that the
-// error names, and when it ended.
+// One process group of forked ranks, and the outcome of each rank: its error, the peer that the
+// error names, and the time at which it ended.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@ struct Outcome {
   pid_t pid = 0;
 };
 
-// Runs body on every rank; waits for all of them, at most 20 s (then kills, and says so in error).
-// With a device in the options, rank r gets the r-th one from there on, and has it as its current.
+// Runs body on every rank. Waits at most 20 s for all of them, then kills the rest and reports that
+// in `error`. If the options have a device, rank r's current device is the r-th after it.
 std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body);
 

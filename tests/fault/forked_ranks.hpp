@@ -15,25 +15,25 @@
 namespace ringsmith::test {
 
 struct Ending {
-  bool exited = false;  // by itself; else it was killed, by us in the end if it did not stop
+  bool exited = false;  // false if it was killed, e.g. by us at the deadline
   int code = -1;
   double seconds = 0;  // since the last kill(), or since the start
-  std::string errors;  // what it wrote to standard error
+  std::string errors;  // its standard error
   pid_t pid = 0;
 };
 
-// All of an open file, for instance of a child's standard error in memory.
+// The contents of an open file, e.g. of a child's standard error in memory.
 [[nodiscard]] std::string contents(int file);
 
 class ForkedRanks {
  public:
-  // Runs body on every rank; what it throws ends the rank as run_main() does. progress() is shared
-  // by all ranks and the test.
+  // Runs body on every rank. An exception ends the rank as in run_main(). progress() is shared by
+  // all ranks and the test.
   using Body = std::function<void(std::shared_ptr<comm::Bootstrap>, ForkedRanks&)>;
   ForkedRanks(int world, const Body& body);
   ForkedRanks(const ForkedRanks&) = delete;
   ForkedRanks& operator=(const ForkedRanks&) = delete;
-  ~ForkedRanks();  // kills what still runs
+  ~ForkedRanks();  // kills the ranks that still run
 
   void made_progress(int rank);  // called by a rank
   // Waits until every rank has made progress n times; false after the deadline.

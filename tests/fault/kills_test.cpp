@@ -1,8 +1,8 @@
-// kill -9 at random moments of a job: while its ranks meet, connect, and talk. Every survivor names
-// the dead rank within 5 s, and nothing stays behind. A few in `make test-all`; `make test-kills`
-// does as many as RINGSMITH_TEST_KILLS says. The same RINGSMITH_TEST_SEED kills at the same
-// moments.
-// RINGSMITH_TEST_SLOWNESS: how many times as long ranks need to meet, on an emulated processor.
+// kill -9 at random moments of a job: while its ranks meet, connect and communicate. Every survivor
+// names the dead rank within 5 s, and nothing is left behind. `make test-all` kills a few times,
+// `make test-kills` as many times as RINGSMITH_TEST_KILLS says. The same RINGSMITH_TEST_SEED kills
+// at the same moments.
+// RINGSMITH_TEST_SLOWNESS: how many times longer the ranks need to meet, on an emulated processor.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -28,7 +28,7 @@ using namespace ringsmith::test;
 namespace {
 
 constexpr double kLimit = 5;                         // s, from the kill to a survivor's end
-constexpr std::chrono::milliseconds kTimeout{3000};  // of waits, also for ranks that never come
+constexpr std::chrono::milliseconds kTimeout{3000};  // also for ranks that never arrive
 
 long from_environment(const char* name, long otherwise) {
   const char* const text = std::getenv(name);
@@ -52,7 +52,7 @@ Plan random_plan(std::mt19937& random) {
   plan.world = 2 + static_cast<int>(random() % 3);
   plan.victim = static_cast<int>(random() % static_cast<unsigned>(plan.world));
   plan.program = static_cast<int>(random() % kPrograms);
-  // Meeting takes some 30 ms on a machine with nothing else to do.
+  // Meeting takes about 30 ms on an idle machine.
   static const long slowness = from_environment("RINGSMITH_TEST_SLOWNESS", 1);
   const long most_us = slowness * (random() % 4 == 0 ? 60'000 : 300'000);
   plan.moment_us = static_cast<int>(random() % static_cast<unsigned long>(most_us));
@@ -92,7 +92,7 @@ ForkedRanks start(const Plan& plan, const std::string& port) {
           }};
 }
 
-// Sockets without a file, shared memory and temporary files carry the pid of who made them.
+// Abstract sockets, shared memory and temporary files have their creator's pid in their names.
 std::size_t left_behind(const std::vector<Ending>& endings) {
   std::size_t n = 0;
   const auto is_ours = [&](const std::string& text) {
@@ -112,7 +112,7 @@ std::size_t left_behind(const std::vector<Ending>& endings) {
   return n;
 }
 
-// From the kill to the end of the last survivor, in seconds.
+// Returns the time from the kill to the end of the last survivor, in seconds.
 double check_kill(const Plan& plan) {
   const std::string port = testing::free_port();
   std::vector<Ending> endings;

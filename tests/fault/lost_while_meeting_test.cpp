@@ -1,5 +1,5 @@
 // A rank that dies while the ranks are being connected, after each of the exchanges through which
-// they meet: every survivor names it, and not one of those that gave up because of it.
+// they meet: every survivor names this rank, and not another one that gave up because of it.
 #include <array>
 #include <csignal>
 #include <poll.h>
@@ -23,7 +23,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Ends its process by SIGKILL once it has taken part in so many exchanges.
+// Kills its process with SIGKILL after this number of exchanges.
 class DiesAfter : public Bootstrap {
  public:
   DiesAfter(std::shared_ptr<Bootstrap> inner, int exchanges)
@@ -72,7 +72,7 @@ TEST_CASE("a rank killed while the ranks connect is named by every survivor", "[
         INFO("rank " << victim << " killed after exchange " << exchanges << ": rank " << r
                      << " says " << ending.errors);
         CHECK(ending.exited);
-        CHECK(ending.seconds < 8);  // since the start; nobody waits for the deadline of 30 s
+        CHECK(ending.seconds < 8);  // since the start; no rank waits for the deadline of 30 s
         CHECK_THAT(ending.errors, ContainsSubstring("rank " + std::to_string(victim) + " "));
       }
     }
@@ -80,7 +80,7 @@ TEST_CASE("a rank killed while the ranks connect is named by every survivor", "[
 
 namespace {
 
-// Three ranks, of which this process is the first one.
+// The bootstrap of three ranks; this process is the first one.
 struct First : Bootstrap {
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 3; }
@@ -89,7 +89,7 @@ struct First : Bootstrap {
   }
 };
 
-// A Unix socket at, or to, the address with this name.
+// A Unix socket that is bound, or connected, to the address with this name.
 Descriptor unix_socket(const std::string& name,
                        int (*bind_or_connect)(int, const sockaddr*, socklen_t)) {
   sockaddr_un address{};
@@ -110,7 +110,7 @@ TEST_CASE("who calls on a rank that gives up hears why, though the culprit has c
   {
     const Descriptor rank_1 = unix_socket(name, connect);
     REQUIRE(send_greeting(rank_1.get(), words[0], 1, -1));
-  }  // and dies
+  }  // the process of rank 1 dies
   std::string error;
   std::thread rank_0([&] {
     First bootstrap;
@@ -124,7 +124,7 @@ TEST_CASE("who calls on a rank that gives up hears why, though the culprit has c
   });
   const Descriptor rank_2 = unix_socket(name, connect);
   CHECK(send_greeting(rank_2.get(), words[0], 2, -1));
-  Greeting said;  // it may hear first that rank 0 is there
+  Greeting said;  // it may first hear that rank 0 has arrived
   do {
     pollfd entry{rank_2.get(), POLLIN, 0};
     if (poll(&entry, 1, 10'000) != 1) break;

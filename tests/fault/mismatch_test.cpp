@@ -1,5 +1,5 @@
-// What a group does after an error, and what never becomes one between ranks. (Which error a wrong
-// program gets: wrong_programs_test.cpp.)
+// The behaviour of a group after an error, and the mistakes that must not cause errors on other
+// ranks. (Which error a wrong program gets: wrong_programs_test.cpp.)
 #include "tests/fault/fork_ranks.hpp"
 #include "tests/support/catch.hpp"
 
@@ -17,7 +17,7 @@ TEST_CASE("after an error the group is broken and every further call throws at o
     g.barrier();
   });
   for (const Outcome& outcome : outcomes)
-    CHECK_THAT(outcome.error, ContainsSubstring("the group is broken since an earlier call"));
+    CHECK_THAT(outcome.error, ContainsSubstring("the group has been broken since an earlier call"));
 }
 
 TEST_CASE("wrong arguments are a UsageError on the rank that passed them", "[fault]") {
@@ -32,5 +32,5 @@ TEST_CASE("wrong arguments are a UsageError on the rank that passed them", "[fau
   CHECK_THROWS_AS(group->broadcast(std::span(a), 1), UsageError);
   CHECK_THROWS_AS(group->broadcast(std::span(a), -1), UsageError);
   CHECK_THROWS_AS(group->send(std::span(a), 0), UsageError);
-  CHECK_NOTHROW(group->barrier());  // and the group is still whole
+  CHECK_NOTHROW(group->barrier());  // the group still works
 }

@@ -1,7 +1,8 @@
-// Jobs among neighbours: processes of another user, and of ours that are not of the job, attack its
-// sockets while it meets and while it computes. Every job must end well, with the bits that it has
-// in peace, and nobody may have got a descriptor. Once for each attack in `make test-all`;
-// `make test-neighbours` does as many as RINGSMITH_TEST_NEIGHBOURS says.
+// Jobs under attack on a shared machine: processes of another user, and processes of ours that are
+// not part of the job, attack its sockets while it meets and while it computes. Every job must
+// succeed with the same bits as without attacks, and no attacker may receive a descriptor. `make
+// test-all` runs each attack once, `make test-neighbours` as often as RINGSMITH_TEST_NEIGHBOURS
+// says.
 #include "tests/support/neighbours.hpp"
 
 #include <cstdio>
@@ -29,7 +30,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Holds its rank back, once its sockets are there, until all attackers have been at them.
+// Blocks its rank, as soon as its sockets exist, until all attackers have attacked them.
 class Besieged : public Bootstrap {
  public:
   Besieged(std::shared_ptr<Bootstrap> inner, Scene& scene, int attackers)
@@ -62,7 +63,7 @@ std::uint64_t hash(const std::vector<float>& values) {
   return sum;
 }
 
-// Sums that depend on their order, of data in memory that the ranks share.
+// Sums that depend on their order, from data in memory that the ranks share.
 std::uint64_t compute(ProcessGroup& g) {
   constexpr std::size_t kCount = 50'000;
   std::vector<float> values(kCount);
@@ -82,7 +83,7 @@ struct Job {
 };
 const Job kOnHost{3, Device::cpu()}, kOnDevices{2, Device::cuda(0)};
 
-// What each rank has computed, while it was attacked; checks all that is to be checked.
+// Returns the result of each rank under attack, and makes all checks.
 std::vector<std::uint64_t> run(const Job& job, std::optional<Attack> attack, bool as_nobody) {
   Scene& scene = *Scene::make();
   scene.world = job.world;
@@ -141,7 +142,7 @@ void attack(const Job& job, bool as_nobody) {
   if (times() == 1) return;
   std::printf("%d attacks %s on %d ranks %s\n", made, as_nobody ? "by another user" : "by our user",
               job.world, job.device.is_cuda() ? "with emulated devices" : "that share memory");
-  std::fflush(stdout);  // or children print it again
+  std::fflush(stdout);  // otherwise the children print it again
 }
 
 bool can_be_nobody(const char* test) {
@@ -167,7 +168,7 @@ TEST_CASE("our user without the word attacks a job on emulated devices", "[neigh
 
 namespace {
 
-// Two ranks, of which this is one.
+// The bootstrap of two ranks, of which this is one.
 struct One : Bootstrap {
   explicit One(int which) : rank_(which) {}
   [[nodiscard]] int rank() const override { return rank_; }
@@ -183,7 +184,7 @@ struct Two {
   std::vector<Word> words{random_word(), random_word()};
   Descriptor memory{memfd_create("memory", MFD_CLOEXEC)};
 
-  // Empty, or why this rank has not met the other one.
+  // Empty if this rank has met the other one, otherwise the error.
   [[nodiscard]] std::string meet(int rank, const Descriptor& listener) const {
     One bootstrap(rank);
     std::vector<PeerLink> links(2);
@@ -198,7 +199,8 @@ struct Two {
   }
 };
 
-// A child of another user: 0 if the body returns true. It writes a byte when it is ready.
+// A child process that runs as another user; exits with 0 if the body returns true. It writes a
+// byte when it is ready.
 class Nobody {
  public:
   explicit Nobody(const std::function<bool(int ready)>& body) {
@@ -256,7 +258,8 @@ TEST_CASE("another user who has taken a dead rank's name gets nothing", "[neighb
     const int caller = accept(listener, nullptr, nullptr);
     (void)send_greeting(caller, ranks.words[1], 0, ranks.memory.get());
     char byte = 0;
-    return readable(caller) && recv(caller, &byte, 1, MSG_DONTWAIT) <= 0;  // not even the word
+    // The caller sends nothing, not even the word.
+    return readable(caller) && recv(caller, &byte, 1, MSG_DONTWAIT) <= 0;
   });
   CHECK_THAT(ranks.meet(1, Descriptor(socket(AF_UNIX, SOCK_STREAM, 0))),
              ContainsSubstring("rank 0 "));

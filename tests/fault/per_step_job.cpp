@@ -35,10 +35,10 @@ using comm::StoreServer;
 const Secret kSecret("a secret of this test", "the test");
 constexpr int kMostKills = 16, kMostRanks = 8;
 
-// What parent and children share.
+// Shared by parent and children.
 struct Board {
-  std::atomic<int> done[kMostKills];              // kills that have happened
-  std::atomic<std::int64_t> lost_in[kMostRanks];  // the quorum that a rank was killed in
+  std::atomic<int> done[kMostKills];              // number of times that the kill has happened
+  std::atomic<std::int64_t> lost_in[kMostRanks];  // the quorum in which a rank was killed
   std::atomic<std::uint64_t> joiners;
 };
 
@@ -210,7 +210,7 @@ class Child {
       }
   }
 
-  // So that who returns joins with the next step: the try without it does not end before it has
+  // Ensures that a returning rank joins with the next step: the current try waits until it has
   // asked.
   void await_joiners(std::int64_t step) const {
     const std::vector<int>& there = self_->quorum().ranks;
@@ -221,7 +221,7 @@ class Child {
         ++expected;
     while (board_.joiners < expected) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // The step after which it joins: the one it was lost in, or if that counted, the one after.
+  // The step in which it asks to join: the one in which it was lost, or if that counted, the next.
   [[nodiscard]] static std::int64_t returns_in(const Kill& kill) {
     return kill.step + (kill.death == Death::counted ? 1 : 0);
   }
@@ -237,8 +237,9 @@ class Child {
 
 struct Rank {
   pid_t pid = -1;
-  bool returns = false;          // when the others have given up the quorum it was killed in
-  int report = -1, errors = -1;  // files in memory
+  bool returns = false;          // started again when the others have given up the quorum in which
+                                 // it was killed
+  int report = -1, errors = -1;  // memory files
 };
 
 void start(Rank& rank, int number, const PerStepPlan& plan, Board& board, std::uint16_t port) {

@@ -1,5 +1,5 @@
-// A training of forked ranks that are killed at given moments and started again, with its
-// coordinator in the test: the same history of who is there, whenever it is asked for.
+// A training of forked ranks that are killed at given moments and started again, with the
+// coordinator in the test: every run has the same history of members.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace ringsmith::test {
 
-// Where a rank ends.
+// The moment at which a rank is killed.
 enum class Death : std::uint8_t { meeting, forward, reducing, sending, receiving, voting, counted };
 
 struct Kill {
@@ -28,44 +28,44 @@ struct PerStepPlan {
   int least = 1;
   std::int64_t steps = 8;
   std::vector<Kill> kills;
-  std::vector<Kill> troubles;           // communication fails there, once, and the rank lives
-  std::int64_t accumulate = 1;          // batches of each rank in a step
+  std::vector<Kill> troubles;           // communication fails once, the rank survives
+  std::int64_t accumulate = 1;          // batches per rank in a step
   std::vector<std::int64_t> overflows;  // steps whose gradients are infinite on the first rank
-  std::int64_t begin = 0;               // steps that an earlier training has done
-  int odd = -1;                         // the rank that begins with another state
-  std::optional<Kill> stop;             // SIGTERM in forward, whatever its death is
+  std::int64_t begin = 0;               // steps done by an earlier training
+  int odd = -1;                         // the rank that starts with another state
+  std::optional<Kill> stop;             // SIGTERM in forward; its death is ignored
   comm::GroupOptions group = {};
   std::chrono::milliseconds patience{20'000};
 };
 
-// A step that counted, as one rank saw it.
+// A step that counted, as recorded by one rank.
 struct CountedStep {
   std::int64_t step = 0, quorum = 0;
   std::vector<int> ranks;
   int joining = 0;
   std::vector<std::int64_t> samples;  // of this rank
-  std::string digest;                 // of parameters, momentum, scale and updates, after it
+  std::string digest;                 // of parameters, momentum, scale and updates, after the step
   bool operator==(const CountedStep&) const = default;
 };
 
 struct PerStepResult {
   std::vector<std::vector<CountedStep>> steps;  // by rank, in order, over all its processes
-  std::vector<int> processes;                   // by rank: how many it had
-  std::vector<std::string> errors;              // by rank: what it printed
+  std::vector<int> processes;                   // by rank: number of processes
+  std::vector<std::string> errors;              // by rank: its output
   std::vector<int> codes;                       // by rank: exit code of the last process
-  int failed = 0;                              // tries that did not count, as rank 0 or another saw
-  std::vector<std::vector<float>> parameters;  // by rank, at the end
+  int failed = 0;                               // tries that did not count, summed over the ranks
+  std::vector<std::vector<float>> parameters;   // by rank, at the end
 };
 
 constexpr std::int64_t kPerStepBatch = 2;
 constexpr std::int64_t kPerStepSamples = 31;
 constexpr std::uint64_t kPerStepSeed = 5;
 
-// Waits at most a minute, and then kills what still runs.
+// Waits at most a minute, then kills the ranks that still run.
 [[nodiscard]] PerStepResult run_per_step(const PerStepPlan& plan);
 
-// What one process computes that deals out the same samples: for each counted step the contributors
-// take part in, without a scaler. Parameters at the end.
+// Computes the same training in one process: each counted step uses the samples of its contributors
+// in `history`; there is no scaler. Returns the parameters at the end.
 [[nodiscard]] std::vector<float> run_serially(const PerStepPlan& plan,
                                               const std::vector<CountedStep>& history);
 

@@ -1,5 +1,5 @@
-// Trainings whose ranks are killed at every moment of a step: the others go on, all agree bit for
-// bit, no sample comes twice, and the same history gives the same bits again.
+// Trainings whose ranks are killed at every moment of a step: the others continue, all agree bit
+// for bit, no sample is used twice in an epoch, and the same history gives the same bits again.
 #include "runtime/parallel/per_step.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ PerStepPlan plan_of(std::vector<Kill> kills, int world = 3) {
   return plan;
 }
 
-// Each step of the training as its members saw it, in order.
+// Each step of the training, as recorded by its members, in order.
 std::vector<CountedStep> history_of(const PerStepResult& result) {
   std::map<std::int64_t, CountedStep> steps;
   for (const auto& of_rank : result.steps)
@@ -40,8 +40,8 @@ std::vector<CountedStep> history_of(const PerStepResult& result) {
   return out;
 }
 
-// As many samples in each step as its contributors take, and none twice in an epoch. A rank that is
-// killed when a step has counted says nothing of its samples.
+// Each step must have the samples of all its contributors, and none twice in an epoch. A rank that
+// is killed when a step has counted does not report its samples.
 void check_samples(const PerStepPlan& plan, const PerStepResult& result) {
   std::map<std::int64_t, std::vector<std::int64_t>> by_step;
   std::map<std::int64_t, int> reports;
@@ -78,7 +78,7 @@ void check(const PerStepPlan& plan, const PerStepResult& result) {
                                    return k.rank == static_cast<int>(r) && k.returns;
                                  }));
   }
-  // All that were in a step agree on it, bit for bit.
+  // All members of a step agree on it, bit for bit.
   const auto history = history_of(result);
   REQUIRE(std::ssize(history) == plan.steps - plan.begin);
   for (const auto& of_rank : result.steps)
@@ -88,7 +88,7 @@ void check(const PerStepPlan& plan, const PerStepResult& result) {
       CHECK(step == history[static_cast<std::size_t>(step.step - plan.begin)]);
     }
   check_samples(plan, result);
-  // And it is right.
+  // The result is right.
   const std::vector<float> serial = run_serially(plan, history);
   const std::vector<float>* first = nullptr;
   for (std::size_t r = 0; r < result.codes.size(); ++r) {
@@ -134,7 +134,7 @@ TEST_CASE("a rank is killed at any moment: the others do the step, it returns wi
   CHECK(history[lost_in + 1].ranks == (rank == 0 ? std::vector{1, 2, 0} : std::vector{0, 1, 2}));
   CHECK(history[lost_in + 1].joining == 1);
   CHECK(history[lost_in + 2].joining == 0);
-  CHECK(result.failed == 2);  // the step at hand, of both that were left; nothing else
+  CHECK(result.failed == 2);  // the current step, on each of the two survivors
 }
 
 TEST_CASE("communication fails on one rank, and nobody is lost: all do the step again",
@@ -156,7 +156,7 @@ TEST_CASE("communication fails on one rank, and nobody is lost: all do the step 
 
 TEST_CASE("a rank is killed while the next quorum meets, sends the state, or receives it",
           "[per_step]") {
-  // Rank 2 is lost in step 2 and joins with step 3; then this happens.
+  // Rank 2 is lost in step 2 and joins with step 3; then the second rank is killed.
   const Death death = GENERATE(Death::meeting, Death::sending, Death::receiving);
   const int rank = death == Death::receiving ? 2 : 0;
   CAPTURE(static_cast<int>(death));
@@ -179,8 +179,8 @@ TEST_CASE("scaled losses: all ranks skip the same steps, also one that joins in 
   PerStepPlan plan = plan_of({{1, 2, Death::reducing}, {0, 5, Death::forward}});
   plan.accumulate = GENERATE(1, 2);
   plan.steps = 10;
-  // The first steps, whose order of the gradients is used by none; step 3, in which rank 1 joins;
-  // step 5, in which rank 0 is lost.
+  // The first steps, whose gradient order must not be used; step 3, in which rank 1 joins; step 5,
+  // in which rank 0 is lost.
   plan.overflows = {0, 1, 3, 5};
   const PerStepResult result = run_per_step(plan);
   check(plan, result);
@@ -217,7 +217,7 @@ TEST_CASE("ranks that begin with different states say so, and make no step", "[p
 
 TEST_CASE("a rank is asked to stop: all finish after the same step, also one that has just come",
           "[per_step]") {
-  // Rank 1 is lost in step 3, and is back when the others have counted it.
+  // Rank 1 is lost in step 3, and has returned when the others have counted it.
   const bool somebody_joins = GENERATE(false, true);
   PerStepPlan plan =
       plan_of(somebody_joins ? std::vector<Kill>{{1, 3, Death::reducing}} : std::vector<Kill>{});
@@ -234,7 +234,7 @@ TEST_CASE("the same history gives the same bits", "[per_step]") {
   plan.steps = 11;
   const auto first = history_of(run_per_step(plan)), second = history_of(run_per_step(plan));
   CHECK(first == second);
-  plan.kills.pop_back();  // another one does not
+  plan.kills.pop_back();  // another history gives other bits
   const auto other = history_of(run_per_step(plan));
   CHECK(other[6].digest == first[6].digest);
   CHECK(other[8].digest != first[8].digest);
@@ -273,7 +273,7 @@ TEST_CASE("too few are left, and nobody comes: one line, with the names", "[per_
   const PerStepResult result = run_per_step(plan);
   CHECK(result.codes[0] == static_cast<int>(ExitCode::timeout));
   CHECK_THAT(result.errors[0],
-             ContainsSubstring("only 1 of 3 ranks are there, 2 are needed (--min-ranks)") &&
+             ContainsSubstring("only 1 of 3 ranks are present, 2 are needed (--min-ranks)") &&
                  ContainsSubstring("ranks 1, 2 are missing"));
   CHECK(std::ranges::count(result.errors[0], '\n') == 1);
   CHECK(history_of(result).size() == 3);

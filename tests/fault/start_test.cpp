@@ -1,5 +1,5 @@
 // Starts that cannot succeed, with real processes and the variables that a launcher would set: each
-// rank ends soon, and its one line names the culprit.
+// rank ends soon, and prints one line that names the culprit.
 #include <algorithm>
 #include <memory>
 
@@ -30,15 +30,15 @@ constexpr const char* kOther = "another 16 bytes";
 
 const std::vector<Case> kCases = {
     {"rank 2 of 4 never comes",
-     {{0, 4, "sixteen letters!", 4, "rank 2 never came"},
-      {1, 4, "sixteen letters!", 4, "rank 2 never came"},
-      {3, 4, "sixteen letters!", 4, "rank 2 never came"}}},
+     {{0, 4, "sixteen letters!", 4, "rank 2 never arrived"},
+      {1, 4, "sixteen letters!", 4, "rank 2 never arrived"},
+      {3, 4, "sixteen letters!", 4, "rank 2 never arrived"}}},
     {"two ranks never come",
-     {{0, 4, "sixteen letters!", 4, "rank 1 never came; rank 3 never came"},
-      {2, 4, "sixteen letters!", 4, "rank 1 never came; rank 3 never came"}}},
+     {{0, 4, "sixteen letters!", 4, "rank 1 never arrived; rank 3 never arrived"},
+      {2, 4, "sixteen letters!", 4, "rank 1 never arrived; rank 3 never arrived"}}},
     {"rank 0, which would hold the store, never comes",
-     {{1, 3, "sixteen letters!", 4, "rank 0, which holds it, never came"},
-      {2, 3, "sixteen letters!", 4, "rank 0, which holds it, never came"}}},
+     {{1, 3, "sixteen letters!", 4, "rank 0, which holds it, never started"},
+      {2, 3, "sixteen letters!", 4, "rank 0, which holds it, never started"}}},
     {"rank 1 is given twice",
      {{0, 3, "sixteen letters!", 3, "rank 1 was given twice: to pid "},
       {1, 3, "sixteen letters!", 3, "rank 1 was given twice: to pid "},
@@ -47,13 +47,13 @@ const std::vector<Case> kCases = {
      {{0, 2, "sixteen letters!", 3, "the ranks disagree: WORLD_SIZE is "},
       {1, 3, "sixteen letters!", 3, "the ranks disagree: WORLD_SIZE is "}}},
     {"one rank has another secret",
-     {{0, 2, "sixteen letters!", 4, "rank 1 never came"},
-      {1, 2, kOther, 3, "refused this process: its secret is not that of the job there"}}},
+     {{0, 2, "sixteen letters!", 4, "rank 1 never arrived"},
+      {1, 2, kOther, 3, "refused this process: its secret is not the job's"}}},
     {"a second job's rank 0 on the same port",
-     {{0, 2, "sixteen letters!", -1, ""},  // one of the two is first
+     {{0, 2, "sixteen letters!", -1, ""},  // either of the two may be first
       {0, 2, kOther, -1, ""}}},
     {"a rank of a second job on the same port",
-     {{0, 2, "sixteen letters!", 4, "rank 1 never came"},
+     {{0, 2, "sixteen letters!", 4, "rank 1 never arrived"},
       {1, 2, kOther, 3, "or the port belongs to another job"}}},
 };
 
@@ -86,7 +86,7 @@ TEST_CASE("starts that cannot succeed: who is at fault, on every rank", "[start]
         continue;
       }
       taken += code == 6 && said.find("another program listens there") != std::string::npos;
-      missing += code == 4 && said.find("rank 1 never came") != std::string::npos;
+      missing += code == 4 && said.find("rank 1 never arrived") != std::string::npos;
     }
     if (c.ranks[0].exit_code < 0) CHECK((taken == 1 && missing == 1));
   }

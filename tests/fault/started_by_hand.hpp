@@ -1,4 +1,4 @@
-// The variables of a job that was started by hand: its ranks meet at a store that rank 0 holds.
+// The variables of a job that was started by hand: its ranks meet at a store that rank 0 runs.
 #pragma once
 
 #include <cstdlib>
@@ -6,7 +6,7 @@
 
 namespace ringsmith::test {
 
-// For this process; BootstrapKind::env finds them.
+// Sets them for this process, so that BootstrapKind::env finds them.
 inline void look_started_by_hand(int rank, int world, const std::string& port) {
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(world).c_str(), 1);

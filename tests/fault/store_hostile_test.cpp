@@ -1,5 +1,6 @@
-// The store on a port where anybody may knock: 1,000 hostile connections, floods, no descriptors
-// left. Those who know the secret notice nothing; nobody else learns or changes anything.
+// The store on a port that any process can reach: 1,000 hostile connections, floods, no leaked
+// descriptors. Clients with the secret are not disturbed; others can neither read nor change
+// anything.
 #include <atomic>
 #include <csignal>
 #include <filesystem>
@@ -38,7 +39,7 @@ void say(const Descriptor& socket, const std::string& text) {
   send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Everything the server has said so far.
+// Everything that the server has sent so far.
 std::string hear(const Descriptor& socket) {
   std::string out(4096, '\0');
   const ssize_t n = recv(socket.get(), out.data(), out.size(), MSG_DONTWAIT);
@@ -46,7 +47,7 @@ std::string hear(const Descriptor& socket) {
   return out;
 }
 
-// The many ways to be a nuisance.
+// One of several kinds of hostile behaviour.
 void be_hostile(const Descriptor& socket, std::mt19937& random) {
   std::string bytes(300, '\0');
   for (char& c : bytes) c = static_cast<char>(random());
@@ -57,14 +58,14 @@ void be_hostile(const Descriptor& socket, std::mt19937& random) {
       return say(socket, "GET / HTTP/1.1\r\nHost: store\r\n\r\n");
     case 2:
       return say(socket, bytes);
-    case 3:  // half a proof, and no more
+    case 3:  // half a proof, then nothing
       return say(socket, bytes.substr(0, store::kProof / 2));
     case 4:  // byte by byte
       for (std::size_t i = 0; i < 10; ++i) say(socket, bytes.substr(i, 1));
       return;
-    case 5:  // a whole proof, of nothing, and a frame of 4 GiB
+    case 5:  // a whole but wrong proof, and the length of a frame of 4 GiB
       return say(socket, bytes.substr(0, store::kProof) + "\xff\xff\xff\xff");
-    default: {  // gone with a reset
+    default: {  // closes with a reset
       const linger none{1, 0};
       setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
       shutdown(socket.get(), SHUT_RDWR);
@@ -91,7 +92,7 @@ TEST_CASE("1,000 hostile connections: the job goes on, strangers hear nothing", 
         mine.set("canary " + std::to_string(t), kSong);
         do {
           mine.add("calls", 1);
-          // A member that comes anew has to get through as well.
+          // A new client must be accepted as well.
           StoreClient fresh(address, kSecret, Deadline::in(60s));
           wrong += fresh.get("canary " + std::to_string(t), 60s) != kSong ? 1 : 0;
         } while (!over);
@@ -121,7 +122,7 @@ TEST_CASE("1,000 hostile connections: the job goes on, strangers hear nothing", 
     }
     be_hostile(socket, random);
     open.push_back(std::move(socket));
-    listen_and_leave(200);  // most stay until others have come
+    listen_and_leave(200);  // most stay until others have connected
   }
   listen_and_leave(0);
   over = true;
@@ -131,7 +132,7 @@ TEST_CASE("1,000 hostile connections: the job goes on, strangers hear nothing", 
   CHECK(unanswered == 0);
   CHECK(wrong == 0);
   CHECK(server.counters().accepted >= 1000);
-  CHECK(server.counters().refused >= 900);  // those that had gone before they were looked at aside
+  CHECK(server.counters().refused >= 900);  // except those that closed before the server looked
   CHECK(server.drain(0, 10s));
   const Deadline deadline = Deadline::in(10s);
   while (server.counters().strangers > 0 && !deadline.passed()) std::this_thread::sleep_for(1ms);
@@ -141,7 +142,7 @@ TEST_CASE("1,000 hostile connections: the job goes on, strangers hear nothing", 
 
 TEST_CASE("a flood of silent connections keeps nobody out who knows the secret", "[store]") {
   StoreServerOptions options;
-  options.handshake = 60s;  // time sends nobody away
+  options.handshake = 60s;  // no connection is closed because of the time
   options.most_strangers = 8;
   StoreServer server(kSecret, options);
   const tcp::Address address{"127.0.0.1", server.port()};
@@ -216,5 +217,5 @@ TEST_CASE("a member may write no more than the store holds, and others do not su
       ContainsSubstring("the store is full"));
   modest.set("mine", "new");
   CHECK(modest.get("mine", 0ms) == "new");
-  CHECK_FALSE(greedy.remove("99"));  // its connection goes on
+  CHECK_FALSE(greedy.remove("99"));  // its connection still works
 }

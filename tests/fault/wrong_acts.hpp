@@ -1,4 +1,4 @@
-// What ranks do in wrong_programs_test.cpp: calls of a group, sleeping, dying, starting, training.
+// The ranks' actions in wrong_programs_test.cpp: group calls, sleeping, dying, starting, training.
 #pragma once
 
 #include <csignal>
@@ -24,12 +24,12 @@ using comm::ReduceOp;
 using comm::Transport;
 
 using Floats = std::vector<float>;
-using Part = std::size_t;  // elements of one rank
+using Part = std::size_t;  // elements per rank
 
 inline std::string of(std::size_t n) { return "(f32, " + std::to_string(n); }
 inline std::string root(int r) { return ", root " + std::to_string(r) + ")"; }
 
-// ---- calls, with the names by which errors must call them ----
+// ---- calls, each with the name that errors must give it ----
 
 template <class T = float>
 Act all_reduce(std::size_t n, ReduceOp op = ReduceOp::sum) {
@@ -113,7 +113,7 @@ inline Act recv(std::size_t n, int from) {
     me.group->recv(std::span(x), from);
   }};
 }
-// Two all-reduces under way at once.
+// Two all-reduces in flight simultaneously.
 inline Act two_at_once(std::size_t first, std::size_t second) {
   return {[=](Rank& me) {
             Floats a(first), b(second);
@@ -130,7 +130,7 @@ inline Act then(std::vector<Act> acts) {
           },
           acts.front().name};
 }
-// The same calls in a group of some ranks.
+// The same call in a group of some ranks.
 inline Act in_group(const std::vector<int>& members, const Act& act) {
   return {[=](Rank& me) {
     Rank there(me.bootstrap, me.options, me.scores);
@@ -138,16 +138,16 @@ inline Act in_group(const std::vector<int>& members, const Act& act) {
     act.run(there);
   }};
 }
-// Until something ends it.
+// Repeats the action until an error ends it.
 inline Act again_and_again(const Act& act) {
   return {[=](Rank& me) {
     while (true) act.run(me);
   }};
 }
 
-// ---- what else a rank may do ----
+// ---- other actions ----
 
-inline const Act kNothing{[](Rank&) {}, "barrier()"};  // which comes next
+inline const Act kNothing{[](Rank&) {}, "barrier()"};  // the next call of the program
 inline const Act kSleeps{[](Rank& me) { me.wait_for_the_others(); }};
 inline const Act kStops{[](Rank& me) { me.stop(); }};
 inline const Act kOpensFifo{[](Rank& me) {
@@ -167,7 +167,7 @@ inline const Act kComputes{[](Rank& me) {
 }};
 inline const Act kDies{[](Rank&) { raise(SIGKILL); }};
 inline const Act kCrashes{[](Rank&) {
-  signal(SIGSEGV, SIG_DFL);  // past Catch2's handler
+  signal(SIGSEGV, SIG_DFL);  // replaces Catch2's handler
   raise(SIGSEGV);
 }};
 inline const Act kExits{[](Rank&) { _exit(0); }};
@@ -179,7 +179,7 @@ inline const Act kLeaves{[](Rank& me) {
 inline const Act kThrows{[](Rank&) { throw Error("out of luck"); }};
 inline const Act kAborts{[](Rank& me) { me.group->abort(); }};
 
-// From another thread, some time from now.
+// Runs the action in another thread, some time from now.
 inline Act soon(const Act& act, int microseconds = 20'000) {
   return {[=](Rank& me) {
     std::thread([=, &me] {
@@ -196,7 +196,7 @@ struct Given {
   std::string secret = "sixteen letters!";
   bool comes = true;
 };
-// With the variables that a launcher would set, at a port of this program's own.
+// Sets the variables as a launcher would, with a port of this program.
 inline std::function<void(Rank&)> start_with(const std::vector<Given>& ranks) {
   const std::string port = testing::free_port();
   return [=](Rank& me) {
@@ -253,7 +253,7 @@ inline Act train(const Training& t) {
   }};
 }
 
-// A wrapped model of w (40, 10) and b (40), and what a program may do with it.
+// A wrapped model with w (40, 10) and b (40), and the actions of a program on it.
 struct Wrapped {
   std::shared_ptr<comm::ProcessGroup> group;
   Tensor w = trained(integers({40, 10}, 1)), b = trained(integers({40}, 2));
@@ -281,7 +281,7 @@ inline Act with_hook(const std::function<Future(const GradBucket&)>& call) {
     m.step();
   });
 }
-// So many steps in a join().
+// This number of steps in a join().
 inline Act joined(int steps, const JoinOptions& options = {}) {
   return with_ddp([=](Wrapped& m) {
     m.ddp.join(

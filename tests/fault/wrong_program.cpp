@@ -22,11 +22,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kAtOnce = 8;          // programs; they mostly wait
-constexpr std::chrono::seconds kHangs{40};  // then it is killed, and the test has failed
+constexpr std::size_t kAtOnce = 8;          // programs run concurrently; they mostly wait
+constexpr std::chrono::seconds kHangs{40};  // after this time a program is killed, and the test
+                                            // fails
 constexpr double kGrace = 2;                // s after the deadline
-// On a machine that is short of cores, everything is late, the start of the ranks too: what a start
-// took, times this, is allowed for.
+// On a machine that is short of cores, everything is late, including the start of the ranks: each
+// rank is allowed this many times the duration of its start.
 constexpr double kLateness = 10;
 
 double seconds_since(Clock::time_point start) {
@@ -42,7 +43,7 @@ const char* type_of(const std::exception& e) {
   return dynamic_cast<const CommError*>(&e) != nullptr ? "CommError" : "exception";
 }
 
-// What a rank writes to its standard error: seconds allowed, seconds taken, the peer that the error
+// Writes to the rank's standard error: seconds allowed, seconds taken, the peer that the error
 // names, its type, its text.
 void confess(double allowed, Clock::time_point since, const std::exception& e) {
   const auto* const error = dynamic_cast<const Error*>(&e);
@@ -57,7 +58,7 @@ void live(const WrongProgram& program, Rank& me) {
   const int patience = program.start ? kStartPatience : 1;
   double allowed = std::chrono::duration<double>(patience * deadline()).count() + kGrace;
   try {
-    // As in a program whose group is a variable of main(): an exception destroys it on its way.
+    // As in a program whose group is a variable of main(): an exception destroys it.
     const std::shared_ptr<Rank> leaving(&me, [](Rank* rank) { rank->group.reset(); });
     if (program.start)
       program.start(me);
@@ -70,7 +71,7 @@ void live(const WrongProgram& program, Rank& me) {
     allowed += kLateness * seconds_since(born);
     const auto other = program.but.find(me.rank());
     (other == program.but.end() ? program.everybody : other->second).run(me);
-    // A rank that has noticed nothing meets the others once more.
+    // A rank that has noticed no error makes two more calls.
     me.group->barrier();
     me.group->barrier();
   } catch (const std::exception& e) {
@@ -122,7 +123,7 @@ void check_rank(const WrongProgram& program, int rank, const Ending& ending) {
   CHECK(type == program.error);
   for (const std::string& part : program.says) CHECK_THAT(text, ContainsSubstring(part));
   if (program.culprit >= 0 && rank != program.culprit) CHECK(peer == program.culprit);
-  // The line of the call, in this folder or, of a call that DDP makes, in the library.
+  // The line of the call in this folder or, for a call made by DDP, in the library.
   const bool about_calls = type == "MismatchError" || type == "TimeoutError";
   if (about_calls && program.names_line)
     CHECK_THAT(text, ContainsSubstring(".cpp:") || ContainsSubstring(".hpp:"));
@@ -142,7 +143,8 @@ void check(const Running& running) {
 std::chrono::milliseconds deadline() {
   static const milliseconds chosen = [] {
     constexpr double kUsual = 500, kLongest = 4000;  // ms
-    constexpr double kQueue = 4;                     // programs for each core that do not delay yet
+    constexpr double kQueue = 4;                     // programs per core up to which the deadline
+                                                     // is not extended
     double load = 0;
     if (getloadavg(&load, 1) != 1) load = 0;
     const double queue = load / static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
@@ -160,7 +162,7 @@ void Rank::stop() const {
   const pid_t stopped = getpid();
   if (fork() == 0) {
     wait_for_the_others();
-    // It may not have stopped yet.
+    // Repeated: it may not have stopped yet.
     for (int again = 0; again < 20; ++again) {
       ::kill(stopped, SIGCONT);
       std::this_thread::sleep_for(milliseconds(20));

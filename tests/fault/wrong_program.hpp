@@ -1,6 +1,6 @@
 // Programs that are wrong on purpose, and the harness that runs them: every rank is a process, and
-// each must end with an error that names the culprit and the call. wrong_programs_test.cpp has the
-// table.
+// each must end with an error that names the culprit and the call. The table of programs is in
+// wrong_programs_test.cpp.
 #pragma once
 
 #include <atomic>
@@ -14,13 +14,13 @@
 
 namespace ringsmith::test {
 
-// Of every wait in these programs: 500 ms; on a machine whose cores have long queues more, so that
-// no rank is late that should not be.
+// Timeout of every wait in these programs: 500 ms, or more if the run queues of the cores are long,
+// so that no rank is late by accident.
 [[nodiscard]] std::chrono::milliseconds deadline();
-// Of programs with a start of their own: times deadline(), since processes that start take time.
+// Timeout of programs with their own `start`, in units of deadline(): processes start slowly.
 constexpr int kStartPatience = 4;
 
-// One rank, as its part of the program sees it.
+// One rank, as its part of the program uses it.
 class Rank {
  public:
   struct Scores {  // shared by the ranks of a program and the test
@@ -31,9 +31,9 @@ class Rank {
 
   [[nodiscard]] int rank() const { return bootstrap->rank(); }
   [[nodiscard]] int world() const { return bootstrap->size(); }
-  // Until all others have ended, with or without an error.
+  // Waits until all others have ended, with or without an error.
   void wait_for_the_others() const;
-  // Stops this process by a signal; another one lets it continue when all others have ended.
+  // Stops this process with SIGSTOP; a child continues it when all others have ended.
   void stop() const;
 
   std::shared_ptr<comm::Bootstrap> bootstrap;
@@ -42,7 +42,7 @@ class Rank {
   Scores* scores;
 };
 
-// Something that a rank does, and what an error calls it, where it is a call.
+// An action of a rank, and its name in errors if it is a call.
 struct Act {
   std::function<void(Rank&)> run;
   std::string name = {};
@@ -51,19 +51,20 @@ struct Act {
 struct WrongProgram {
   std::string name;
   Act everybody = {};
-  std::map<int, Act> but = {};  // what some ranks do instead
-  std::string error = {};       // its type, on every rank
+  std::map<int, Act> but = {};  // other actions for some ranks
+  std::string error = {};       // type of the error on every rank
   std::vector<std::string> says = {};
   int culprit = -1;  // Where::peer of the others' errors; -1: two sides blame each other
   int world = 3;
-  std::map<int, std::string> instead = {};  // ranks that end with another error; "": without one
-  // How a rank gets its group; and whether, before it goes wrong, all make three calls that agree.
+  // Ranks that end with another error; "": without an error.
+  std::map<int, std::string> instead = {};
+  // How a rank gets its group, and whether all ranks first make three matching calls.
   std::function<void(Rank&)> start = {};
   bool calls_agree_first = true;
-  bool names_line = true;  // do mismatches and timeouts name the line of a call?
+  bool names_line = true;  // whether mismatches and timeouts name the line of a call
 };
 
-// Runs all of them, several at a time, and checks what became of every rank (with Catch2).
+// Runs all programs, several at a time, and checks the outcome of every rank (with Catch2).
 void check_wrong_programs(const std::vector<WrongProgram>& programs);
 
 }  // namespace ringsmith::test

@@ -1,5 +1,5 @@
-// Wrong programs, one a row: what the ranks do, and what every rank is told. Before it goes wrong,
-// all ranks make three calls that agree, so that the wrong call is #3; whoever has noticed nothing
+// Wrong programs, one per row: the actions of the ranks, and the error of every rank. First all
+// ranks make three matching calls, so that the wrong call is #3; a rank that has noticed no error
 // then makes two calls of barrier(). Every rank must have ended with its error 2 s after the
 // deadline.
 //
@@ -16,7 +16,7 @@ namespace {
 
 // ---- kinds of rows ----
 
-// Rank `odd` makes another call than the others, which the error of every rank says.
+// Rank `odd` makes another call than the others, and every rank's error reports both calls.
 WrongProgram differs(const std::string& name, const Act& common, const Act& other, int odd = 2) {
   const int first = odd == 0 ? 1 : 0;
   return {.name = name,
@@ -31,7 +31,7 @@ WrongProgram differs(const std::string& name, const Act& common, const Act& othe
 std::string waited_for(const std::string& rank) {
   return "waited " + std::to_string(deadline().count()) + " ms for rank " + rank;
 }
-// Rank 2 does not come, for a reason that can be seen.
+// Rank 2 does not make the call, for a reason that the errors can show.
 WrongProgram late(const std::string& name, const Act& waiting, const Act& why,
                   const std::string& seen = "") {
   return {.name = name,
@@ -41,7 +41,7 @@ WrongProgram late(const std::string& name, const Act& waiting, const Act& why,
           .says = {waited_for("2"), "To blame: rank 2 (pid ", seen, waiting.name},
           .culprit = 2};
 }
-// Rank 2 goes away, which the others are told at once.
+// Rank 2 ends, and the others learn of it immediately.
 WrongProgram lost(const std::string& name, const Act& waiting, const Act& how,
                   const std::string& said, const std::string& victim = "") {
   return {.name = name,
@@ -94,7 +94,7 @@ std::vector<WrongProgram> wrong_calls() {
        .everybody = broadcast(10, 0),
        .but = {{2, broadcast(10, 3)}},
        .error = "PeerLost",
-       .says = {"rank 2 (pid ", "has left the group, thrown out by an exception"},
+       .says = {"rank 2 (pid ", "has left the group because of an exception"},
        .culprit = 2,
        .instead = {{2, "UsageError: broadcast: root 3 is not a rank of this group of 3"}}},
   };
@@ -120,21 +120,20 @@ std::vector<WrongProgram> wrong_messages() {
        .everybody = then({recv(10, 1), send(10, 1)}),
        .but = {{1, then({recv(10, 0), send(10, 0)})}},
        .error = "TimeoutError",
-       .says = {waited_for(""), "They wait in a circle: rank 0 for rank 1 for rank 0",
+       .says = {waited_for(""), "They wait in a cycle: rank 0 for rank 1 for rank 0",
                 "in recv(f32, 10, from rank 1) #0 at "},
        .world = 2},
       {.name = "all send long messages before they receive",
        .everybody = send(1'000'000, 1),
        .but = {{1, send(1'000'000, 2)}, {2, send(1'000'000, 0)}},
        .error = "TimeoutError",
-       .says = {"They wait in a circle: rank 0 for rank 1 for rank 2 for rank 0, all in send()",
+       .says = {"They wait in a cycle: rank 0 for rank 1 for rank 2 for rank 0, all in send()",
                 "one of them must receive before it sends"}},
       {.name = "waiting for a message of the wrong rank",
        .everybody = kNothing,
        .but = {{0, send(10, 1)}, {1, recv(10, 2)}},
        .error = "TimeoutError",
-       .says = {"rank 1 in recv(f32, 10, from rank 2) #0 at ",
-                "They wait in a circle: rank 1 for"}},
+       .says = {"rank 1 in recv(f32, 10, from rank 2) #0 at ", "They wait in a cycle: rank 1 for"}},
       {.name = "a chain: 0 waits for 1, who waits for 2, who sleeps",
        .everybody = recv(10, 1),
        .but = {{1, recv(10, 2)}, {2, kSleeps}},
@@ -185,9 +184,10 @@ std::vector<WrongProgram> late_ranks() {
          }
        }},
        .error = "MismatchError",
-       .says = {"the group is broken since an earlier call failed: rank 0 called all_reduce(sum, "
-                "f32, 10) #3 at ",
-                "but rank 2 called all_reduce(sum, f32, 9) #3 at "},
+       .says =
+           {"the group has been broken since an earlier call failed: rank 0 called all_reduce(sum, "
+            "f32, 10) #3 at ",
+            "but rank 2 called all_reduce(sum, f32, 9) #3 at "},
        .culprit = 2},
   };
 }
@@ -206,7 +206,7 @@ std::vector<WrongProgram> lost_ranks() {
       lost("a rank exits early, past all destructors", all_reduce(1000), kExits, kGone),
       lost("a rank leaves early, in good order", all_reduce(1000), kLeaves, "has left the group"),
       lost("a rank is thrown out by an exception", all_reduce(1000), kThrows,
-           "has left the group, thrown out by an exception", "out of luck"),
+           "has left the group because of an exception", "out of luck"),
   };
 }
 
@@ -240,7 +240,7 @@ std::vector<WrongProgram> wrong_groups() {
       {.name = "a group is called by a rank that is not in it",
        .everybody = in_group({0, 1}, all_reduce(1000)),
        .error = "PeerLost",
-       .says = {"rank 2 (pid ", "has left the group, thrown out by an exception"},
+       .says = {"rank 2 (pid ", "has left the group because of an exception"},
        .culprit = 2,
        .instead = {{2, "UsageError: all_reduce: rank 2 is not in the group of ranks 0, 1"}}},
       {.name = "ranks name different members of a group",
@@ -260,17 +260,17 @@ std::vector<WrongProgram> wrong_groups() {
        .everybody = {[](Rank& me) {
          const auto part = me.group->new_group({1, 2});
          Floats x(10);
-         if (me.rank() == 2) {  // the others are late first
+         if (me.rank() == 2) {  // later than the others
            std::this_thread::sleep_for(deadline() / 2);
            part->all_reduce(std::span(x));
          }
          me.group->all_reduce(std::span(x));
        }},
        .error = "TimeoutError",
-       // Over TCP the other ranks see only that rank 2 is not in their group's calls.
+       // Over TCP the other ranks see only that rank 2 is not in a call of their group.
        .says =
            test_transport() == comm::Transport::tcp
-               ? std::vector<std::string>{"To blame: rank 2 (pid ", "which is not here"}
+               ? std::vector<std::string>{"To blame: rank 2 (pid ", "which has not arrived"}
                : std::vector<std::string>{"To blame: rank 2 (pid ",
                                           "which waits in all_reduce(sum, f32, 10) #0 at wrong_",
                                           "in the group of ranks 1, 2"},
@@ -302,22 +302,23 @@ std::vector<WrongProgram> wrong_starts() {
   const std::string other = "another 16 bytes";
   return {
       row("a rank never comes", {{0, 3}, {1, 3}, {2, 3, "", false}}, "TimeoutError",
-          "rank 2 never came", {{2, "is not here"}}),
+          "rank 2 never arrived", {{2, "is not here"}}),
       row("rank 0, which holds the store, never comes", {{0, 3, "", false}, {1, 3}, {2, 3}},
-          "TimeoutError", "rank 0, which holds it, never came", {{0, "is not here"}}),
+          "TimeoutError", "rank 0, which holds it, never started", {{0, "is not here"}}),
       row("world sizes disagree", {{0, 2}, {1, 3}}, "MismatchError",
           "the ranks disagree: WORLD_SIZE is "),
       row("a rank is given twice", {{0, 3}, {1, 3}, {1, 3}}, "MismatchError",
           "rank 1 was given twice: to pid "),
-      row("a wrong secret", {{0, 2}, {1, 2, other}}, "TimeoutError", "rank 1 never came",
-          {{1, "its secret is not that of the job there"}}),
+      row("a wrong secret", {{0, 2}, {1, 2, other}}, "TimeoutError", "rank 1 never arrived",
+          {{1, "its secret is not the job's"}}),
       row("a rank of a second job on the same port", {{0, 2}, {1, 2, other}}, "TimeoutError",
-          "rank 1 never came", {{1, "or the port belongs to another job"}}),
+          "rank 1 never arrived", {{1, "or the port belongs to another job"}}),
       {.name = "another transport on one rank",
        .everybody = kNothing,
        .but = {},
        .error = "UsageError",
-       .says = {"GroupOptions::transport is ", "rdma on rank ", ": give the same on all ranks"},
+       .says = {"GroupOptions::transport is ", "rdma on rank ",
+                ": use the same value on all ranks"},
        .start = start_over(2, Transport::rdma),
        .calls_agree_first = false,
        .names_line = false},
@@ -354,8 +355,8 @@ std::vector<WrongProgram> wrong_trainings() {
   };
 }
 
-// Hooks, join, a static graph and the rest: either all ranks are told the same, or one throws alone
-// and the others are told that it did.
+// Hooks, join, a static graph and the rest: either all ranks get the same error, or one throws
+// alone and the others report that it did.
 std::vector<WrongProgram> wrong_features() {
   const auto all = [](std::string name, const Act& common, const Act& odd, std::string error,
                       std::vector<std::string> says, int culprit = -1) {
@@ -371,7 +372,7 @@ std::vector<WrongProgram> wrong_features() {
                         .everybody = common,
                         .but = {{2, odd}},
                         .error = "PeerLost",
-                        .says = {"rank 2 (pid ", "has left the group, thrown out by an exception"},
+                        .says = {"rank 2 (pid ", "has left the group because of an exception"},
                         .culprit = 2,
                         .instead = {{2, std::move(says)}}};
   };
@@ -448,8 +449,8 @@ std::vector<WrongProgram> wrong_features() {
             });
           }),
           "UsageError",
-          {"join(): in forward 1 ranks 0, 1 would reduce and rank 2 not: use no_sync() in the same "
-           "steps on all ranks"}),
+          {"join(): in forward 1 ranks 0, 1 would reduce and rank 2 would not: use no_sync() in "
+           "the same steps on all ranks"}),
       all("join() that is to throw when a rank runs out",
           joined(4, {.throw_on_early_termination = true}),
           joined(2, {.throw_on_early_termination = true}), "exception",
@@ -463,7 +464,7 @@ std::vector<WrongProgram> wrong_features() {
                 m.step();
               });
             }),
-            "UsageError: join(): a forward() before the backward() of the one before it"),
+            "UsageError: join(): forward() called again before backward()"),
       alone("join() whose body throws", joins, with_ddp([](Wrapped& m) {
               m.ddp.join([&] {
                 m.step();
@@ -487,7 +488,8 @@ std::vector<WrongProgram> wrong_features() {
             };
             m.ddp.forward([&] { return add(sum(checkpoint(changes, m.w)), sum(m.b)); }).backward();
           }),
-          "checkpoint: forward saved 1 tensors, the same function run again in backward 2"),
+          "checkpoint: forward saved 1 tensors, but the same function run again in backward "
+          "saved 2"),
       all("replicas that have drifted apart", with_ddp([](Wrapped& m) {
             check_drift(*m.group, {{"w", m.w}, {"b", m.b}});
           }),
@@ -496,8 +498,8 @@ std::vector<WrongProgram> wrong_features() {
             check_drift(*m.group, {{"w", m.w}, {"b", m.b}});
           }),
           "exception",
-          {"the replicas have drifted apart: 'b' is one on ranks 0, 1 and another on rank 2; "
-           "let "}),
+          {"the replicas have drifted apart: 'b' has one value on ranks 0, 1 and another on "
+           "rank 2; let "}),
   };
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""front_test.py: what a newcomer's first commands say and do on a machine that is not as it should be."""
+"""front_test.py: tests the output and effects of a newcomer's first commands on machines with various
+problems."""
 import os
 import pathlib
 import re
@@ -24,7 +25,7 @@ file(CHMOD ${CMAKE_BINARY_DIR}/bin/ringrun PERMISSIONS OWNER_READ OWNER_EXECUTE)
 
 
 def words(path):
-    """The command line of a process, if it is still there."""
+    """The command line of a process, if it still exists."""
     try:
         return path.read_text(errors="replace").replace("\0", " ").strip()
     except OSError:
@@ -136,7 +137,7 @@ class Packages(Front):
         self.assertIn("continuing without nowhere:", out)
         self.assertIn("one two", self.calls("install")[0])
         self.assertEqual(self.deps("one", "--or-without", "two"), (0, "", ""))
-        self.setUp()  # it breaks the installation
+        self.setUp()  # this test breaks the installation
         code, out, err = self.deps("one", "--or-without", "two", scenario="""eval "real_$(declare -f install)"
             install() { case "${packages[*]}" in *two*) echo "E: two is broken" >&2; exit 100 ;; esac; real_install; }""")
         self.assertEqual((code, err), (0, ""), out)
@@ -167,7 +168,7 @@ class Packages(Front):
 
 
 class PackagesOfAUser(Packages):
-    """The same by sudo, which hands on no descriptor above 2; and without."""
+    """The same with sudo, which closes descriptors above 2, and without sudo."""
     user = 1000
     SUDO = """#!/bin/bash
 echo "$*" >> "$FAKE/sudo"
@@ -289,7 +290,7 @@ class Build(Front):
         self.assertEqual([line for line in left if "compiling" in line], [])
         running = [words(path) for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")]
         self.assertNotIn(compiler, running)
-        self.assertIn("front_test", "\n".join(running))  # they can be seen
+        self.assertIn("front_test", "\n".join(running))  # running processes can be seen
 
     def test_a_copied_build(self):
         self.machine.project(STEPS)
@@ -303,7 +304,7 @@ class Build(Front):
             self.one_line("\n".join(err.splitlines()[:-1]), f"is a build of {was}: make clean")
         self.assertEqual(self.machine.run(*MAKE, "clean")[0], 0)
         self.assertEqual(self.machine.run(*MAKE, "configure")[0], 0)
-        was.symlink_to(renamed)  # the same folder by another name is no copy
+        was.symlink_to(renamed)  # the same folder by another name is not a copy
         self.machine.top = was
         self.assertEqual(self.machine.run(*MAKE, "configure")[0], 0)
 
@@ -312,7 +313,8 @@ class Build(Front):
         code, _, err = self.machine.run(".ci/configure", "build/fast", "fast")
         self.assertEqual(code, 1)
         self.one_line(err, "no preset 'fast'", "release debug asan")
-        shutil.copy(self.machine.top / "CMakePresets.json", self.machine.top / "CMakeUserPresets.json")  # may have it
+        # The user's presets may have it.
+        shutil.copy(self.machine.top / "CMakePresets.json", self.machine.top / "CMakeUserPresets.json")
         self.assertNotIn("no preset", self.machine.run(".ci/configure", "build/fast", "fast")[2])
 
     def test_cmake_fails(self):
@@ -330,7 +332,8 @@ class BuildOfAUser(Front):
     def test_after_sudo_make(self):
         self.machine.project(STEPS)
         (self.machine.top / "build/release").mkdir(parents=True)
-        self.machine.fake("find", "#!/bin/bash\necho \"$1/CMakeCache.txt\"\n")  # the first file that is root's
+        # The first file is root's.
+        self.machine.fake("find", "#!/bin/bash\necho \"$1/CMakeCache.txt\"\n")
         self.machine.fake("stat", "#!/bin/bash\necho root\n")
         for command in [(".ci/configure", "build/release", "release"), (".ci/compile", "build/release")]:
             code, _, err = self.machine.run(*command)

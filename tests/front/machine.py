@@ -1,4 +1,4 @@
-"""A machine with tools that are not what they seem: the scripts of .ci are run with apt, dpkg, sudo, mpirun of our own."""
+"""A machine with fake tools: the scripts of .ci are run with our own apt, dpkg, sudo and mpirun."""
 import os
 import pathlib
 import pty
@@ -10,9 +10,10 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PATIENCE = 60  # seconds, for what takes less than five
+PATIENCE = 60  # seconds, for commands that take less than five
 
-# Shell functions update and install say what apt does in a scenario; status writes to the descriptor that was asked for.
+# The shell functions update and install print apt's output in a scenario; status writes to the
+# requested descriptor.
 APT_GET = """#!/bin/bash
 echo "$*" >> "$FAKE/apt-get"
 packages=() fd=
@@ -55,7 +56,8 @@ TOOLS = """awk bash basename cat chmod cmake cp cut date dirname env find flock 
 
 
 class Machine:
-    """A folder with a checkout's front door, and a PATH that has only what is listed and what a test adds."""
+    """A folder with a checkout's front door, and a PATH that has only the listed tools and those
+    that a test adds."""
 
     def __init__(self, user=0):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ringsmith-front-"))
@@ -99,7 +101,8 @@ class Machine:
         return process.returncode, out, err
 
     def on_terminal(self, *command, interrupt_at=None, **variables):
-        """(exit status, all that a terminal of 80 columns was sent). Ctrl-C once the text interrupt_at has come."""
+        """Returns (exit status, all bytes sent to a terminal of 80 columns). Sends Ctrl-C after
+        the text interrupt_at."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.top)
@@ -113,21 +116,23 @@ class Machine:
             except OSError:  # all have closed it
                 break
             if interrupt_at and interrupt_at in seen:
-                time.sleep(1)  # a shell that ninja has only just started may miss the signal, and ninja waits for it
+                # A shell that ninja has just started may miss the signal, and ninja waits for it.
+                time.sleep(1)
                 os.write(terminal, b"\x03")
                 interrupt_at = None
         os.close(terminal)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
 
     def project(self, text):
-        """The checkout's CMakeLists.txt: no compiler is looked for."""
+        """Writes the checkout's CMakeLists.txt: it needs no compiler."""
         (self.top / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.22)\nproject(front NONE)\n" + text)
         (self.folder / "installed").write_text((ROOT / "Makefile").read_text().split("\nPACKAGES := ")[1].split("\n")[0]
                                                .replace(" ", "\n") + "\nqemu-system-x86\nbusybox-static\nibverbs-providers\n")
 
 
 def screen(sent):
-    """What is left on a terminal: a line that begins anew at a carriage return, or is erased, is gone."""
+    """The text that remains on a terminal: without lines overwritten after a carriage return, or
+    erased."""
     return [line.rstrip("\r").split("\r")[-1].replace("\x1b[K", "") for line in sent.replace("\r\n", "\n").split("\n")]
 
 

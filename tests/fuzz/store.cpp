@@ -1,16 +1,15 @@
-// fuzz_store BYTES [SEED]: feeds the store what no honest process would send, and stops at the
-// first thing that must not happen (exit code 1, with the seed). `make fuzz` gives it 10 million
-// bytes under AddressSanitizer.
+// fuzz_store BYTES [SEED]: feeds the store input that no honest process would send, and stops at
+// the first violation (exit code 1, with the seed). `make fuzz` runs it with 10 million bytes under
+// AddressSanitizer.
 //
-//     strangers   random bytes; proofs with a bit wrong, cut short, or recorded from another
-//     session members     requests with wrong lengths, counts and kinds, in frames that are rightly
-//     sealed;
-//                 frames that are not; in pieces of any size
+//     strangers   random bytes; proofs with a wrong bit, truncated, or copied from another session
+//     members     requests with wrong lengths, counts and kinds, in correctly sealed frames; broken
+//                 frames; in pieces of any size
 //     the server  the same over TCP, with connections dropped at any moment
 //     a client    whose server knows the secret and answers nonsense
 //
-// What must hold: no crash; no stranger ever changes a key or sees a value; memory stays bounded;
-// what the server says is well-formed; and at the end it still serves those who know the secret.
+// Invariants: no crash; no stranger ever changes a key or reads a value; memory stays bounded; the
+// server's messages are well-formed; and at the end it still serves clients that know the secret.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -74,7 +73,7 @@ class Fuzzer {
     return out;
   }
 
-  // One of the small injuries that find most bugs.
+  // One of the small mutations that find most bugs.
   std::string injured(std::string text) {
     if (text.empty()) return garbage(40);
     const std::size_t at = below(text.size());
@@ -88,7 +87,7 @@ class Fuzzer {
       case 2:
         text += garbage(40);
         break;
-      case 3:  // a number as large as it can be
+      case 3:  // the largest possible number
         for (std::size_t i = at; i < std::min(at + 4, text.size()); ++i) text[i] = '\xff';
         break;
       case 4:
@@ -116,7 +115,7 @@ class Fuzzer {
     return m;
   }
 
-  // In pieces of any size, with the session's work done in between, as a server would.
+  // In pieces of any size, processing the session's work in between, as a server would.
   void feed(Session& session, std::string_view bytes) {
     left_ -= std::min(left_, bytes.size());
     while (!bytes.empty() && session.room() > 0) {
@@ -149,7 +148,7 @@ class Fuzzer {
       case 0:
         feed(session, garbage(200));
         break;
-      case 1: {  // one bit is wrong
+      case 1: {  // one wrong bit
         std::string wrong = proof;
         wrong[below(wrong.size())] ^= static_cast<char>(1 << below(8));
         feed(session, wrong + garbage(100));
@@ -196,7 +195,7 @@ class Fuzzer {
       const bool broken = below(30) == 0;
       if (broken) frame = injured(frame);
       feed(session, frame);
-      now_ += 5ms;  // beyond every wait that request() makes, but for the endless ones
+      now_ += 5ms;  // longer than every wait that request() makes, except the endless ones
       work(session);
       while (const auto answer = opener.open(heard_)) {
         must(Message::decode(*answer).kind <= 2, "an answer of no kind");
@@ -209,7 +208,7 @@ class Fuzzer {
     must(*table.find(kCanary) == kSong, "the canary's song has changed");
   }
 
-  // Over TCP, where nothing waits for an answer and connections end anywhere.
+  // Over TCP, without waiting for answers, and with connections closed at any point.
   void visit(const Address& address) {
     ++visits_;
     std::string why;
@@ -230,7 +229,7 @@ class Fuzzer {
   void hostile_server() {
     ++servers_;
     const Listener listener = listen_on("127.0.0.1", 0);
-    std::vector<std::string> answers;  // made here: the generator is not for two threads
+    std::vector<std::string> answers;  // made here: the generator may only be used by one thread
     for (int i = 0; i < 6; ++i) {
       const Message m = make_message(static_cast<Status>(below(4)), 7, {garbage(30)});
       answers.push_back(below(2) == 0 ? injured(m.encode()) : m.encode());
@@ -245,7 +244,7 @@ class Fuzzer {
         static_cast<void>(client.add("k", 1));
         static_cast<void>(client.get("k", 0ms));
       }
-    } catch (const Error&) {  // what an honest client says of such a server
+    } catch (const Error&) {  // the error of an honest client with such a server
     }
     server.join();
   }
@@ -278,8 +277,8 @@ class Fuzzer {
   std::size_t left_;
   std::mt19937_64 random_;
   Session::Clock::time_point now_ = Session::Clock::now();
-  std::string heard_;     // what the session under test has said
-  std::string recorded_;  // a proof that was right once
+  std::string heard_;     // output of the session under test
+  std::string recorded_;  // a proof that was once right
   std::size_t strangers_ = 0, members_ = 0, requests_ = 0, understood_ = 0, visits_ = 0,
               servers_ = 0;
 };

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bundle.sh [ARCHIVE]: everything that a cluster node without internet needs, in one archive.
+# bundle.sh [ARCHIVE]: packs everything that a cluster node without internet needs into one archive.
 #
-# The node brings g++, cmake, make, python3, and for devices the CUDA toolkit. The archive brings the
-# sources as committed, and what else the build asks for as Debian packages, unpacked: nothing is
-# installed, `source env.sh` points the tools to them.
+# The node provides g++, cmake, make, python3, and for devices the CUDA toolkit. The archive
+# provides the sources as committed, and the Debian packages that the build needs, unpacked: nothing
+# is installed, `source env.sh` points the tools to them.
 #
 #   tar xzf ringsmith-offline.tar.gz && cd ringsmith-offline && source env.sh && make test-gpu
 set -eu
@@ -12,8 +12,8 @@ archive=$(realpath -m "${1:-build/ringsmith-offline.tar.gz}")
 brought="g++ gfortran cmake make python3 git openssh-client debconf debianutils"
 wanted=$(sed -n 's/^PACKAGES := //p' Makefile)
 
-# names PACKAGE...: these and all that they depend on, as apt would put them on an empty system.
-# The empty cache: apt does not name what it has already fetched.
+# names PACKAGE...: these packages and all their dependencies, as apt would install them on an empty
+# system. With an empty cache, because apt does not list packages that it has already fetched.
 names() {
   apt-get -o Dir::State::status=/dev/null -o Dir::Cache::archives="$work/cache" --no-install-recommends \
     --print-uris -qq install "$@" | sed -E "s/^'([^']*)'.*/\1/"
@@ -24,8 +24,9 @@ mkdir -p "$work/cache/partial"
 echo "offline-bundle: looking for packages (apt)"
 # shellcheck disable=SC2086
 names $wanted | sort > "$work/all"
+# libssl-dev's links point to the node's copy.
 # shellcheck disable=SC2086
-names $brought | grep -v /libssl3 | sort > "$work/brought"  # libssl-dev's links point to where it lies
+names $brought | grep -v /libssl3 | sort > "$work/brought"
 comm -23 "$work/all" "$work/brought" > "$work/uris"
 [ -s "$work/uris" ] || { echo "offline-bundle: apt named no packages; run apt-get update first" >&2; exit 1; }
 
@@ -36,18 +37,18 @@ echo "offline-bundle: fetching $(wc -l < "$work/uris") packages"
 (cd "$work/debs" && sed 's|.*/||; s/_.*//' "$work/uris" | xargs apt-get -qq download 2> "$work/errors") ||
   { cat "$work/errors" >&2; exit 1; }
 for package in "$work"/debs/*.deb; do dpkg-deb -x "$package" "$tree/deps"; done
-# Some packages still name /lib, which a node of today has under /usr.
+# Some packages still use /lib, which is in /usr on current systems.
 for folder in bin lib sbin; do
   [ ! -d "$tree/deps/$folder" ] || { cp -a "$tree/deps/$folder" "$tree/deps/usr/"; rm -rf "${tree:?}/deps/$folder"; }
 done
 rm -rf "$tree"/deps/usr/share/{doc,man,locale,lintian,bug} "$tree"/deps/var
-find "$tree/deps" -name '*.a' -size +4M -delete  # static twins of shared libraries
+find "$tree/deps" -name '*.a' -size +4M -delete  # static copies of shared libraries
 find "$tree/deps" -name '*.a' -xtype l -delete
 broken=$(find "$tree/deps" -name '*.so' -xtype l)
 [ -z "$broken" ] || { echo "offline-bundle: these libraries are in no package of the bundle: $broken" >&2; exit 1; }
 
 cat > "$tree/env.sh" << 'ENV'
-# source env.sh: the tools of this shell find what the bundle brought.
+# source env.sh: makes the tools of this shell find the bundle's packages.
 deps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/deps
 arch=$(uname -m)-linux-gnu
 export PATH=$deps/usr/bin:$PATH
@@ -55,20 +56,20 @@ export LD_LIBRARY_PATH=$deps/usr/lib/$arch:$deps/usr/lib/$arch/openblas-pthread:
 export LIBRARY_PATH=$deps/usr/lib/$arch
 export CPATH=$deps/usr/include:$deps/usr/include/$arch
 export CMAKE_PREFIX_PATH=$deps/usr
-export OPAL_PREFIX=$deps/usr   # Open MPI finds its parts from here
+export OPAL_PREFIX=$deps/usr   # Open MPI finds its parts relative to this
 export PMIX_INSTALL_PREFIX=$deps/usr
 export RINGSMITH_NO_DEPS=1     # make installs nothing
-export OMPI_MCA_mca_base_component_show_load_errors=0  # of parts for networks that nobody asks for
+export OMPI_MCA_mca_base_component_show_load_errors=0  # of parts for networks that are not used
 export PMIX_MCA_pcompress_base_silence_warning=1
-command -v ssh > /dev/null || export OMPI_MCA_plm=isolated  # mpirun on this node alone needs none
-# Debian's alternatives are links that installation makes.
+command -v ssh > /dev/null || export OMPI_MCA_plm=isolated  # mpirun on this node alone needs no ssh
+# Debian's alternatives are links that the installation would create.
 for tool in mpirun:orterun mpiexec:orterun mpicc:mpicc.openmpi mpicxx:mpicxx.openmpi; do
   [ -e "$deps/usr/bin/${tool%%:*}" ] || ln -s "${tool##*:}" "$deps/usr/bin/${tool%%:*}"
 done
 ENV
 mkdir -p "$(dirname "$archive")"
 tar czf "$archive" -C "$work" ringsmith-offline
-# A device is lent for minutes, and the archive is carried there: what it weighs is part of the time.
+# A device is lent for minutes, and the archive is copied to it: its size costs part of that time.
 most=$((60 << 20))
 [ "$(stat -c %s "$archive")" -le $most ] || {
   echo "offline-bundle: '$archive' has $(stat -c %s "$archive") bytes, at most $most are to be carried: which package is new?" >&2

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""compiled.py FOLDER [--update]: what nvcc made of the kernels; called by `make nvcc-check`.
+"""compiled.py FOLDER [--update]: checks the code that nvcc has generated for the kernels; called by `make
+nvcc-check`.
 
-FOLDER holds what ptxas said of each .cu file (NAME.cu.ptxas), and the PTX of the rings' kernels (NAME.cu.ptx).
+FOLDER contains ptxas's output for each .cu file (NAME.cu.ptxas), and the PTX of the rings' kernels
+(NAME.cu.ptx).
 
-1. The rings' kernels neither spill nor keep a stack: where one waits for another, a spill is a trip to memory.
-2. Their hand-offs are at system scope. The emulator cannot see a scope: there, one of a device is as good.
+1. The rings' kernels neither spill nor use a stack: while one waits for another, a spill costs a memory access.
+2. Their hand-offs are at system scope. The emulator cannot see scopes: there, device scope works as well.
 3. The ring's kernels are compiled for blocks as large as station.hpp allows: a launch with more registers fails.
-4. Registers by kernel are those of REGISTERS.md, if that is from the same nvcc.
+4. Registers by kernel are as in REGISTERS.md, if that is from the same nvcc.
 
-Then it plants mistakes into a copy of what it has read, and must refuse each of them.
+Then it plants mistakes in a copy of its input, and must detect each of them.
 """
 import argparse
 import collections
@@ -23,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TABLE = HERE / "REGISTERS.md"
 RINGS = "runtime/comm/device/"
-# A block of a rank is the first to report, among those of its device: the one order that stays inside it.
+# The first block of a rank to report, among those of its device: the only order within a device.
 INSIDE = "atom.cas.relaxed.gpu.b64"
 
 
@@ -38,7 +40,8 @@ def demangled(names):
 
 def plain(name):
     """A kernel's name without namespaces, template arguments and parameters."""
-    if name.startswith("_ZN"):  # nvcc's names of lambdas within lambdas, which c++filt does not know
+    # nvcc's names of lambdas within lambdas, which c++filt cannot demangle
+    if name.startswith("_ZN"):
         at, last = 3, ""
         while number := re.match(r"\d+", name[at:]):
             at += number.end() + int(number[0])
@@ -84,7 +87,8 @@ def check_spills(found):
 
 
 def check_scopes(folder):
-    """Every access with a memory order is at system scope, and each kernel has what its hand-off needs."""
+    """Checks that every access with a memory order is at system scope, and that each kernel has
+    the orders its hand-off needs."""
     kernels = 0
     for ptx in sorted(folder.glob(RINGS + "*.ptx")):
         for body in re.split(r"(?=\.entry )", ptx.read_text())[1:]:
@@ -111,7 +115,7 @@ def check_bounds(folder):
             stop(f"{ptx.name}: {demangled([name])[name]} has no launch bounds of {most} threads")
 
 
-# What: files of the rings' kernels, a pattern, and what stands there instead.
+# Mistake: files of the rings' kernels, a pattern, and its replacement.
 PLANTED = {
     "an acquire of the device's scope": ("*.ptx", r"ld\.acquire\.sys", "ld.acquire.gpu"),
     "a release of the device's scope": ("*.ptx", r"st\.release\.sys", "st.release.gpu"),

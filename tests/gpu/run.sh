@@ -1,31 +1,36 @@
 #!/usr/bin/env bash
-# run.sh [OPTION...]: all that needs NVIDIA devices, in one command; a dated section in tests/gpu/RESULTS.md.
+# run.sh [OPTION...]: runs everything that needs NVIDIA devices, in one command; the report is a
+# dated section in tests/gpu/RESULTS.md.
 #
-# The parts, those first that tell most if time is short:
+# The parts, the most informative first in case time is short:
 #
 #   device      name, clocks, links between devices
 #   build       by nvcc for the devices at hand, without lessons and labs: build/gpu
 #   kernels     every kernel compared with its oracle
-#   engine-b    rings of kernels that wait for each other: 2, 3 and 4 ranks in one process, on one device
-#   bench       kernels beside the measured copy bandwidth, the ladder of matrix products
-#   gpt2        a step in GPT-2's shape beside PyTorch's, and its share of the device's peak
+#   engine-b    rings of kernels that wait for each other: 2, 3 and 4 ranks in one process, on one
+#               device
+#   bench       kernels compared with the measured copy bandwidth, the versions of matrix products
+#   gpt2        a step in GPT-2's shape compared with PyTorch's, and its share of the device's peak
 #   memcheck    compute-sanitizer on the tests of the rings' kernels
-#   registers   of every kernel, and what it spills
-#   rings       processes on 1 to 8 devices, engines A and B, beside NCCL where a torch brings it
+#   registers   of every kernel, and its spills
+#   rings       processes on 1 to 8 devices, engines A and B, compared with NCCL if a torch has it
 #   tests       all tests that run on the emulator elsewhere: ctest -L vgpu
-#   training    DataParallel beside DDP; train_gpt trains and writes
+#   training    DataParallel compared with DDP; train_gpt trains and writes
 #   sanitizers  memcheck and racecheck on the tests of all kernels
 #
 #   --only PART[,PART...]  these parts
-#   --budget SECONDS       end in so many seconds: what does not fit is cut, or not run, and said to be
-#   --out DIR              the report goes to DIR/report.md, all that was printed to DIR/log.txt
+#   --budget SECONDS       end within this time: parts that do not fit are cut, or not run, and
+#                          reported as such
+#   --out DIR              the report goes to DIR/report.md, all output to DIR/log.txt
 #   --build DIR            build there (build/gpu; simulated: build/release)
-#   --simulate             the emulator's build and small sizes, so that this script has been run before a
-#                          device is lent; figures mean nothing; the report goes to build/test-gpu-simulated.md
+#   --simulate             the emulator's build and small sizes, to test this script before a device
+#                          is lent; figures mean nothing; the report goes to
+#                          build/test-gpu-simulated.md
 #
-# A part is added to the report when it ends, so a run that is killed leaves the parts before. After a
-# part that failed the others still run, but for the build's.
-# Exit codes: 0 all parts passed, 1 one failed, 3 none failed but the budget left parts out, 6 wrong options.
+# A part is added to the report when it ends, so a run that is killed leaves the earlier parts.
+# After a part that failed the others still run, except after the build.
+# Exit codes: 0 all parts passed, 1 one failed, 3 none failed but the budget left parts out, 6 wrong
+# options.
 set -u
 cd "$(dirname "$0")/../.." || exit
 stop() { echo "test-gpu: $1" >&2; exit 6; }
@@ -82,7 +87,7 @@ fi
 bin=$dir/bin
 failed=0 left_out=0
 
-# add: what it reads becomes the end of the report, in one write.
+# add: appends its input to the report, in one write.
 add() { cat > "$work/more" && cat "$work/more" >> "$report"; }
 seconds_left() { echo $((${budget:-999999} - SECONDS)); }
 
@@ -99,7 +104,7 @@ not_run() {
   printf '\n### %s: NOT RUN, %s\n' "$1" "$2" | add
 }
 # part KEEP DEADLINE TITLE COMMAND...: runs it for DEADLINE seconds at most, and no longer than the
-# budget lasts; shows the end of what it prints; adds its last KEEP lines and the verdict to the report.
+# budget lasts; shows the end of its output; adds its last KEEP lines and the verdict to the report.
 part() {
   local keep=$1 deadline=$2 title=$3 begin=$SECONDS verdict=passed left code
   shift 3
@@ -161,7 +166,7 @@ part_bench() {
   done
 }
 part_gpt2() { part 30 600 "training in GPT-2's shape beside PyTorch" env GPT2_SHAPE=$shape tests/bench/gpt2.sh "$bin" ${simulate:+1}; }
-# check TOOL PROGRAM. Without the caching allocator every tensor is an allocation whose borders memcheck knows.
+# check TOOL PROGRAM. Without the caching allocator each tensor is an allocation known to memcheck.
 check() {
   if [ -n "$simulate" ]; then
     not_run "compute-sanitizer $1 on $2" "it needs a device; on vgpu every access is checked anyway"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""script_test.py BUILD: run.sh on the emulator: its parts and options, its budget, and what is left when it is killed."""
+"""script_test.py BUILD: tests run.sh on the emulator: its parts and options, its budget, and the report that remains when
+it is killed."""
 import os
 import pathlib
 import re
@@ -23,7 +24,7 @@ def check(good, what, *shown):
 
 
 def parts_of(report):
-    """Headings of the parts that a report has; it must be whole Markdown up to its end."""
+    """Headings of the parts in a report, which must be complete Markdown."""
     text = report.read_text() if report.exists() else ""
     check(len(re.findall(r"^```", text, re.M)) % 2 == 0, "a part is torn", text)
     check(not text or "SIMULATED on vgpu: no GPU took part" in text, "the report does not say that it is simulated", text)
@@ -62,7 +63,7 @@ def budget(out):
 
 
 def failed(out):
-    """A part that fails says so, and the next ones run."""
+    """A failing part is reported, and the next ones run."""
     os.environ["VGPU_DEVICES"] = "none"
     done = run("--only", "kernels,memcheck", "--out", out)
     del os.environ["VGPU_DEVICES"]
@@ -81,13 +82,13 @@ def killed(out):
 
 
 def kept(out):
-    """What has been done when it is killed in a later part is in the report."""
+    """If it is killed in a later part, the finished parts are in the report."""
     with subprocess.Popen([*COMMAND, "--only", "device,kernels,engine-b", "--out", out], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as victim:
         seen = []
         for line in victim.stdout:
             seen.append(line)
-            if line.endswith("ring, 2 ranks in one process, engine B\n"):  # it begins
+            if line.endswith("ring, 2 ranks in one process, engine B\n"):  # this part has started
                 os.killpg(victim.pid, signal.SIGKILL)
                 break
     parts = parts_of(out / "report.md")

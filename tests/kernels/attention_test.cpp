@@ -1,4 +1,4 @@
-// Attention in both modes against float64, in both memory layouts that the models use; embedding.
+// Attention in both modes compared with float64, in both memory layouts of the models; embedding.
 #include "kernels/attention.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Batch normalisation: fast against the oracle, and the oracle against the definition.
+// Batch normalisation: the fast version compared with the oracle, the oracle with the definition.
 #include "kernels/batchnorm.hpp"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ double distance(const std::vector<T>& a, const std::vector<T>& b) {
   double worst = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double d = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(d <= worst)) worst = d;  // NaN counts
+    if (!(d <= worst)) worst = d;  // NaN counts as the worst
   }
   return worst;
 }
@@ -70,7 +70,7 @@ TEST_CASE("fast batch normalisation stays within rounding of the oracle") {
       CHECK(distance(fast.squares, slow.squares) <= 1e-6 * static_cast<double>(s.per_channel()));
       CHECK(distance(fast.y, slow.y) <= 4e-6);
       CHECK(distance(fast.dx, slow.dx) <= 2e-5);
-      // The fast sums are added in double, the oracle's in eight lanes of float over an image.
+      // The fast version sums in double, the oracle in eight float lanes per image.
       const double lane = static_cast<double>(s.pixels) / 8;
       const double rounding = std::max(1e-5, lane * std::sqrt(lane) * 1e-7);
       CHECK(distance(fast.dweight, slow.dweight) <= std::max(1e-4, rounding));
@@ -81,7 +81,8 @@ TEST_CASE("fast batch normalisation stays within rounding of the oracle") {
 }
 
 TEST_CASE("running statistics take in what is finite, channel by channel, and nothing else") {
-  constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::nan("");
+  constexpr double kInf = std::numeric_limits<double>::infinity(),
+                   kNan = std::numeric_limits<double>::quiet_NaN();
   for (const double bad : {kInf, -kInf, kNan}) {
     std::vector<double> mean{1, 2, 3}, var{4, 5, 6};
     const std::vector<double> of_batch{10, bad, 10}, squares{7, 7, bad};
@@ -101,7 +102,7 @@ TEST_CASE("a mean a thousand times the deviation does not eat the variance") {
 }
 
 TEST_CASE("the training gradient of x is orthogonal to a shift and to a scaling of x") {
-  // Both leave y as it was, so moving along them must not change the loss.
+  // Neither changes y, so moving x along them must not change the loss.
   const BatchNormShape s{5, 3, 7};
   const auto x = random_values<double>(105, 1);
   for (const Mode mode : {Mode::fast, Mode::oracle}) {
@@ -115,7 +116,7 @@ TEST_CASE("the training gradient of x is orthogonal to a shift and to a scaling 
           along_scale += r.dx[i] * (x[i] - r.mean[c]);
         }
       CHECK(std::abs(along_shift) < 1e-12);
-      CHECK(std::abs(along_scale) < 1e-3);  // exact but for eps
+      CHECK(std::abs(along_scale) < 1e-3);  // exact except for eps
     }
   }
 }

@@ -1,4 +1,4 @@
-// Convolution: the fast version against the loops, which must have the documented order.
+// Convolution: the fast version compared with the loops, whose sums must have the documented order.
 #include "kernels/conv.hpp"
 
 #include <cmath>
@@ -12,7 +12,7 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// Small multiples of 1/8: every sum below is exact in float, so that any order must agree.
+// Small multiples of 1/8: every sum below is exact in float, so that all orders agree.
 std::vector<float> dyadic(std::int64_t n, unsigned seed) {
   std::mt19937 engine(seed);
   std::uniform_int_distribution<int> d(-16, 16);
@@ -26,19 +26,19 @@ std::vector<Conv2dShape> shapes() {
       {1, 1, 1, 1, 1, 1, 1},                       // one multiplication
       {2, 3, 7, 5, 4, 3, 3, 1, 1, 1, 1},           // the usual 3x3
       {2, 4, 8, 9, 6, 1, 1},                       // 1x1: no columns
-      {2, 4, 8, 9, 6, 1, 1, 2, 2},                 // 1x1 with stride
-      {3, 2, 9, 7, 3, 3, 2, 2, 1, 0, 2},           // uneven in everything
+      {2, 4, 8, 9, 6, 1, 1, 2, 2},                 // 1x1 with a stride
+      {3, 2, 9, 7, 3, 3, 2, 2, 1, 0, 2},           // all sizes different
       {1, 2, 9, 10, 2, 3, 3, 1, 1, 2, 2, 2, 2},    // dilated
       {2, 6, 6, 7, 4, 2, 3, 1, 2, 1, 1, 1, 1, 2},  // groups
       {2, 4, 5, 5, 4, 3, 3, 1, 1, 1, 1, 1, 1, 4},  // depthwise
       {1, 2, 3, 3, 2, 3, 3, 1, 1, 3, 3},           // more padding than image at the corners
-      {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // windows that see only padding
+      {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // windows that cover only padding
       {0, 2, 4, 4, 3, 3, 3, 1, 1, 1, 1},           // an empty batch
       {1, 16, 17, 19, 32, 3, 3, 2, 2, 1, 1},
-      {3, 48, 16, 16, 8, 3, 3, 1, 1, 1, 1},  // rows of one vector, more taps than a tile takes
-      {9, 50, 4, 4, 7, 3, 3, 1, 1, 1, 1},    // a sample of one vector, whose rows are shorter
+      {3, 48, 16, 16, 8, 3, 3, 1, 1, 1, 1},  // rows of one vector, more taps than fit in a tile
+      {9, 50, 4, 4, 7, 3, 3, 1, 1, 1, 1},    // a sample of one vector, with shorter rows
       {2, 3, 5, 65, 9, 3, 3, 1, 1, 1, 1},    // rows longer than a panel
-      {1, 2, 3, 400, 65, 1, 3, 1, 1, 0, 1},  // and longer than a tile takes pixels
+      {1, 2, 3, 400, 65, 1, 3, 1, 1, 0, 1},  // and with more pixels than fit in a tile
   };
 }
 
@@ -124,8 +124,8 @@ TEST_CASE("the oracle adds in the documented order: bias first, then ascending t
   std::vector<float> y(1);
   cpu::conv2d<float>({1, 2, 1, 1, 1, 1, 1}, x, w, b, y);
   CHECK(y[0] == 0);
-  // dw: a product per sample from zero, then samples in order. 1 + 2^24 is lost only across
-  // samples.
+  // dw: one product per sample starting from zero, then the samples in order. 1 + 2^24 is only
+  // rounded between samples.
   const std::vector<float> dy{1, 16777216, -16777216}, ones{1, 1, 1};
   std::vector<float> dw(1);
   cpu::conv2d_grad_weight<float>({3, 1, 1, 1, 1, 1, 1}, dy, ones, dw);

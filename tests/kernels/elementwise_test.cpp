@@ -1,4 +1,4 @@
-// Fast element-wise kernels and sums against the oracles, over strides, broadcasts and threads.
+// Fast element-wise kernels and sums compared with oracles, over strides, broadcasts and threads.
 #include "kernels/elementwise.hpp"
 
 #include "kernels/reduction.hpp"
@@ -15,7 +15,7 @@ using ringsmith::testing::random_values;
 
 namespace {
 
-constexpr double kUlps = 6e-7;  // of the largest value
+constexpr double kUlps = 6e-7;  // relative to the largest value
 
 class ThreadScope {
  public:
@@ -112,7 +112,7 @@ TEST_CASE("in place and out of place give the same values", "[elementwise]") {
   Tensor moved = x.clone();
   const float* memory = moved.data<float>();
   const Tensor reused = raw::unary(raw::Unary::tanh, std::move(moved), "t");
-  REQUIRE(reused.data<float>() == memory);  // nobody else held it
+  REQUIRE(reused.data<float>() == memory);  // it was the only reference
   REQUIRE(raw::unary(raw::Unary::tanh, x, "t").data<float>() != x.data<float>());
 }
 
@@ -121,8 +121,7 @@ TEST_CASE("sums over any dimensions agree with the oracle and with f64", "[reduc
                                   {100003}, {3, 5},    {64, 32},   {257, 100},  {1, 40},
                                   {40, 1},  {4, 3, 5}, {2, 9, 33}, {3, 2, 4, 5}};
   for (const Shape& shape : shapes) {
-    // Far from zero on the whole: an error is measured against the sum, not against what is left
-    // of it after cancellation.
+    // Shifted away from zero: errors are relative to the sum, which must not cancel to a small one.
     const Tensor base = raw::scalar(raw::Scalar::add, values_of(shape, 7), 3, "test");
     for (const Tensor& x : layouts(base))
       for (unsigned choice = 0; choice < 1U << shape.size(); ++choice) {

@@ -1,7 +1,8 @@
-// Products of 16-bit matrices, and conversions of whole arrays: the bits of the float product of
-// the widened matrices, rounded once, and those of kernels/half.hpp. Products by a processor's
-// instructions for bf16 (kernels/cpu/fast/matmul_bf16.hpp): every one that this processor has,
-// compared with the exact sums. `make test-bf16` runs this on emulated processors that have them.
+// Products of 16-bit matrices must have the bits of the float product of the widened matrices,
+// rounded once, and conversions of whole arrays must equal kernels/half.hpp. Products by a
+// processor's instructions for bf16 (kernels/cpu/fast/matmul_bf16.hpp) are compared with the exact
+// sums, for every kind that this processor has. `make test-bf16` runs this on emulated processors
+// that have them.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -26,7 +27,7 @@ using ringsmith::testing::random_values;
 
 namespace {
 
-// Rows, columns, rows of a wider matrix, gaps both ways; gaps are NaN.
+// Rows, columns, rows of a wider matrix, gaps in both directions; gaps are NaN.
 template <class T>
 struct Stored {
   std::vector<T> memory;
@@ -65,7 +66,7 @@ std::vector<float> rounded(std::vector<float> values) {
   return values;
 }
 
-// How products of bf16 are computed, for the length of a scope.
+// Sets how products of bf16 are computed, for the length of a scope.
 class Bf16Scope {
  public:
   explicit Bf16Scope(Bf16Products how) : previous_(bf16_products()) { set_bf16_products(how); }
@@ -106,8 +107,8 @@ std::vector<std::uint16_t> bits_of(const std::vector<T>& values) {
   return out;
 }
 
-// What a b + begin is, of the numbers that bf16 keeps, and how far a sum in float may be from it,
-// in whatever order it adds: k + 2 operations, each of which rounds to 24 bits or flushes to zero.
+// The exact a b + begin of the operands, and the largest error of a float sum in any order: k + 2
+// operations, each of which rounds to 24 bits or flushes to zero.
 struct Exact {
   std::vector<double> sums, bounds;
 
@@ -127,7 +128,7 @@ struct Exact {
         bounds.push_back(static_cast<double>(k + 2) * (0x1.01p-24 * magnitudes + 0x1p-126));
       }
   }
-  // Whether each number is what a sum within the bound is rounded to.
+  // True if each number is the rounded value of a sum within the bound.
   [[nodiscard]] bool allows(const std::vector<float>& got) const {
     constexpr float kInf = std::numeric_limits<float>::infinity();
     const auto rounded_to = [](double x, float outwards) {
@@ -139,13 +140,13 @@ struct Exact {
             got[i] <= rounded_to(sums[i] + bounds[i], kInf);
     return all;
   }
-  // If every partial sum is a float, whether each number is the sum, rounded once.
+  // True if each number is the sum, rounded once. Only valid if every partial sum is a float.
   [[nodiscard]] bool equals(const std::vector<float>& got) const {
     return got == rounded<bf16>(std::vector<float>(sums.begin(), sums.end()));
   }
 };
 
-// Integers that sum to few bits, so that one product too many or too few shows.
+// Integers with small sums, so that one product too many or too few shows.
 std::vector<float> small_integers(std::int64_t n, unsigned seed) {
   std::mt19937 generator(seed);
   std::vector<float> values(static_cast<std::size_t>(n));
@@ -153,7 +154,7 @@ std::vector<float> small_integers(std::int64_t n, unsigned seed) {
   return values;
 }
 
-// Every storage order of a and b, or each at least once if they are large; c's follow.
+// Every storage order of a and b (each at least once if they are large); c's order follows theirs.
 void check_bf16_shape(std::int64_t m, std::int64_t n, std::int64_t k, bool integers) {
   const auto values = [&](std::int64_t count, unsigned seed) {
     return rounded<bf16>(integers ? small_integers(count, seed) : random_values(count, seed));
@@ -178,7 +179,7 @@ void check_bf16_shape(std::int64_t m, std::int64_t n, std::int64_t k, bool integ
     }
 }
 
-// Every float whose last bits lie at, below and above a tie of T, and what has no neighbours.
+// Floats whose low bits are at, below and above a tie of T, and the values without neighbours.
 template <class T>
 std::vector<float> awkward_floats() {
   std::vector<float> out;
@@ -239,7 +240,7 @@ TEST_CASE("a 16-bit product is the float product of the widened matrices, rounde
 }
 
 TEST_CASE("bf16 products, by everything that this processor has for them, are the exact sums") {
-  // Sizes around vectors, tiles, pairs, and blocks.
+  // Sizes around those of vectors, tiles, pairs and blocks.
   const Shapes shapes = {{1, 1, 1},     {1, 17, 2},   {2, 16, 3},    {5, 15, 31},   {6, 63, 32},
                          {7, 64, 33},   {13, 65, 34}, {16, 32, 64},  {17, 33, 65},  {32, 48, 16},
                          {33, 1, 70},   {47, 80, 63}, {48, 112, 17}, {3, 260, 257}, {257, 4, 300},
@@ -269,8 +270,8 @@ TEST_CASE(
       cpu::matmul<bf16>(square.matrix, no_rows.matrix.t(), none.matrix.t(), how);
     }
 
-    // One number that is not finite, in its last row, column and k: it reaches its own row or
-    // column of C and nothing else, also where tiles were filled up.
+    // One non-finite number, in the last row, column and k: it must affect its own row or column of
+    // C and nothing else, even if tiles are padded.
     const std::int64_t m = 19, n = 21, k = 35;
     for (const float x : {inf, -inf, nan})
       for (const bool in_a : {true, false}) {
@@ -292,14 +293,14 @@ TEST_CASE(
         INFO(x << (in_a ? " in a" : " in b"));
         CHECK(right_everywhere);
       }
-    for (const auto& [x, y] : {std::pair{inf, 0.0F}, std::pair{0.0F, -inf}}) {  // 1 + inf 0
+    for (const auto& [x, y] : {std::pair{inf, 0.0F}, std::pair{0.0F, -inf}}) {  // 1 + inf * 0
       const Stored<bf16> a({1, x}, 1, 2, 0), b({1, y}, 2, 1, 0), c({0}, 1, 1, 0);
       cpu::matmul<bf16>(a.matrix, b.matrix, c.matrix);
       CHECK(std::isnan(c.wide()[0]));
     }
     {
       const Stored<bf16> a({inf, 1, inf}, 1, 3, 0), b({1, 1, -1}, 3, 1, 0), c({0}, 1, 1, 0);
-      cpu::matmul<bf16>(a.matrix, b.matrix, c.matrix);  // inf - inf, of different pairs
+      cpu::matmul<bf16>(a.matrix, b.matrix, c.matrix);  // inf - inf, from different pairs
       CHECK(std::isnan(c.wide()[0]));
     }
 
@@ -313,7 +314,7 @@ TEST_CASE(
     set_threads(1);
     CHECK(one.wide() == three.wide());
 
-    // The instructions take an operand below 2^-126 for zero, and make zero of such a sum.
+    // The instructions treat operands below 2^-126 as zero, and flush such sums to zero.
     const bool floats = products == Bf16Products::widened;
     const Stored<bf16> tiny({0x1p-130F, 0x1p-100F}, 2, 1, 0), scales({0x1p100F, 0x1p-30F}, 1, 2, 0);
     const Stored<bf16> out({0, 0, 0, 0}, 2, 2, 0);
@@ -337,7 +338,7 @@ TEST_CASE("bf16 products are chosen by name, and refused where the processor has
   CHECK_THROWS_WITH(parse_bf16_products("vnni"), ContainsSubstring("use auto, widened"));
 }
 
-// For tests/bf16, whose emulated processors must be found to have what they have.
+// For tests/bf16, which checks that its emulated processors have these instructions.
 TEST_CASE("this processor multiplies bf16 by AVX-512-BF16", "[.avx512_bf16]") {
   CHECK(name_of(bf16_products()) == "avx512_bf16");
 }

@@ -1,4 +1,4 @@
-// Layer normalisation in both modes against float64, for odd sizes and hard rows.
+// Layer normalisation in both modes compared with float64, for odd sizes and difficult rows.
 #include "kernels/layernorm.hpp"
 
 #include <cmath>

@@ -22,8 +22,8 @@ using ringsmith::testing::random_values;
 
 namespace {
 
-// The same matrix stored in one of four ways: rows, columns, rows of a wider matrix, or with a gap
-// in both directions. The gaps are NaN: reading one shows.
+// A matrix stored in one of four ways: rows, columns, rows of a wider matrix, or with gaps in both
+// directions. The gaps are NaN, so that reading one shows.
 struct Stored {
   std::vector<float> memory;
   Matrix<float> matrix;
@@ -225,7 +225,7 @@ TEST_CASE("column sums are exact on integers and agree between modes, all widths
 }
 
 TEST_CASE("the oracle's float sums have the bits of ascending order, not of a better one") {
-  // 1 + 2^-24 is lost in float, twice; in any other order 2^-24 + 2^-24 would count.
+  // 1 + 2^-24 is rounded down to 1, twice; in any other order 2^-24 + 2^-24 would count.
   const ModeScope oracle(kernels::Mode::oracle);
   const float half_ulp = std::ldexp(1.0F, -24);
   const std::vector<float> a = {1.0F, half_ulp, half_ulp}, b = {1.0F, 1.0F, 1.0F};
@@ -234,9 +234,9 @@ TEST_CASE("the oracle's float sums have the bits of ascending order, not of a be
   CHECK(c == 1.0F);
 }
 
-// In a process of its own: in this one, another case may have opened the library. Without care it
-// starts a thread for each processor; to forbid that by the environment would be a race with
-// threads that read it.
+// Runs in a separate process: in this one, another case may have opened the library. By default it
+// starts a thread per processor. Forbidding that by an environment variable would be a race with
+// threads that read the environment.
 TEST_CASE("opens OpenBLAS", "[.][opens_openblas]") {
   cpu_set_t before{}, after{};
   char** const environment = environ;

@@ -1,4 +1,4 @@
-// Optimizer steps: the fused fast versions against the oracle, and against the written formulas.
+// Optimizer steps: the fused fast versions compared with the oracle and with the written formulas.
 #include "kernels/optim.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// parallel_for: every index once, whatever the numbers; errors come back; nesting does not hang.
+// parallel_for runs every index once, for any sizes; errors propagate; nesting does not hang.
 #include "kernels/parallel.hpp"
 
 #include <atomic>

@@ -16,7 +16,7 @@ namespace {
 
 std::vector<float> random_values(std::size_t n, unsigned seed) {
   std::mt19937 engine(seed);
-  std::uniform_int_distribution<int> d(-8, 8);  // ties on purpose
+  std::uniform_int_distribution<int> d(-8, 8);  // produces ties
   std::vector<float> v(n);
   for (float& e : v) e = static_cast<float>(d(engine)) * 0.37F;
   return v;

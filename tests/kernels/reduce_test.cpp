@@ -1,5 +1,5 @@
-// The vectorised reduction against the oracle, bit for bit, over every dtype, operation, number of
-// sources and destinations, awkward length and misalignment.
+// The vectorised reduction compared with the oracle, bit for bit, for every dtype, operation,
+// number of sources and destinations, odd length and misalignment.
 #include "kernels/reduce.hpp"
 
 #include <cmath>
@@ -18,8 +18,8 @@ namespace {
 using Bytes1 = std::vector<std::byte>;
 constexpr std::size_t kGuard = 32;
 
-// Random values with NaN, infinities, both zeros and extreme integers among them. NaNs are all the
-// same: which payload survives a sum of two NaNs is not promised.
+// Random values including NaN, infinities, both zeros and extreme integers. All NaNs are the same:
+// which payload the sum of two NaNs has is unspecified.
 template <class T>
 T random_value(std::mt19937& random) {
   const auto r = random();

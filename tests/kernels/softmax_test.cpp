@@ -1,5 +1,4 @@
-// softmax, log_softmax and the losses: both modes against float64, and what must happen at the
-// edges.
+// softmax, log_softmax and the losses: both modes compared with float64, and edge cases.
 #include "kernels/softmax.hpp"
 
 #include <cmath>
@@ -31,7 +30,7 @@ TEST_CASE("softmax and log_softmax agree with float64 for odd lengths, along any
       for (const std::int64_t inner : {1, 3, 33}) {
         const Slices s{3, n, inner};
         const auto x = random_values(3 * n * inner, 1, 4), dy = random_values(3 * n * inner, 2);
-        // PyTorch's order sums other dimensions than the last one term after the other.
+        // In PyTorch's order, sums over any dimension other than the last are serial.
         const double tolerance = n == 1000 && inner > 1 ? 1e-5 : 1e-6;
         const auto x64 = widen(x), dy64 = widen(dy);
         std::vector<float> y(x.size()), dx(x.size());

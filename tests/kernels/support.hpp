@@ -1,5 +1,5 @@
-// What the kernel tests share: seeded values, a mode for the length of a scope, a distance that NaN
-// never satisfies.
+// Shared by the kernel tests: seeded values, a mode for the length of a scope, and a distance that
+// is infinite for NaN.
 #pragma once
 
 #include <cmath>

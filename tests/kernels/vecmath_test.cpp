@@ -1,4 +1,4 @@
-// The vectorisable exp, log, tanh, sigmoid and erf against float64, over the whole float line.
+// The vectorisable exp, log, tanh, sigmoid and erf compared with float64, over all of float.
 #include "kernels/cpu/fast/vecmath.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Distance of y from the exact value, in units of the last place of the float nearest to it.
+// Distance of y from the exact value, in units of the last place of the nearest float.
 double ulps(float y, double exact) {
   const auto nearest = static_cast<float>(exact);
   if (std::isnan(exact)) return std::isnan(y) ? 0 : 1e30;

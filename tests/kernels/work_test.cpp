@@ -1,4 +1,4 @@
-// What a kernel does, by hand and as the profiler counts it.
+// The operations and bytes of a kernel, computed by hand and as counted by the profiler.
 #include "kernels/work.hpp"
 
 #include <type_traits>
@@ -196,7 +196,7 @@ TEST_CASE("an optimizer reads and writes its state; an embedding touches the row
     adam(kCpu, std::span<float>(p), std::span<const float>(g), std::span<float>(m),
          std::span<float>(v), std::span<float>(), AdamStep{});
   });
-  CHECK(step.bytes == 4 * 7 * n);  // p, m and v twice, g once
+  CHECK(step.bytes == 4 * 7 * n);  // p, m and v read and written, g read
   auto p2 = numbers(3), g2 = numbers(3), m2 = numbers(3), v2 = numbers(3), largest = numbers(3);
   const std::vector<AdamTensor<float>> tensors{{p, g, m, v, {}}, {p2, g2, m2, v2, largest}};
   const auto steps = counted(

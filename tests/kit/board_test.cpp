@@ -1,5 +1,5 @@
-// The labs' judge calls a hang only what is one: processes that hand each other a token are looked
-// at without pause. The parent's looks fall between any two of their instructions.
+// The labs' judge reports a hang only if there is one: it watches, without pause, processes that
+// pass a token to each other. The parent may look between any two of their instructions.
 #include "labs/kit/board.hpp"
 
 #include <array>
@@ -18,11 +18,11 @@ constexpr int kWorld = 3;
 
 struct Shared {
   std::array<kit::Board, kWorld> boards;
-  std::array<kit::Counter, kWorld> sent;  // by rank: tokens that it has passed on
+  std::array<kit::Counter, kWorld> sent;  // by rank: number of tokens passed on
 };
 
-// Ranks of their own processes; the token goes round `rounds` times, and once more without rank 0
-// passing it on, if it is to be lost.
+// Each rank is a process. The token goes around `rounds` times; if it is to be lost, it goes around
+// once more, and rank 0 does not pass it on.
 class TokenRing {
  public:
   TokenRing(std::uint64_t rounds, bool lost) {

@@ -1,4 +1,4 @@
-"""What the tests of the labs' machinery share: a place of their own for a student's files, and make."""
+"""Shared by the tests of the labs' machinery: a separate folder for a student's files, and make."""
 import atexit
 import os
 import pathlib
@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 sys.dont_write_bytecode = True
 PLACE = pathlib.Path(tempfile.mkdtemp(prefix="labs-test-"))
-PLACE.chmod(0o755)  # root's judge runs programs as other users
+PLACE.chmod(0o755)  # the judge, run as root, starts programs as other users
 atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
 os.environ["LABS_WORK"] = str(PLACE / "work")
 os.environ.setdefault("LABS_BUILD", str(ROOT / "build" / "labs"))
@@ -23,14 +23,14 @@ RING, = select("06")
 
 
 def make(*words, root=ROOT, env=None):
-    """(exit status, everything that was printed)."""
+    """Returns (exit status, all output)."""
     done = subprocess.run(["make", "-s", *words], cwd=root, capture_output=True, text=True,
                           env={**os.environ, **(env or {})})
     return done.returncode, done.stdout + done.stderr
 
 
 def alive(word):
-    """Processes of this machine with this word among their arguments; not those that are ended and not yet reaped."""
+    """Processes of this machine that have this word among their arguments, without zombies."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -42,5 +42,5 @@ def alive(word):
 
 
 def unique():
-    """Seconds that no other sleep on this machine sleeps."""
+    """A duration in seconds that no other sleep on this machine uses."""
     return f"300.{os.getpid()}{time.monotonic_ns() % 100000}"

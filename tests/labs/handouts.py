@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of handouts: nothing leaks, what is sealed stays so, and a student can work in one without the repository.
+"""Tests of handouts: nothing leaks, sealed files stay sealed, and a student can work in one without the
+repository.
 
 `make handout` goes further: it builds every lab of the archive from scratch.
 """
@@ -63,7 +64,7 @@ class Handout(unittest.TestCase):
                                  ("labs/kit/fabric.o", "x", "an object file"),
                                  ("labs/kit/driver", "\x7fELF", "an object file"),
                                  (".git/HEAD", "ref", "history"),
-                                 ("labs/course/__pycache__/lab.pyc", "x", "was built")):
+                                 ("labs/course/__pycache__/lab.pyc", "x", "a build output")):
             target = self.folder / path
             before = target.read_bytes() if target.exists() else None
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,8 @@ class Handout(unittest.TestCase):
         self.assertEqual(manifest.broken(self.folder), ["labs/06-ring/public.py was changed"])
 
     def test_a_student_with_a_handout(self):
-        """The skeleton scores zero; edited tests are said to be a cheat; the workflow's commands run as written."""
+        """The skeleton scores zero; edited tests are reported as cheating; the workflow's
+        commands run as written."""
         env = {"LABS_WORK": str(self.folder / "work")}
         self.assertEqual(make("lab", "N=06", root=self.folder, env=env)[0], 0)
         code, said = make("grade", "N=06", root=self.folder, env=env)
@@ -119,7 +121,7 @@ class Handout(unittest.TestCase):
 
 
 def workflow():
-    """The commands of classroom.yml, as they are written there."""
+    """The commands of classroom.yml, as written there."""
     lines = (ROOT / "labs/course/classroom.yml").read_text().splitlines()
     found = []
     for number, line in enumerate(lines):

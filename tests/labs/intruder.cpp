@@ -1,6 +1,6 @@
-// intruder PORT SOCKET JUDGE FILE... : what a hostile submission tries, in place of a driver. One
-// line for each attempt: "NAME reached" or "NAME kept". FILEs exist, and anybody may read and
-// write them; PORT and SOCKET have somebody who listens; JUDGE is a process.
+// intruder PORT SOCKET JUDGE FILE... : the attempts of a hostile submission, run in place of a
+// driver. Prints one line per attempt: "NAME reached" or "NAME kept". FILEs exist, and any user may
+// read and write them; a process listens at PORT and at SOCKET; JUDGE is a process.
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -62,7 +62,7 @@ void try_files(int count, char** files) {
     say("rename " + path, rename(path.c_str(), (path + ".moved").c_str()) == 0);
     say("unlink " + path, unlink(path.c_str()) == 0);
     execl(path.c_str(), path.c_str(),
-          nullptr);  // this is a "reached" that is not printed: the test counts lines
+          nullptr);  // a success prints no line: the test counts lines
     say("run " + path, false);
   }
 }
@@ -91,7 +91,7 @@ void try_system() {
   (void)none;
 }
 
-// Until fork fails; the children wait for a signal that ends them.
+// Forks until fork fails; the children wait for a signal that ends them.
 int children_at_most(int enough) {
   int count = 0;
   for (; count < enough; ++count) {
@@ -110,7 +110,7 @@ int children_at_most(int enough) {
 
 int main(int argc, char** argv) {
   const std::string what = argv[1];
-  if (what == "outlive") {  // two generations away, in a session of its own if that can be had
+  if (what == "outlive") {  // two generations away, in a separate session if possible
     if (fork() == 0) {
       setsid();
       if (fork() == 0) execl("/usr/bin/sleep", "sleep", argv[2], nullptr);
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
       if (write(file, piece.data(), piece.size()) < 0) return 7;
     return 0;
   }
-  if (what == "own") {  // what a lab may do: files and shared memory of its own, processes
+  if (what == "own") {  // permitted to a lab: its own files, shared memory and processes
     const int file = open("mine", O_RDWR | O_CREAT, 0600);
     void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int ends[2];

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of what all labs share: python3 tests/labs/machinery.py [-v] [TestName]. Handouts are in handouts.py.
+"""Tests of the code that all labs share: python3 tests/labs/machinery.py [-v] [TestName]. Handouts are in
+handouts.py.
 
-What needs a compiler uses lab 06 and the cache of LABS_BUILD. `make grade-the-grader` goes through all labs.
+Tests that need a compiler use lab 06 and the cache of LABS_BUILD. `make grade-the-grader` goes through all
+labs.
 """
 import json
 import os
@@ -88,12 +90,12 @@ class Student(unittest.TestCase):
         self.assertLess(time.monotonic() - begun, 600)
         self.assertEqual(json.loads((PLACE / "reports/results.json").read_text())["score"], 100)
         self.assertIn("tests passed at the last check", make("progress")[1])
-        self.assertIn("What was there is in", make("reset", "N=06")[1])
+        self.assertIn("The old files are in", make("reset", "N=06")[1])
         self.assertIn("kit::todo", file.read_text())
 
     def test_bad_words(self):
-        for words, said in (("check", "which lab"), ("check N=77", "there is no lab 77"),
-                            ("grade N=06 TEST=none SUBMISSION=/", "ring.hpp is not there")):
+        for words, said in (("check", "name a lab"), ("check N=77", "there is no lab 77"),
+                            ("grade N=06 TEST=none SUBMISSION=/", "ring.hpp does not exist")):
             code, text = make(*words.split())
             self.assertNotEqual(code, 0)
             self.assertIn(said, text)
@@ -131,7 +133,7 @@ class Reports(unittest.TestCase):
 
 
 class Runner(unittest.TestCase):
-    """Programs that do not behave, in place of a driver."""
+    """Misbehaving programs in place of a driver."""
 
     def end(self, script, deadline=60):
         program = PLACE / "program"
@@ -153,14 +155,14 @@ class Runner(unittest.TestCase):
                                       ("echo PASS >&$2", Cheat, "channel"),
                                       ("echo LABS 00 5 >&$2; echo hello >&$2", Cheat, "channel"),
                                       (self.ANSWER + "echo more >&$2", Cheat, "channel"),
-                                      (self.ANSWER + "exit 1", Crash, "not end well")):
+                                      (self.ANSWER + "exit 1", Crash, "then failed")):
             with self.assertRaises(verdict) as caught:
                 self.end(script)
             self.assertIn(said, str(caught.exception))
 
     def test_a_sleeper_and_its_children_are_ended(self):
         begun, seconds = time.monotonic(), unique()
-        with self.assertRaises(Hang):  # after 5 s: on a busy machine a shell needs its time to get there
+        with self.assertRaises(Hang):  # after 5 s: on a busy machine a shell needs time to start
             self.end(f"sleep {seconds} & wait", deadline=5)
         self.assertLess(time.monotonic() - begun, 60)
         for _ in range(600):
@@ -193,7 +195,7 @@ class SwapIn(unittest.TestCase):
 
 
 class Accusations(unittest.TestCase):
-    """Whoever is innocent is not called a cheat."""
+    """An innocent student is never reported as a cheat."""
 
     def test_honest_code(self):
         honest = """

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of make mutate: which mutants are made, that their ids last, many in one program, and what is not excused.
+"""Tests of make mutate: which mutants are made, that their ids are stable, many in one program, and which are not
+excused.
 
 It needs libclang's Python module, which Debian gives to /usr/bin/python3 only; without it the test is skipped (77).
 """
@@ -149,10 +150,10 @@ class Report(unittest.TestCase):
         lab = types.SimpleNamespace(slug="00-none")
         def trouble(on_file):
             return mutate.report(lab, mutants, found, on_file, 1.0)[1]
-        self.assertIn("nobody notices", trouble({})[0])
+        self.assertIn("no test fails", trouble({})[0])
         self.assertEqual(trouble({one.id: "a reason"}), [])
         self.assertIn("is killed by a test", trouble({one.id: "a reason", other.id: "a reason"})[0])
-        self.assertIn("is no mutant now", trouble({one.id: "a reason", "123456 old": "a reason"})[0])
+        self.assertIn("is no longer a mutant", trouble({one.id: "a reason", "123456 old": "a reason"})[0])
 
     def test_reasons_on_file_are_words(self):
         lab = types.SimpleNamespace(slug="00-none", folder=PLACE)

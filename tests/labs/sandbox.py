@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Tests of the sandbox: a hostile program (intruder.cpp) in place of a driver, hostile texts in place of a student's,
-under each kind of sandbox that works here, and where namespaces are forbidden: python3 tests/labs/sandbox.py [-v] [NAME]
+under each kind of sandbox that works here, and with namespaces forbidden: python3 tests/labs/sandbox.py [-v] [NAME]
 
-    sandbox.py intrude KIND    one kind, as JSON: what the intruder reached. The tests run it again as another user, and
-                               where a seccomp filter forbids namespaces.
-    sandbox.py cost [ROUNDS]   what each kind adds to a run and to a step of the compiler: medians, alternating
+    sandbox.py intrude KIND    one kind, as JSON: the targets that the intruder reached. The tests run it again as
+                               another user, and under a seccomp filter that forbids namespaces.
+    sandbox.py cost [ROUNDS]   the time that each kind adds to a run and to a compiler step: medians, alternating
 """
 import contextlib
 import json
@@ -33,7 +33,7 @@ LIMITS = {"memory": 512 << 20, "data": None, "file": 16 << 20}
 
 
 def intruder():
-    """The program, built once beside the cache."""
+    """The program, built once, next to the cache."""
     program = build.BUILD / "intruder"
     source = HERE / "intruder.cpp"
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
@@ -43,7 +43,7 @@ def intruder():
 
 
 def intrude(jail, *words, timeout=600):
-    """The intruder's end and what it printed; its folder is gone."""
+    """The intruder's exit status and output; its folder is removed."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="intruder-"))
     try:
         command = jail.program(intruder(), words, folder, **LIMITS)
@@ -63,7 +63,8 @@ def intrude(jail, *words, timeout=600):
 
 
 def prey():
-    """Files that anybody may read and write, where a submission must not reach: the judge's, others', the course's."""
+    """Files that any user may read and write, but a submission must not reach: the judge's,
+    others', the course's."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="prey-"))
     place.chmod(0o777)
     files = []
@@ -78,7 +79,7 @@ def prey():
 
 
 def attempt(kind):
-    """{what was tried: reached or kept} of one kind; and what the sandbox says of itself."""
+    """{attempt: reached or kept} of one kind, and the sandbox's description of itself."""
     jail = sandbox.Sandbox(kind or None)
     place, files = prey()
     try:
@@ -100,7 +101,7 @@ def attempt(kind):
 
 
 class Each:
-    """Run with `kind` set: every kind that works here."""
+    """Run with `kind` set to every kind that works here."""
     kind = None
 
     def setUp(self):
@@ -121,7 +122,7 @@ class Each:
         self.assertEqual(self.gone(seconds), [])
 
     def test_the_judge_is_killed(self):
-        """What it had started ends with it, and the next judge removes its folders."""
+        """The processes that it had started end with it, and the next judge removes its folders."""
         with self.judge() as seconds:
             for _ in range(1200):
                 if alive(seconds):
@@ -131,19 +132,22 @@ class Each:
         self.assertEqual(self.gone(seconds), [])
 
     def test_the_judge_is_killed_while_the_sandbox_starts(self):
-        """bubblewrap and its child tie themselves to their parents some milliseconds late: whose parent is gone then?"""
+        """bubblewrap and its child tie themselves to their parents some milliseconds late: does
+        a process survive until then?"""
         all_of_them = []
         for moment in range(24):
             with self.judge() as seconds:
                 time.sleep(moment / 2000)
             all_of_them.append(seconds)
             self.gone(seconds, 40)
-        # What has not been given a processor since then ends when it is: after 2 s in 9 of 507 starts beside busy loops.
+        # A process that has not been scheduled since then ends when it is: after 2 s in 9 of 507
+        # starts next to busy loops.
         self.assertEqual([process for seconds in all_of_them for process in self.gone(seconds)], [])
 
     @contextlib.contextmanager
     def judge(self):
-        """A judge that starts a program now and is killed at the end. Gives what the program's command line has in it."""
+        """A judge that starts a program now and is killed at the end. Yields a text that is in
+        the program's command line."""
         seconds = unique()
         code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import sandbox as s; from labs.course import sandbox\n"
                 f"jail = sandbox.Sandbox({self.kind!r})\nprint('ready', flush=True)\n"
@@ -154,7 +158,7 @@ class Each:
             judge.kill()
 
     def gone(self, seconds, turns=1200):
-        """Waits for the end of what is killed."""
+        """Waits until the killed processes have ended."""
         for _ in range(turns):
             if not alive(seconds):
                 break
@@ -189,7 +193,7 @@ for each in KINDS:
 
 
 class Elsewhere(unittest.TestCase):
-    """The same in other surroundings."""
+    """The same in other environments."""
 
     def again(self, *before):
         place = tempfile.mkdtemp(dir="/tmp", prefix="labs-elsewhere-")
@@ -212,7 +216,8 @@ class Elsewhere(unittest.TestCase):
         self.assertGreater(len(seen["tried"]), 30, seen["said"])
 
     def test_where_namespaces_are_forbidden(self):
-        """As in a container: the calls that make them are refused. Landlock does it, and says why."""
+        """As in a container: the calls that create namespaces are refused. Landlock takes over,
+        and reports the reason."""
         if "landlock" not in KINDS:
             self.skipTest("this kernel has no Landlock")
         seen = self.again(str(sandbox.confine()), "--calls", "inside", "--")
@@ -234,10 +239,10 @@ class Elsewhere(unittest.TestCase):
             self.kept(self.again(str(sandbox.confine()), "--user", "61186", "--calls", "inside", "--"))
 
     def test_none(self):
-        """make grade refuses and names the way; make check says it once."""
+        """make grade refuses and names the remedy; make check warns once."""
         env = {"LABS_SANDBOX": "none", "LABS_BUILD": str(PLACE / "none")}
         (RING.work).mkdir(parents=True, exist_ok=True)
-        for name in RING.files:  # does not compile: the quickest end
+        for name in RING.files:  # does not compile: the fastest way to end
             (RING.work / name).write_text("#error here\n")
         code, said = make("grade", "N=06", env=env)
         self.assertNotEqual(code, 0)
@@ -250,7 +255,7 @@ class Elsewhere(unittest.TestCase):
 
     def test_words(self):
         said = make("grade", "N=06", env={"LABS_SANDBOX": "chroot"})[1]
-        self.assertIn("LABS_SANDBOX=chroot: there are bubblewrap, landlock and none", said)
+        self.assertIn("LABS_SANDBOX=chroot: choose bubblewrap, landlock or none", said)
 
 
 class Sweeping(unittest.TestCase):
@@ -266,7 +271,7 @@ class Sweeping(unittest.TestCase):
 
 
 class Text(unittest.TestCase):
-    """What the compiler's preprocessor makes of a text, and what is left to be compiled."""
+    """The preprocessor's output for a text, and the words that are left to compile."""
 
     def read(self, source):
         folder = pathlib.Path(tempfile.mkdtemp(dir=PLACE))
@@ -293,7 +298,7 @@ class Text(unittest.TestCase):
         self.assertIn("return 4;", text.clean)
         self.assertNotIn("#define", text.clean)
         self.assertNotIn("asm", text.words)
-        self.assertLess(len(text.words), 40)  # not those of <vector>
+        self.assertLess(len(text.words), 40)  # without the words of <vector>
 
     def test_hidden_words_are_seen(self):
         for source, said in (('const char* a = "/*"; void f() { asm("nop"); } const char* b = "*/";', "assembly"),
@@ -333,7 +338,8 @@ class Text(unittest.TestCase):
 
 
 class Answers(unittest.TestCase):
-    """Bytes of a submission in place of an answer: a verdict, never an exception of another kind."""
+    """Any bytes that a submission sends as its answer yield a verdict, never an exception of
+    another kind."""
 
     def test_mutated(self):
         import random
@@ -372,7 +378,7 @@ class Compiling(unittest.TestCase):
 def cost(rounds):
     """Median milliseconds with and without, alternating."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="lab-cost-"))
-    own, runs = place / "compiler", place / "runs"  # a run may give its folder to another user
+    own, runs = place / "compiler", place / "runs"  # a run may change the owner of its folder
     own.mkdir()
     runs.mkdir()
     place.chmod(0o755)

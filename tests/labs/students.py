@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A new student's path through every lab: python3 tests/labs/students.py [06 ...]
 
-The skeleton comes, is checked and says what to do first; a hint asks; with the solution in place the verdict is full
-marks, point by point. Prints how long each verdict took (what a person waits after saving).
+The skeleton is installed and checked, and says what to do first; a hint asks a question; with the solution in place
+the verdict is full marks, point by point. Prints how long each verdict took (the time a person waits after saving).
 """
 import json
 import os
@@ -23,9 +23,9 @@ def expect(holds, what, said):
 
 
 def path_through(lab):
-    """Seconds from save to verdict: of the skeleton, of the solution."""
+    """Seconds from saving to the verdict: of the skeleton, of the solution."""
     n = f"N={lab.number}"
-    for used in lab.build.get("uses", []):  # this student has solved the labs before
+    for used in lab.build.get("uses", []):  # this student has solved the earlier labs
         own, = select(used)
         own.work.mkdir(parents=True, exist_ok=True)
         for name, text in texts(own, True).items():

@@ -1,4 +1,4 @@
-// A program that runs while the test goes on, and what became of it.
+// A program that runs in the background of a test, with its output and exit code.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace ringsmith::testing {
 
-// Within 30 s.
+// True if the condition becomes true within 30 s.
 inline bool eventually(const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!condition()) {
@@ -47,7 +47,7 @@ class Background {
     waitpid(pid_, nullptr, 0);
   }
   [[nodiscard]] pid_t pid() const { return pid_; }
-  // The exit code; 128 + signal; -1 if it does not end.
+  // Returns the exit code; 128 + signal; -1 if it does not end.
   [[nodiscard]] int wait() {
     int status = 0;
     if (!eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;

@@ -1,4 +1,4 @@
-// The variables of a rank, as torchrun names them.
+// The variables of a rank, with torchrun's names.
 #include <algorithm>
 #include <map>
 
@@ -60,7 +60,7 @@ TEST_CASE("what another launcher left is replaced or dropped", "[environment]") 
     CHECK(v.count(gone) == 0);
   CHECK(variables({"RINGSMITH_STORE_FD=7:1"}, kPlace).count("RINGSMITH_STORE_FD") == 0);
   CHECK(v.at("OMPI_MCA_btl") == "tcp");
-  CHECK(v.at("SLURM_PROCID") == "3");  // env goes before slurm
+  CHECK(v.at("SLURM_PROCID") == "3");  // env takes precedence over slurm
 }
 
 TEST_CASE("a rank is told of the door that it inherits, and of no other", "[environment]") {

@@ -1,4 +1,4 @@
-// Which failure was the cause of the others, and how it is told.
+// Which failure caused the others, and how it is reported.
 #include "runtime/launch/failure.hpp"
 
 #include <csignal>
@@ -84,7 +84,7 @@ TEST_CASE("whom the last words blame", "[failure]") {
       pid_in({"rank 0 (pid 10 on a) has waited 5 ms for the others: rank 3 (pid 41 on b) came"}) ==
       41);
   CHECK(pid_in({"rank 3 (pid 41 on b) is gone", "epoch 3"}) == 41);
-  CHECK(pid_in({"rank 0 (pid 10 on a)", "rank 3 never came"}) == 0);
+  CHECK(pid_in({"rank 0 (pid 10 on a)", "rank 3 never arrived"}) == 0);
   CHECK(pid_in({}) == 0);
   CHECK(blamed_in({"rank 2 (pid 30 on a) is gone"}, 10)->rank == 2);
   CHECK(blamed_in({"rank 0 (pid 30 on a) is gone [in the group of ranks 1, 3]"}, 10)->rank == -1);

@@ -1,8 +1,9 @@
-// Strangers on the same host who flood the port of ringrun's store, each in a way of its own: a job
-// starts and ends as if they were not there. A few launches in `make test-all`; as many as
-// RINGSMITH_TEST_FLOODED says for a longer look:
+// Strangers on the same host flood the port of ringrun's store, each in a different way: a job
+// starts and ends as if they did not exist. A few launches in `make test-all`;
+// RINGSMITH_TEST_FLOODED sets the number for a longer run:
 //   RINGSMITH_TEST_FLOODED=20 build/release/bin/tests_launch "[flood]"
-// With RINGSMITH_TEST_FLOODED_TCP=1 the ranks do without their door, as those of other hosts must.
+// With RINGSMITH_TEST_FLOODED_TCP=1 the ranks connect without their inherited socket, as ranks on
+// other hosts must.
 #include <arpa/inet.h>
 #include <csignal>
 #include <cstdio>
@@ -26,14 +27,14 @@ constexpr auto kLimit = 10s;  // of a launch
 
 enum class Kind { silence, junk, half_a_proof, rapid };
 
-// Calls, and does not wait for an answer.
+// Connects without waiting for an answer.
 Descriptor knock(std::uint16_t port) {
   Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(port);
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const linger reset{1, 0};  // no port is left waiting after the end
+  const linger reset{1, 0};  // leaves no port in TIME_WAIT
   setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   (void)connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to);
   return socket;
@@ -50,7 +51,7 @@ Descriptor knock(std::uint16_t port) {
   }
 }
 
-// Four processes that knock as fast as they can.
+// Four processes that connect as fast as they can.
 class Flood {
  public:
   explicit Flood(const std::string& port) {

@@ -1,6 +1,6 @@
-// ringrun whose guardian, or which itself, is stopped or killed: the job ends within seconds, with
-// the report, and leaves no process. A few rounds at random moments in `make test-all`; as many as
-// RINGSMITH_TEST_GUARDIANS says, seeded by RINGSMITH_TEST_SEED, for a longer look:
+// The guardian, or ringrun itself, is stopped or killed: the job ends within seconds with its
+// report, and leaves no process. A few rounds at random moments in `make test-all`;
+// RINGSMITH_TEST_GUARDIANS sets the number for a longer run, RINGSMITH_TEST_SEED the moments:
 //   RINGSMITH_TEST_GUARDIANS=50 build/release/bin/tests_launch "[guardian]"
 #include <cstdlib>
 #include <random>
@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLimit = 10s;  // from the last signal to ringrun's end
 
-// Two ranks; whatever they start carries the folder's name in its environment.
+// Two ranks; all processes that they start have the folder's name in their environment.
 struct Job {
   explicit Job(const std::string& script)
       : mark("RINGSMITH_TEST_JOB=" + folder.path.string()),
@@ -45,7 +45,7 @@ const std::string kWithChild = "sleep 300 & echo y > ready.$RANK; wait";
 enum class Act { stop, kill, hold };
 enum class End { asked, rank_fails, well, killed };
 
-// Holds a process so that nothing but SIGKILL moves it, as a debugger does; false: not allowed to.
+// Holds a process like a debugger, so that only SIGKILL affects it; false if that is not permitted.
 bool hold(pid_t pid) {
   return ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 &&
          ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr) == 0;
@@ -59,7 +59,8 @@ void check(Act act, End end) {
           : end == End::well     ? ends
                                  : kWithChild);
   REQUIRE(job.ready());
-  REQUIRE(eventually([&] { return job.guardian() > 0; }));  // it names itself when it first runs
+  // Its command line changes when it first runs.
+  REQUIRE(eventually([&] { return job.guardian() > 0; }));
   const pid_t guardian = job.guardian();
   if (act == Act::hold && !hold(guardian)) {
     WARN("not run: no right to trace a process");
@@ -72,7 +73,7 @@ void check(Act act, End end) {
   if (end == End::killed) kill(job.job.pid(), SIGKILL);
   if (end == End::rank_fails || end == End::well) write_text(job.folder / "go", "y");
   const int code = job.job.wait();
-  if (act == Act::hold) {  // its end is the tracer's to see first
+  if (act == Act::hold) {  // the tracer is the first to be told of its end
     int status = 0;
     CHECK(eventually([&] {
       return waitpid(guardian, &status, __WALL | WNOHANG) == guardian && WIFSIGNALED(status);
@@ -109,16 +110,17 @@ long from_environment(const char* name, long otherwise) {
   return text != nullptr ? std::atol(text) : otherwise;
 }
 
-// Something happens to the guardian, or to ringrun, at a random moment of a launch that takes some
-// 20 ms, and the end comes a random moment later.
+// Stops or kills the guardian and perhaps stops ringrun at a random moment of a launch that takes
+// about 20 ms, and ends the job another random moment later.
 void random_round(std::mt19937& random) {
   const auto below = [&random](unsigned n) { return random() % n; };
   const bool kill_guardian = below(2) == 0, kill_launcher = below(3) == 0, pause = below(3) == 0;
-  // Children of ranks are the guardian's business: without it and without ringrun they stay.
+  // Only the guardian or ringrun ends the ranks' children: without both they survive.
   Job job(kill_guardian && kill_launcher ? "exec sleep 300" : "sleep 300 & wait");
   const pid_t launcher = job.job.pid();
   const std::string name = "/proc/" + std::to_string(launcher) + "/comm";
-  REQUIRE(eventually([&] { return read_text(name) == "ringrun\n"; }));  // no copy of the test
+  // The child process has become ringrun.
+  REQUIRE(eventually([&] { return read_text(name) == "ringrun\n"; }));
   std::this_thread::sleep_for(std::chrono::microseconds(below(40'000)));
   const pid_t guardian = job.guardian();
   if (guardian > 0) kill(guardian, kill_guardian ? SIGKILL : SIGSTOP);
@@ -142,7 +144,7 @@ void random_round(std::mt19937& random) {
 
 TEST_CASE("a guardian that is stopped or killed holds up no end of a job", "[guardian]") {
   for (const End end : {End::asked, End::rank_fails, End::well, End::killed}) check(Act::stop, end);
-  // What the kernel does for a killed guardian and a killed launcher are the ranks alone.
+  // If both the guardian and the launcher are killed, the kernel ends only the ranks.
   for (const End end : {End::asked, End::rank_fails, End::well}) check(Act::kill, end);
   check(Act::hold, End::asked);
 }

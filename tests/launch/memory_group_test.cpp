@@ -1,4 +1,4 @@
-// Who killed a rank: what the files of control groups say, and a real one that is too small.
+// Who killed a rank, according to the files of control groups; and a real group that is too small.
 #include <filesystem>
 
 #include "runtime/launch/failure.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A control group of our own below this process's; not valid where we may not make one.
+// A control group below this process's own; not valid if this user may not create one.
 class Group {
  public:
   explicit Group(const std::string& limit)
@@ -21,7 +21,7 @@ class Group {
     std::error_code error;
     if (!fs::create_directory(path_, error)) return;
     valid_ = put("memory.max", limit) || put("memory.limit_in_bytes", limit);
-    // Else memory goes to the swap first.
+    // Otherwise the memory would be swapped out first.
     if (!put("memory.swap.max", "0")) (void)put("memory.memsw.limit_in_bytes", limit);
   }
   Group(const Group&) = delete;
@@ -87,7 +87,7 @@ TEST_CASE("a rank that outgrows its control group is told as such", "[memory]") 
     WARN("not run: no right to make control groups for memory");
     return;
   }
-  // Looking for the last lines of what has none takes ever more memory; 1 GB at the very most.
+  // tail buffers a line without an end, and needs more and more memory; at most 1 GB.
   const auto r =
       run_program({"sh", "-c",
                    "echo $$ > " + group.members() + " && exec " + kRingrun +

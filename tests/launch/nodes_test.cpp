@@ -1,5 +1,5 @@
-// Several nodes: as many ringruns on this host, each with its own --node-rank. They meet through
-// a file with node 0's port, so that no two tests race for one.
+// Several nodes, each a ringrun on this host with its own --node-rank. They meet through a file
+// with node 0's port, so that tests do not compete for a port.
 #include <memory>
 #include <sys/stat.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// The nodes of one job; each may be told something of its own.
+// The nodes of one job; each may have its own options.
 struct Job {
   Job() { REQUIRE(ringrun({"--make-secret", folder / "secret"}).exit_code == 0); }
   [[nodiscard]] Words words(int node, int nodes, const Words& options,
@@ -58,7 +58,7 @@ TEST_CASE("ranks are numbered through, whether nodes have the same number of the
   for (const std::vector<int>& sizes : {std::vector<int>{2, 2}, {3, 1, 2}}) {
     Job job;
     const int nodes = static_cast<int>(sizes.size());
-    for (int n = nodes - 1; n >= 0; --n)  // node 0 comes last
+    for (int n = nodes - 1; n >= 0; --n)  // node 0 starts last
       job.start(n, nodes, ranks(sizes[static_cast<std::size_t>(n)]), kPlaceScript);
     for (const int code : job.wait()) CHECK(code == 0);
     std::string all;
@@ -97,7 +97,7 @@ TEST_CASE("a failure on one node ends all, and every node tells the same story",
 }
 
 TEST_CASE("a culprit on one node goes before witnesses on the other", "[nodes]") {
-  // The culprit ends when the witness has closed the pipe: at its end.
+  // The culprit, rank 3, ends after the witness, rank 0, whose end closes the pipe.
   Job job;
   REQUIRE(mkfifo((job.folder / "fifo").c_str(), 0600) == 0);
   for (const int n : {0, 1})
@@ -114,11 +114,11 @@ TEST_CASE("a node that never comes is named", "[nodes]") {
   for (const int n : {0, 2}) job.start(n, 3, {"--join-timeout", "2"}, "true");
   for (const int code : job.wait()) CHECK(code == 4);
   for (const std::size_t i : {0, 1})
-    CHECK_THAT(job.output(i), ContainsSubstring("node 1 never came"));
+    CHECK_THAT(job.output(i), ContainsSubstring("node 1 never arrived"));
   Job alone;
   alone.start(1, 2, {"--join-timeout", "0.3"}, "true");
   CHECK(alone.wait()[0] == 4);
-  CHECK_THAT(alone.output(0), ContainsSubstring("node 0 never came"));
+  CHECK_THAT(alone.output(0), ContainsSubstring("node 0 never started"));
 }
 
 TEST_CASE("nodes that contradict each other end at once, with both named", "[nodes]") {
@@ -158,7 +158,7 @@ TEST_CASE("another secret, another job on the port, a left-over port file", "[no
   r = run_program(job.words(0, 2, {}, "true"));
   CHECK(r.exit_code == 6);
   CHECK_THAT(r.err, ContainsSubstring("is another job using it?"));
-  // None of this disturbed the job.
+  // The refused nodes did not disturb the job.
   job.start(1, 2, {}, "true");
   for (const int code : job.wait()) CHECK(code == 0);
 }
@@ -176,7 +176,7 @@ TEST_CASE("the death of one node's ringrun ends the others, and is named", "[nod
     const std::size_t survivor = 1 - victim;
     CHECK(job.running[survivor]->wait() == 3);
     const std::string said = job.output(survivor);
-    CHECK_THAT(said, ContainsSubstring(victim == 0 ? "node 0 is out of reach"
+    CHECK_THAT(said, ContainsSubstring(victim == 0 ? "node 0 is unreachable"
                                                    : "the ringrun of node 1 (pid "));
     CHECK(job.running[victim]->wait() == 128 + SIGKILL);
     for (const char* file : {"pid.0", "pid.1", "child.0", "child.1"}) {

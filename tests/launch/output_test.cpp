@@ -1,4 +1,4 @@
-// Lines of several ranks: whole, prefixed, filed, remembered.
+// Lines of several ranks: kept whole, prefixed, written to files, and remembered.
 #include "runtime/launch/output.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using namespace ringsmith::testing;
 
 namespace {
 
-// An Output that shows nothing, and the writing ends of one rank's streams.
+// An Output that shows nothing, and the write ends of one rank's streams.
 struct Fixture {
   explicit Fixture(const std::string& folder = "", bool more_ranks = false)
       : output({.log_folder = folder, .show = false, .prefix = true, .more_ranks = more_ranks},
@@ -70,7 +70,7 @@ TEST_CASE("only the last lines are kept, and of a long one its beginning", "[out
   f.end();
   const auto tail = f.output.tail(7);
   REQUIRE(tail.size() == Output::kTail);
-  // 200,000 bytes without an end of line came as pieces, none of them kept whole.
+  // 200,000 bytes without an end of line were received in pieces, and no piece is kept whole.
   CHECK(tail.back().size() == 1000);
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("a screen on a full disk ends the job, and says why", "[ringrun]") {
 TEST_CASE("what a full disk does not take is no success", "[ringrun]") {
   const auto r = run_program({"sh", "-c", "exec " + kRingrun + " --help > /dev/full"}, 60);
   CHECK(r.exit_code == 1);
-  // Or, if the text is longer than a buffer, that a part of it is lost.
+  // For a text longer than a buffer, the message says that part of it is lost.
   CHECK(r.err.rfind("ringrun: error: cannot write to standard output: ", 0) == 0);
   CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
 }
@@ -159,7 +159,7 @@ TEST_CASE("a rank that is started again goes on in its files and its last lines"
     f.err = Descriptor();
   }
   pollfd entry{f.output.done(), POLLIN, 0};
-  CHECK(poll(&entry, 1, 50) == 0);  // more may come
+  CHECK(poll(&entry, 1, 50) == 0);  // more output may follow
   f.output.stop_at(Deadline::in(std::chrono::seconds(10)));
   f.await();
   const std::string all = read_text(folder / "rank-7.out");

@@ -1,6 +1,6 @@
 // ringrun --per-step with real trainings: random ranks are killed and started again while the
-// others go on. `make test-per-step` does it for three minutes on each transport, with a kill every
-// 10 s; RINGSMITH_TEST_SECONDS and RINGSMITH_TEST_EVERY (seconds) change that.
+// others continue. `make test-per-step` does this for three minutes on each transport, with a kill
+// every 10 s; RINGSMITH_TEST_SECONDS and RINGSMITH_TEST_EVERY (seconds) change that.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -63,7 +63,7 @@ std::vector<std::string> training(const std::string& folder, std::int64_t steps,
          more;
 }
 
-// What the ranks have written, by rank; a line that is being written is left out.
+// The lines that the ranks have written, by rank; an incomplete last line is skipped.
 std::vector<std::vector<json>> read_steps(const std::string& folder) {
   std::vector<std::vector<json>> out(kRanks);
   for (int r = 0; r < kRanks; ++r) {
@@ -74,7 +74,7 @@ std::vector<std::vector<json>> read_steps(const std::string& folder) {
   return out;
 }
 
-// The newest step in the files, by a look at their ends: this test must not take the ranks' cores.
+// The newest step in the files, read from their ends: this test must not take the ranks' CPU time.
 std::int64_t newest_step(const std::string& folder) {
   std::int64_t newest = -1;
   for (int r = 0; r < kRanks; ++r) {
@@ -88,7 +88,7 @@ std::int64_t newest_step(const std::string& folder) {
   return newest;
 }
 
-// When each step counted, for the first rank that says so.
+// When each step counted, on the first rank that recorded it.
 std::map<std::int64_t, double> times_of(const std::vector<std::vector<json>>& steps) {
   std::map<std::int64_t, double> out;
   for (const auto& of_rank : steps)
@@ -119,8 +119,8 @@ int count(const std::string& text, const std::string& word) {
   return n;
 }
 
-// All that saw a step agree on who was in it, on the loss, and on the parameters after one that
-// somebody joined; and no sample came twice in an epoch.
+// All members of a step agree on its members and its loss, and on the parameters after a step that
+// a rank joined; and no sample is used twice in an epoch.
 void check_agreement(const std::vector<std::vector<json>>& steps, std::int64_t samples,
                      std::int64_t batch, std::int64_t accumulate = 1) {
   std::map<std::int64_t, json> seen;
@@ -151,7 +151,7 @@ void check_agreement(const std::vector<std::vector<json>>& steps, std::int64_t s
   }
 }
 
-// Without the header.
+// The file without its header.
 std::string tensors_of(const std::string& file) {
   const std::string bytes = read_text(file);
   std::uint64_t header = 0;
@@ -159,7 +159,7 @@ std::string tensors_of(const std::string& file) {
   return bytes.substr(sizeof header + header);
 }
 
-// Whose writing was not cut short.
+// The checkpoints that were written completely.
 std::vector<std::int64_t> checkpoints_in(const std::string& run) {
   std::vector<std::int64_t> out;
   for (const auto& [step, path] : list_snapshots(run + "/checkpoints"))
@@ -167,7 +167,7 @@ std::vector<std::int64_t> checkpoints_in(const std::string& run) {
   return out;
 }
 
-// Up to ten minutes.
+// Waits up to ten minutes.
 int wait_long(Background& run) {
   int code = -1;
   for (int i = 0; i < 20 && code < 0; ++i) code = run.wait();
@@ -175,14 +175,14 @@ int wait_long(Background& run) {
 }
 
 struct KillTest {
-  double seconds = 10, every = 3;  // of kills; between two
+  double seconds = 10, every = 3;  // every: between two kills
   std::vector<std::string> options;
-  std::int64_t accumulate = 1;  // that the options ask for
+  std::int64_t accumulate = 1;  // as set by the options
 };
 
 void run_kill_test(const KillTest& test) {
   const TemporaryFolder folder;
-  // How long a step takes here, to know how many fill the time.
+  // Measures the duration of a step, to compute how many steps fill the time.
   const ProgramResult pilot = run_program(training(folder / "pilot", 200, test.options), 120);
   INFO(pilot.err);
   REQUIRE(pilot.exit_code == 0);
@@ -204,7 +204,8 @@ void run_kill_test(const KillTest& test) {
   int kills = 0;
   std::vector<double> killed_at;
   while (seconds_now() < kills_begin + test.seconds - test.every / 2) {
-    if (newest_step(folder / "run") > steps * 9 / 10) break;  // faster than the pilot
+    // The steps are faster than in the pilot.
+    if (newest_step(folder / "run") > steps * 9 / 10) break;
     const int rank = static_cast<int>(random() % kRanks);
     if (const pid_t pid = process_of(mark, rank); pid > 0 && ::kill(pid, SIGKILL) == 0) {
       ++kills;
@@ -227,8 +228,8 @@ void run_kill_test(const KillTest& test) {
   for (const auto& of_rank : lines)
     for (const json& line : of_rank)
       if (line.contains("failed")) failed.insert(line["quorum"].get<std::int64_t>());
-  CHECK(std::ssize(failed) <= kills);              // the step at hand, nothing else
-  CHECK(count(output, "is lost after") == kills);  // and nobody else was started again
+  CHECK(std::ssize(failed) <= kills);              // at most the current step of each kill
+  CHECK(count(output, "is lost after") == kills);  // no other rank was started again
   std::set<std::string> digests;
   for (const auto& of_rank : lines) {
     REQUIRE(!of_rank.empty());
@@ -237,8 +238,8 @@ void run_kill_test(const KillTest& test) {
   }
   CHECK(digests.size() == 1);
 
-  // Undisturbed is the last third before the next kill, when the rank is back: a machine's slow
-  // minutes fall on both.
+  // The last third before the next kill counts as undisturbed, since the rank has returned by then:
+  // if the machine is slow for a while, both rates suffer.
   double expected = 0, in_kills = 0;
   for (std::size_t k = 0; k + 1 < killed_at.size(); ++k) {
     const double from = killed_at[k], to = killed_at[k + 1], calm = to - (to - from) / 3;
@@ -259,8 +260,8 @@ void run_kill_test(const KillTest& test) {
       kRanks, killed_at.back() - killed_at.front(), kills, in_kills, 100 * share, failed.size(),
       joined, digests.begin()->c_str());
   std::fflush(stdout);
-  CHECK(joined <= kills);  // one may be killed before it has joined
-  // Where a rank is away for a good part of the time, no third is calm.
+  CHECK(joined <= kills);  // a rank may be killed before it has joined
+  // With frequent kills a rank is missing most of the time, and no third is undisturbed.
   if (test.seconds >= 60 && test.every >= 10) CHECK(share >= 0.8);
 }
 
@@ -290,7 +291,7 @@ TEST_CASE("per step without a loss has the bits of DistributedDataParallel", "[p
                std::vector<std::string>{"--accumulate", "2", "--amp", "f16"},
                std::vector<std::string>{"--amp", "f16"});
   CAPTURE(more);
-  // With batches of one image, f16 overflows: steps are skipped.
+  // With batches of one image, f16 overflows and steps are skipped.
   const bool skips = more.size() == 2 && more[1] == "f16";
   const std::string batch = skips ? "1" : "16";
   const TemporaryFolder folder;
@@ -324,7 +325,7 @@ TEST_CASE(
   };
   REQUIRE(run_program(command_for("whole"), 120).exit_code == 0);
   CHECK(checkpoints_in(folder / "whole").size() == kSteps / 7 + 1);
-  // Of all ranks; of one, which ends all; of ringrun, which passes it on.
+  // SIGTERM to all ranks; to one rank, which ends all; to ringrun, which forwards it.
   enum class End { kill, one, ringrun };
   for (const End end : {End::kill, End::one, End::ringrun}) {
     const std::string run = folder / std::to_string(static_cast<int>(end));
@@ -385,7 +386,7 @@ TEST_CASE("per step: when the rank that writes checkpoints is lost, the next one
   INFO(output);
   CHECK(code == 0);
   check_agreement(read_steps(folder / "run"), 2000, 16);
-  // But for those that a killed rank had not written yet, and had not handed on.
+  // Except those that a killed rank had neither written nor handed on.
   const auto saved = checkpoints_in(folder / "run");
   CHECK(std::ssize(saved) >= kSteps - 2 * 3);
   CHECK(saved.back() == kSteps);
@@ -427,9 +428,10 @@ TEST_CASE("per step: a checkpoint that cannot be continued from is refused once,
   const ProgramResult seed = resume(40, {"--resume", "auto", "--seed", "7"});
   INFO(seed.err);
   CHECK(seed.exit_code == static_cast<int>(ExitCode::usage));
-  CHECK_THAT(seed.err, ContainsSubstring("is of another training: --seed was 0, here it is 7"));
-  CHECK(count(seed.err, "] train_mlp: error: ") == 1);  // of one rank
-  // Finite numbers, from which no loss is.
+  CHECK_THAT(seed.err,
+             ContainsSubstring("is from a different training run: --seed was 0, but is 7 here"));
+  CHECK(count(seed.err, "] train_mlp: error: ") == 1);  // only one rank prints it
+  // Finite weights, with a loss that is not finite.
   const std::string newest = folder / ("run/checkpoints/" + snapshot_name(30));
   Snapshot snapshot = read_snapshot(newest);
   for (const auto& [name, tensor] : snapshot.tensors.at("model")) tensor.fill_(3e38);
@@ -437,8 +439,7 @@ TEST_CASE("per step: a checkpoint that cannot be continued from is refused once,
   const ProgramResult past = resume(40, {"--resume", "auto"});
   INFO(past.out << past.err);
   CHECK(past.exit_code == 0);
-  CHECK(count(past.out, snapshot_name(30) + "' cannot be used: the loss of the step after it") ==
-        1);
+  CHECK(count(past.out, snapshot_name(30) + "' cannot be used: the loss of the next step") == 1);
   CHECK(count(past.out, "resumed from '") == 1);
   CHECK_THAT(past.out, ContainsSubstring(snapshot_name(20) + "': 20 of 40 steps were done"));
 }
@@ -450,23 +451,33 @@ TEST_CASE("per step: wrong uses are refused, in one line that names the remedy",
   };
   const Row row = GENERATE(
       Row{{"--per-step", "--min-ranks", "3"}, {}, "--min-ranks 3 is more than --nproc-per-node 2"},
-      Row{{"--min-ranks", "1"}, {}, "go with --per-step"},
-      Row{{"--quorum-timeout", "5"}, {}, "go with --per-step"},
+      Row{{"--min-ranks", "1"}, {}, "need --per-step"},
+      Row{{"--quorum-timeout", "5"}, {}, "need --per-step"},
       Row{{"--per-step", "--max-restarts", "1"}, {}, "leave out --max-restarts"},
       Row{{"--per-step", "--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h:1"},
           {},
           "--per-step is for one node"},
       Row{{}, {"--per-step"}, "start them with 'ringrun --per-step ...'"},
-      Row{{"--per-step"}, {}, "were not given --per-step: give it to both, or to none"},
+      Row{{"--per-step"}, {}, "this program does not: give it to both or to neither"},
       Row{{"--per-step"}, {"--per-step", "--save-every", "5"}, "needs --run-dir"},
       Row{{"--per-step"}, {"--per-step", "--resume", "auto"}, "needs --run-dir"},
       Row{{"--per-step"}, {"--per-step", "--global-batch", "8"}, "give --batch"},
-      Row{{"--per-step"}, {"--per-step", "--comm-hook", "fp16"}, "does not go with --comm-hook"},
-      Row{{"--per-step"}, {"--per-step", "--check-drift", "1"}, "does not go with --check-drift"},
-      Row{{"--per-step"}, {"--per-step", "--json"}, "does not go with --ddp-logging, --json"},
-      Row{{"--per-step"}, {"--per-step", "--report"}, "does not go with --ddp-logging, --json"},
-      Row{{"--per-step"}, {"--per-step", "--eval-every", "5"}, "does not go with --eval-every"},
-      Row{{"--per-step"}, {"--per-step", "--workers", "1"}, "does not go with --workers"},
+      Row{{"--per-step"},
+          {"--per-step", "--comm-hook", "fp16"},
+          "cannot be combined with --comm-hook"},
+      Row{{"--per-step"},
+          {"--per-step", "--check-drift", "1"},
+          "cannot be combined with --check-drift"},
+      Row{{"--per-step"},
+          {"--per-step", "--json"},
+          "cannot be combined with --ddp-logging, --json"},
+      Row{{"--per-step"},
+          {"--per-step", "--report"},
+          "cannot be combined with --ddp-logging, --json"},
+      Row{{"--per-step"},
+          {"--per-step", "--eval-every", "5"},
+          "cannot be combined with --eval-every"},
+      Row{{"--per-step"}, {"--per-step", "--workers", "1"}, "cannot be combined with --workers"},
       Row{{"--per-step"}, {"--per-step", "--algorithm", "fastest"}, "name the algorithm"},
       Row{{"--per-step"}, {"--per-step", "--bootstrap", "self"}, "meet through ringrun"});
   const TemporaryFolder folder;
@@ -481,7 +492,7 @@ TEST_CASE("per step: wrong uses are refused, in one line that names the remedy",
 }
 
 TEST_CASE("per step: a rank that stands still is killed, and returns", "[per_step]") {
-  // With 4 the others wait for it to return.
+  // With 4 the others wait until it returns.
   const std::string least = GENERATE("3", "4");
   CAPTURE(least);
   const TemporaryFolder folder;
@@ -497,7 +508,7 @@ TEST_CASE("per step: a rank that stands still is killed, and returns", "[per_ste
   INFO(output);
   CHECK(code == 0);
   CHECK_THAT(output, ContainsSubstring("rank 1 (pid ") &&
-                         ContainsSubstring("has been silent for 4 s, and is killed"));
+                         ContainsSubstring("has been silent for 4 s and is killed"));
   check_agreement(read_steps(folder / "run"), 2000, 16);
 }
 
@@ -505,7 +516,7 @@ TEST_CASE("per step: a rank with other options is refused, at the start and when
           "[per_step]") {
   const TemporaryFolder folder;
   const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
-  // training() with more words for rank 1, in each of its lives or from the second on.
+  // training() with additional options for rank 1, for each of its processes or from the second on.
   const auto start = [&](const std::string& run, const std::string& lives,
                          const std::string& more) {
     std::vector<std::string> command = training(folder / run, 1000000, {});
@@ -525,7 +536,7 @@ TEST_CASE("per step: a rank with other options is refused, at the start and when
     CHECK_THAT(output, ContainsSubstring("train_mlp: error: " + option + " is ") &&
                            ContainsSubstring(odd + " on rank 1") &&
                            ContainsSubstring(others + " on rank ") &&
-                           ContainsSubstring(": give the same on all ranks"));
+                           ContainsSubstring(": use the same value on all ranks"));
   };
   check_refused(*start("start", "true", "--lr 0.5"), "--lr", "0.5", "0.05");
   check_refused(*start("draw", "true", "--draw 2001"), "--draw", "2001", "2000");
@@ -544,7 +555,7 @@ TEST_CASE("per step: a program that cannot begin is not started forever", "[per_
   CHECK(result.exit_code == 3);
   CHECK(count(result.err, "started again as pid") == 4);
   CHECK_THAT(result.err,
-             ContainsSubstring("5 times in a row it was lost before a step with it counted"));
+             ContainsSubstring("it was lost 5 times in a row without completing a step"));
 }
 
 TEST_CASE("per step: a rank that has taken part is never given up, and is named by its number",
@@ -573,8 +584,8 @@ TEST_CASE("per step: a rank that has taken part is never given up, and is named 
   CHECK(run.wait() == static_cast<int>(ExitCode::preempted));
   const std::string output = run.output();
   INFO(output);
-  // From its first return on, it is last in the quorum.
-  const std::regex named("is done again: rank (\\d+) \\(pid");
+  // From its first return on, it is the last in the quorum.
+  const std::regex named("repeated: rank (\\d+) \\(pid");
   int failed = 0;
   for (std::sregex_iterator at(output.begin(), output.end(), named), end; at != end; ++at, ++failed)
     CHECK(at->str(1) == "1");

@@ -21,7 +21,7 @@ ProgramResult under_ringrun(int world, const std::string& program, const Words& 
                  options);
 }
 
-// Processes with variables of their own each; 0 if all end well.
+// Starts processes, each with its own variables; returns 0 if all succeed.
 int by_hand(const std::vector<Words>& variables, const std::string& program, const Words& options) {
   std::vector<std::unique_ptr<Background>> ranks;
   for (const Words& v : variables)
@@ -37,7 +37,7 @@ int by_hand(const std::vector<Words>& variables, const std::string& program, con
   return worst;
 }
 
-// A way to start `world` ranks; their files go to the folder of --run-dir.
+// A way to start `world` ranks. They write their files to the folder of --run-dir.
 using Launcher = std::function<int(int world, const std::string& program, const Words& options)>;
 
 std::map<std::string, Launcher> launchers() {
@@ -72,7 +72,7 @@ std::map<std::string, Launcher> launchers() {
                            "RINGSMITH_SECRET=sixteen letters!"});
     return by_hand(variables, program, options);
   };
-  // As srun would set them; tests against a real Slurm are not here.
+  // The variables as srun would set them; there are no tests with a real Slurm here.
   out["Slurm's variables"] = [](int world, const std::string& program, const Words& options) {
     const std::string port = free_port();
     std::vector<Words> variables;
@@ -141,7 +141,7 @@ TEST_CASE("a program's mistake under ringrun: its own line, its own exit code", 
   CHECK(r.exit_code == 0);
   const std::size_t usage = r.out.find("Usage:");
   REQUIRE(usage != std::string::npos);
-  CHECK(r.out.find("Usage:", usage + 1) == std::string::npos);  // one rank speaks
+  CHECK(r.out.find("Usage:", usage + 1) == std::string::npos);  // only one rank prints it
   CHECK_THAT(r.out, ContainsSubstring("--bootstrap") && ContainsSubstring("RINGSMITH_SECRET"));
 }
 
@@ -159,8 +159,8 @@ TEST_CASE("--bootstrap self ignores the launcher, another kind asks for its vari
 
 TEST_CASE("a rank that dies or leaves early under ringrun is named by all", "[programs]") {
   const std::string perf = kBin + "all_reduce_perf -b 1K -n 20 -N 0";
-  // Rank 1's program dies when the others are in the middle of a collective: rank 0's table has
-  // begun. Its shell stays until they have said so; ringrun would not wait for them for long.
+  // Rank 1's program dies in the middle of a collective: rank 0 has started its table. Rank 1's
+  // shell stays until the others have reported it, because ringrun would soon end them.
   const TemporaryFolder folder;
   const std::string dies = perf +
                            " & await table.0; kill -KILL $!; wait $!; await said.0; await said.2; "
@@ -177,7 +177,7 @@ TEST_CASE("a rank that dies or leaves early under ringrun is named by all", "[pr
                         ContainsSubstring("ringrun: rank 1 failed first: exit code 1"));
   CHECK(r.exit_code == 1);
   for (const char* survivor : {"said.0", "said.2"}) CHECK(read_text(folder / survivor) == "3\n");
-  // Rank 1 ends well without having met the others: they are told at once.
+  // Rank 1 exits with 0 without meeting the others, which learn of it immediately.
   r = ringrun_shell({"--nproc-per-node", "3"}, "[ $RANK = 1 ] || exec " + perf + " --timeout 500");
   INFO(r.err);
   CHECK_FALSE(r.timed_out);

@@ -1,4 +1,4 @@
-// What ringrun refuses: each with one line that names the input and the remedy.
+// The calls that ringrun refuses: each with one line that names the input and the remedy.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -37,8 +37,8 @@ const std::vector<Refusal> kRefusals = {
     {{"--max-restarts", "-1", "true"}, "'-1' is not a whole number from 0"},
     {{"--max-restarts", "many", "true"}, "'many'"},
     {{"--max-restarts", "1", "--nnodes", "2", "--port-file", "p", "true"}, "give --master-port"},
-    {{"--rdzv-backend", "etcd", "true"}, "'etcd': ringrun has static and c10d"},
-    {{"--nnodes", "2", "--rdzv_backend=c10d", "true"}, "the nodes meet: --rdzv-endpoint HOST:PORT"},
+    {{"--rdzv-backend", "etcd", "true"}, "'etcd': ringrun supports static and c10d"},
+    {{"--nnodes", "2", "--rdzv_backend=c10d", "true"}, "give --rdzv-endpoint HOST:PORT, where"},
     {{"--rdzv-endpoint", ":29400", "true"}, "':29400': give HOST:PORT"},
     {{"--rdzv-endpoint", "localhost:99999", "true"}, "localhost:99999' '99999' is not a port"},
     {{"--nnodes", "2", "--rdzv-endpoint", "localhost:0", "true"}, "'0' is not a port"},
@@ -48,15 +48,16 @@ const std::vector<Refusal> kRefusals = {
     {{"--rdzv-conf", "is_fast=1", "true"}, "'is_fast=1': give join_timeout=SECONDS"},
     {{"--rdzv-conf", "join_timeout=soon", "true"}, "join_timeout 'soon' is not a whole number"},
     {{"--last-call", "-1", "true"}, "'-1' is not a number from 0"},
-    {{"--no-secret", "--secret-file", "f", "true"}, "give one of them"},
-    {{"-m", "train"}, "torchrun's -m is not here: write the program: ringrun ... -- python3 -m"},
+    {{"--no-secret", "--secret-file", "f", "true"}, "give only one"},
+    {{"-m", "train"},
+     "torchrun's -m is not supported: name the program: ringrun ... -- python3 -m"},
     {{"--module", "train"}, "-- python3 -m MODULE"},
     {{"--run-path", "train.py"}, "-- python3 FILE"},
-    {{"--start_method=spawn", "true"}, "torchrun's --start-method is not here: leave it out"},
+    {{"--start_method=spawn", "true"}, "torchrun's --start-method is not supported: leave it out"},
     {{"--monitor-interval", "5", "true"}, "leave it out"},
     {{"--role", "trainer", "true"}, "leave it out"},
-    {{"--redirects", "3", "true"}, "--log-dir FOLDER has files"},
-    {{"-r", "3", "true"}, "--log-dir FOLDER has files"},
+    {{"--redirects", "3", "true"}, "--log-dir FOLDER writes both"},
+    {{"-r", "3", "true"}, "--log-dir FOLDER writes both"},
     {{"-t", "3", "true"}, "--tee, without a number"},
     {{"--log-dir", "/tmp/x", "--tee", "3", "true"}, "--tee takes no number"},
     {{"--local-addr", "10.0.0.1", "true"}, "--bind INTERFACE"},
@@ -70,7 +71,7 @@ const std::vector<Refusal> kRefusals = {
     {{"--master-port", "99999", "true"}, "'99999' is not a port"},
     {{"--master-addr", "192.0.2.1", "true"}, "not an address of this host"},
     {{"--bind", "no-such-interface.invalid", "true"}, "'no-such-interface.invalid'"},
-    {{"--bind", "no-such-interface.invalid", "true"}, "an interface of this one, which has "},
+    {{"--bind", "no-such-interface.invalid", "true"}, "an interface of this host, which has "},
     {{"--bind", "fe80::1", "true"}, "needs its interface"},
     {{"--tee", "true"}, "--tee needs --log-dir"},
     {{"--secret-file", "/no/such/file", "true"}, "/no/such/file"},
@@ -88,7 +89,7 @@ const std::vector<Refusal> kRefusals = {
 TEST_CASE("a table of refusals: one line with the remedy, exit code 6", "[ringrun]") {
   unsetenv("RINGSMITH_SECRET");
   unsetenv("RINGSMITH_SECRET_FILE");
-  unsetenv("HOME");  // nor a secret of the user
+  unsetenv("HOME");  // so that the user's secret is not found either
   for (const Refusal& refusal : kRefusals) {
     const auto r = ringrun(refusal.words);
     INFO(refusal.says << "\n" << r.out << r.err);

@@ -1,4 +1,4 @@
-// Starting ringrun from tests.
+// Starts ringrun from tests.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace ringsmith::testing {
 
 inline const std::string kRingrun = RINGSMITH_BINARY_DIR "/bin/ringrun";
 
-// ringrun OPTIONS -- sh -c SCRIPT, within a minute.
+// Runs ringrun OPTIONS -- sh -c SCRIPT, with a limit of one minute.
 inline ProgramResult ringrun_shell(std::vector<std::string> options, const std::string& script) {
   options.insert(options.begin(), kRingrun);
   options.insert(options.end(), {"--", "sh", "-c", script});

@@ -1,14 +1,14 @@
-// ringrun on one node, as its users see it: a table of launches, each with what it must print and
-// how it must end. The launcher cases of the reference's own suite that concern a static world are
-// among them:
+// ringrun on one node, as its users see it: a table of launches, each with its expected output and
+// exit code. It includes the launcher cases of the reference's own suite that concern a static
+// world:
 //
 //     user script, standalone, number of processes, wrong configuration    here, refusals_test
 //     place in node and job, homogeneous and heterogeneous nodes           here, nodes_test
 //     happy, sad and bipolar jobs, exit codes, nested failures             here
-//     which failure is told as the cause                                   failure_test, nodes_test
+//     which failure is reported as the cause                               failure_test, nodes_test
 //     redirected and copied output, log files                              here, output_test
 //     signals, ranks that ignore them, a launcher that dies                signals_test, nodes_test
-//     nodes that never come, come twice, or contradict each other          nodes_test
+//     nodes that never arrive, arrive twice, or disagree                   nodes_test
 //     the barrier at the end, and its deadline                             nodes_test
 #include <chrono>
 #include <csignal>
@@ -117,7 +117,7 @@ const std::vector<Case> kCases = {
      {},
      {"rank 1 failed first: signal 9 (SIGKILL)", "it printed nothing"}},
     {"a segmentation fault", {}, "ulimit -c 0; kill -SEGV $$", 139, {}, {"signal 11 (SIGSEGV)"}},
-    // ringrun is stopped until the witness has ended, and goes on when the culprit is about to.
+    // ringrun is stopped until the witness has ended, and continues just before the culprit ends.
     {"a witness is not the culprit",
      kFour,
      "case $RANK in 0) echo y > fifo; exit 3;; 3) kill -STOP $PPID; while read y; do :; done < "
@@ -225,7 +225,8 @@ TEST_CASE("what a rank left running in its group ends with it", "[ringrun]") {
   CHECK(r.exit_code == 0);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
   const pid_t left = std::stoi(read_text(folder / "pid"));
-  CHECK(eventually([left] { return !alive(left); }));  // killed, it ends when it comes to run
+  // The kernel removes it when it is next scheduled.
+  CHECK(eventually([left] { return !alive(left); }));
 }
 
 TEST_CASE("a reader that leaves ends the job", "[ringrun]") {
@@ -248,7 +249,7 @@ TEST_CASE("--make-secret makes a file once", "[ringrun]") {
 
 TEST_CASE("the secret is on no command line", "[ringrun]") {
   const TemporaryFolder folder;
-  // printf is a part of the shell: it has no command line of its own.
+  // printf is built into the shell: it has no command line.
   const auto r = ringrun_shell(
       {"--nproc-per-node", "2"},
       "cd " + folder.path.string() +

@@ -1,7 +1,7 @@
-// Rounds: what fails is started again, nodes come and go. Several nodes are as many ringruns on
-// this host; tests/nodes/run.sh has them in network namespaces. Among the cases are those of the
-// reference's own suite that concern a world that changes: flaky workers, agents that fail, a node
-// that leaves, one that comes, one too many.
+// Rounds: failed ranks are started again, nodes join and leave. Each node is a ringrun on this
+// host; tests/nodes/run.sh runs them in network namespaces. The cases include those of the
+// reference's own suite that concern a changing world: flaky workers, failing agents, a node that
+// leaves, one that joins, one too many.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -16,18 +16,18 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Says where it is; then does what the case wants.
+// Prints its place, then runs the script of the case.
 const std::string kSay =
     "echo round $RINGSMITH_ROUND rank $RANK of $WORLD_SIZE on node $GROUP_RANK restart "
     "$TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS job $TORCHELASTIC_RUN_ID; ";
-// Until the case makes the file.
+// Waits until the case creates the file.
 std::string until(const std::string& file) {
   return "while [ ! -e " + file + " ]; do sleep 0.02; done; ";
 }
 
-// ringruns that meet at one end point.
+// ringruns that meet at one endpoint.
 struct Job {
-  Job() { setenv("HOME", folder.path.c_str(), 1); }  // the secret of the user is made there
+  Job() { setenv("HOME", folder.path.c_str(), 1); }  // the user's secret is created there
   Background& start(const Words& options, const std::string& script) {
     Words words{kRingrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:" + port};
     words.insert(words.end(), options.begin(), options.end());
@@ -38,7 +38,7 @@ struct Job {
       REQUIRE(eventually([&] { return somebody_listens(); }));
     return *running.back();
   }
-  // So the first one holds the rendezvous.
+  // True if a ringrun listens at the port. The first one to listen runs the rendezvous.
   [[nodiscard]] bool somebody_listens() const {
     const auto at = static_cast<std::uint16_t>(std::stoi(port));
     std::string why;
@@ -47,7 +47,7 @@ struct Job {
         .valid();
   }
   void make(const std::string& file) const { write_text(folder / file, ""); }
-  // A ringrun has printed this.
+  // True if this ringrun has printed the text.
   [[nodiscard]] static bool said(const Background& ringrun, const std::string& text) {
     return eventually([&] { return ringrun.output().find(text) != std::string::npos; });
   }
@@ -122,7 +122,7 @@ TEST_CASE("each round has a port and a secret of its own: an earlier one's ranks
           "[ $RANK = 0 ] && exec " +
           perf +
           "30; "
-          // The place of round 0, which nobody holds any more; then at the new store's door.
+          // With the variables of round 0, at a port that is closed; then at the new store's.
           "export OLD=$(grep ^RINGSMITH_SECRET= 0) OLD_PORT=$(grep ^MASTER_PORT= 0); "
           "env -u RINGSMITH_STORE_FD $OLD $OLD_PORT " +
           perf +
@@ -136,7 +136,7 @@ TEST_CASE("each round has a port and a secret of its own: an earlier one's ranks
   CHECK(r.exit_code == 0);
   CHECK_THAT(r.out, !ContainsSubstring("joined"));
   CHECK_THAT(r.err, ContainsSubstring("no store answered at ") &&
-                        ContainsSubstring("its secret is not that of the job there"));
+                        ContainsSubstring("its secret is not the job's"));
 }
 
 TEST_CASE("a training whose rank is killed goes on from its checkpoint, to the same bytes",
@@ -176,13 +176,13 @@ TEST_CASE("a node is lost and the job goes on; one comes, and it is taken in", "
   Job job;
   const std::string script = kSay + until("end");
   Words options = kOneOrTwo + Words{"--nproc-per-node", "2", "--rdzv-id", "job1"};
-  options[5] = "0.5";  // the last call
+  options[5] = "0.5";  // of the last call, in seconds
   const auto& a = job.start(options, script);
   REQUIRE(Job::said(a, "round 0 rank 1 of 2 on node 0 restart 0/3 job job1\n"));
-  const auto& b = job.start(options, script);  // the last call is over: a new round
+  const auto& b = job.start(options, script);  // after the last call: a new round
   for (const char* rank : {"2", "3"})
     REQUIRE(Job::said(b, std::string("round 1 rank ") + rank + " of 4 on node 1 restart 0/3"));
-  REQUIRE(Job::said(a, "all ranks ended: another node has come: pid "));
+  REQUIRE(Job::said(a, "all ranks ended: another node has arrived: pid "));
   for (int times = 1; times <= 2; ++times) {
     const Background& lost = *job.running.back();
     kill(lost.pid(), SIGKILL);
@@ -207,7 +207,8 @@ TEST_CASE("a rank that fails on one node: both nodes start again, at once, and c
       kSay +
       "[ $RANK = 1 ] && [ $RINGSMITH_ROUND -lt 2 ] && exit 9; [ $RINGSMITH_ROUND = 2 ]  || "
       "exec sleep 100";
-  for (int i = 0; i < 2; ++i) job.start(kOneOrTwo, script);  // a last call of 30 s nobody waits for
+  // The last call of 30 s is not waited for.
+  for (int i = 0; i < 2; ++i) job.start(kOneOrTwo, script);
   for (const auto& r : job.running) CHECK(r->wait() == 0);
   for (const auto& r : job.running)
     CHECK_THAT(r->output(), ContainsSubstring("rank 1 failed first: exit code 9") &&
@@ -267,7 +268,7 @@ TEST_CASE("one node too many waits for a place", "[rounds]") {
   REQUIRE(Job::said(unneeded, "waiting for a place at the rendezvous at "));
   job.make("end");
   CHECK(job.running[3]->wait() == 0);
-  CHECK_THAT(unneeded.output(), ContainsSubstring("the job is over: all ranks ended well"));
+  CHECK_THAT(unneeded.output(), ContainsSubstring("the job is over: all ranks succeeded"));
   CHECK(job.running[2]->wait() == 0);
 }
 
@@ -295,14 +296,14 @@ TEST_CASE("too few nodes: one line that names what is missing, at the deadline",
   const Words options{"--nnodes", "2:3", "--max-restarts", "2", "--join-timeout", "1"};
   const auto& a = job.start(options, "true");
   CHECK(job.running[0]->wait() == 4);
-  CHECK_THAT(a.output(), ContainsSubstring("1 of at least 2 nodes came to the rendezvous at ") &&
+  CHECK_THAT(a.output(), ContainsSubstring("1 of at least 2 nodes reached the rendezvous at ") &&
                              ContainsSubstring(" within 1 s (this one, pid "));
   Job fixed;
   const auto& b = fixed.start(
       {"--rdzv-backend", "static", "--nnodes", "3", "--max-restarts", "1", "--join-timeout", "1"},
       "true");
   CHECK(fixed.running[0]->wait() == 4);
-  CHECK_THAT(b.output(), ContainsSubstring(": node 1, node 2 never came"));
+  CHECK_THAT(b.output(), ContainsSubstring(": node 1, node 2 never arrived"));
 }
 
 TEST_CASE("nodes that contradict each other, strangers, other jobs: one line, and no harm",
@@ -322,8 +323,8 @@ TEST_CASE("nodes that contradict each other, strangers, other jobs: one line, an
        {Wrong{{"--nnodes", "2"}, "--nnodes 2 --max-restarts 2 on pid "},
         Wrong{{"--max-restarts", "1"}, "--nnodes 2:3 --max-restarts 1 on pid "},
         Wrong{{"--rdzv-backend", "static", "--nnodes", "2", "--node-rank", "1"},
-              "give the same on all nodes"},
-        Wrong{{"--rdzv-id", "b"}, "refused this process: its secret is not that of the job there"},
+              "use the same values on all nodes"},
+        Wrong{{"--rdzv-id", "b"}, "refused this process: its secret is not the job's"},
         Wrong{{"--secret-file", other / "secret"}, "refused this process"},
         Wrong{{"--no-secret"}, "refused this process"}}) {
     const auto& r = job.start(options + wrong.more, "echo ran");
@@ -349,7 +350,8 @@ TEST_CASE("nodes that contradict each other, strangers, other jobs: one line, an
   CHECK(twice.running[0]->wait() == 0);
 }
 
-// torchrun replaced by ringrun, train.py by a program; two nodes are two ringruns on this host.
+// The command lines with ringrun for torchrun, and a program for train.py; two nodes are two
+// ringruns on this host.
 TEST_CASE("the tutorials' command lines run as they are written", "[rounds]") {
   const std::string head = kRingrun + " ";
   const std::string shell = " sh -c '" + kSay + "echo \"$@\"' train.py --batch_size=128";
@@ -385,7 +387,7 @@ TEST_CASE("the tutorials' command lines run as they are written", "[rounds]") {
       "--rdzv_conf=last_call_timeout=1 --rdzv_endpoint=localhost:" +
       free_port();
   run({elastic, elastic}, 2);
-  // The ports that they do not write. Nobody has an address of 192.0.2.0/24 (RFC 5737).
+  // Their default ports. No host has an address in 192.0.2.0/24 (RFC 5737).
   const Words nobody{"--no-secret", "--join-timeout", "0.2", "true"};
   const auto fixed = ringrun(
       Words{"--nnodes=2", "--node_rank=1", "--master_addr=192.0.2.1", "--nproc_per_node=1"} +

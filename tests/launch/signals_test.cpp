@@ -1,4 +1,4 @@
-// Signals to ringrun, and ringrun's own death: what becomes of the ranks.
+// Signals to ringrun, and ringrun's own death: the effect on the ranks.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -14,8 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// ringrun with two ranks, in the background; they write their pids, and then "ready", into a
-// folder.
+// ringrun with two ranks, in the background; they write their pids, and then "ready", to a folder.
 struct Running {
   Running(const std::vector<std::string>& options, const std::string& script)
       : job(with(options, "cd " + folder.path.string() +
@@ -83,7 +82,7 @@ TEST_CASE("ranks that ignore the signal are killed after the grace, or at a seco
   {
     Running job({"--grace", "600"}, "trap '' TERM INT; " + kForEver);
     REQUIRE(job.ready());
-    // Two that come together are one to the kernel; until it ends, then.
+    // The kernel merges two signals that arrive together, so this repeats until ringrun ends.
     CHECK(eventually([&] { return kill(job.pid, SIGINT) != 0 || job.ended(); }));
     CHECK(job.wait() == 128 + SIGINT);
     for (const pid_t rank : job.pids_in("pid")) CHECK_FALSE(alive(rank));
@@ -110,7 +109,7 @@ TEST_CASE("ranks that save when they are asked to stop: exit code 75, and no res
     INFO(job.output());
     CHECK_THAT(job.output(), ContainsSubstring("have saved") && !ContainsSubstring("round 1"));
   }
-  // One that has not is no success, whatever the others did.
+  // If one rank has not saved, the job has failed, whatever the others did.
   Running job({}, "trap \"exit $((75 * (1 - $RANK)))\" TERM; " + kForEver);
   REQUIRE(job.ready());
   kill(job.pid, SIGTERM);
@@ -204,7 +203,7 @@ TEST_CASE("closed standard streams become /dev/null, in ringrun and in ranks", "
 }
 
 TEST_CASE("when ringrun is killed, nothing of the job is left", "[signals]") {
-  // Each rank has a child in its group, and ignores what can be ignored.
+  // Each rank has a child in its process group, and ignores all signals that can be ignored.
   Running job({}, "trap '' TERM HUP INT; sleep 300 & echo $! > child.$RANK; " + kForEver);
   REQUIRE(job.ready());
   auto pids = job.pids_in("pid");
@@ -218,10 +217,10 @@ TEST_CASE("when ringrun is killed, nothing of the job is left", "[signals]") {
 }
 
 TEST_CASE("SIGTSTP stops the ranks with ringrun, and they go on with it", "[signals]") {
-  // No program in the loop: a shell whose child of vfork() was stopped before it could execute
-  // is itself in state D, not T, until that child goes on (seen in 3 of 400 stops of dash).
-  // It appends: a file that is written anew all the time is found empty most of the time, where
-  // reader and writer share a core.
+  // The loop starts no program: a shell whose child of vfork() was stopped before it could exec is
+  // itself in state D, not T, until that child continues (seen in 3 of 400 stops of dash). The
+  // script appends: a file that is rewritten all the time is found empty most of the time if the
+  // reader and the writer share a core.
   Running job({}, "trap 'exit 0' TERM; while :; do echo y >> ready.$RANK; done");
   REQUIRE(job.ready());
   kill(job.pid, SIGTSTP);

@@ -1,5 +1,5 @@
-// spawn(): ranks that a program makes of itself. What they compute; and what their parent says when
-// one throws, exits, is killed or hangs: one line that names it, soon, with nobody left behind.
+// spawn(): a program that forks its own ranks. Their results, and the parent's message when one
+// throws, exits, is killed or hangs: one line that names it, soon, with no process left behind.
 #include "runtime/launch/spawn.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kMost = 8;
 
-// What the ranks leave for the test: zero-filled, shared.
+// Results that the ranks leave for the test: zero-initialized, in shared memory.
 struct Seen {
   std::array<std::atomic<pid_t>, kMost> pid{};
   std::array<std::atomic<double>, kMost> value{};
@@ -50,10 +50,10 @@ struct Failed {
   std::string what;
   int rank = -1, code = 0;
   double seconds = 0;
-  bool late = false;  // a TimeoutError of the parent's
+  bool late = false;  // the parent threw a TimeoutError
 };
 
-// Of a spawn that must fail. No rank may be there afterwards.
+// The error of a spawn that must fail. No rank may exist afterwards.
 Failed spawn_and_fail(int ranks, const std::function<void(const Group&)>& act,
                       const SpawnOptions& options = {}) {
   const SharedSeen shared;
@@ -63,9 +63,9 @@ Failed spawn_and_fail(int ranks, const std::function<void(const Group&)>& act,
     launch::spawn(
         ranks,
         [&](const Group& group) {
-          signal(SIGTERM, SIG_DFL);  // Catch's would report it
+          signal(SIGTERM, SIG_DFL);  // Catch2's handler would report it
           shared.seen->pid[static_cast<std::size_t>(group->rank())] = getpid();
-          group->barrier();  // all have left their number
+          group->barrier();  // all have set their pid
           act(group);
         },
         options);
@@ -86,7 +86,7 @@ Failed spawn_and_fail(int ranks, const std::function<void(const Group&)>& act,
   return out;
 }
 
-// Until it is ended.
+// Runs until it is killed.
 [[noreturn]] void hang() {
   for (;;) std::this_thread::sleep_for(1h);
 }
@@ -168,7 +168,7 @@ TEST_CASE("a rank that throws what is no Error, or nothing known", "[spawn]") {
     hang();
   });
   CHECK(f.rank == 1);
-  CHECK(contains(f.what, "what was thrown is no std::exception"));
+  CHECK(contains(f.what, "the exception thrown is not a std::exception"));
 }
 
 TEST_CASE("a rank that exits with 3 is named, though 3 is a witness's code", "[spawn]") {
@@ -186,7 +186,7 @@ TEST_CASE("a rank that is killed is named, not those that lose it", "[spawn]") {
   for (const int signal : {SIGKILL, SIGSEGV}) {
     const Failed f = spawn_and_fail(3, [signal](const Group& group) {
       if (group->rank() == 2) {
-        ::signal(signal, SIG_DFL);  // Catch's and the sanitizers' handlers
+        ::signal(signal, SIG_DFL);  // replaces the handlers of Catch2 and the sanitizers
         (void)raise(signal);
       }
       group->barrier();
@@ -218,7 +218,7 @@ TEST_CASE("a rank that never comes to the meeting is named", "[spawn]") {
   const SpawnOptions options = short_timeout(2s);
   const auto begin = std::chrono::steady_clock::now();
   try {
-    // The second group: rank 0 does not take part in its making.
+    // The second group: rank 0 does not take part in its creation.
     launch::spawn(
         3,
         [](const Group& group) {
@@ -231,7 +231,7 @@ TEST_CASE("a rank that never comes to the meeting is named", "[spawn]") {
   } catch (const launch::RankFailed& e) {
     INFO(e.what());
     CHECK(static_cast<int>(e.exit_code()) == static_cast<int>(ExitCode::timeout));
-    CHECK(contains(e.what(), "has waited 2000 ms for the others: rank 0 did not come"));
+    CHECK(contains(e.what(), "has waited 2000 ms for the others: rank 0 did not arrive"));
   }
   CHECK(std::chrono::steady_clock::now() - begin < 12s);
 }
@@ -303,7 +303,7 @@ TEST_CASE("what spawn() refuses, and that it works again after", "[spawn]") {
   CHECK(refused(2).empty());
 }
 
-// Standard output goes into a file: a buffer that is copied by fork() would be in it three times.
+// Standard output is a file: a buffer copied by fork() would be written three times.
 TEST_CASE("what was printed before is printed once, and what the ranks print is kept", "[spawn]") {
   const int file = memfd_create("out", 0);
   const int before = dup(STDOUT_FILENO);

@@ -1,5 +1,5 @@
 // Launches on unusual machines: no IPv4, no loopback, few open files. Machines without a network
-// are network namespaces, where the user may make them.
+// are network namespaces, if the user may create them.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -15,7 +15,7 @@ namespace {
 
 const std::string kPerf = RINGSMITH_BINARY_DIR "/bin/all_reduce_perf -b 4 -e 4 -n 1 -w 0 -T 10";
 
-// The script in a network namespace, where the loopback is down and nothing else is.
+// The script in a network namespace that has only a loopback, which is down.
 ProgramResult alone(const std::string& script) {
   return run_program({"unshare", "--net", "sh", "-c", script}, 60);
 }
@@ -77,7 +77,7 @@ TEST_CASE("a machine whose loopback is down: shared memory does, TCP says what i
 TEST_CASE("a master by a name that is 127.0.1.1 here is reached from elsewhere", "[surroundings]") {
   const TemporaryFolder folder;
   const std::string hosts = write_text(folder / "hosts", "127.0.1.1 mine\n127.0.0.1 localhost\n");
-  // The other node uses another address for it, here another address of the loopback.
+  // The other node has another address for the name, here another loopback address.
   const std::string others = write_text(folder / "others", "127.0.0.1 mine\n127.0.0.1 localhost\n");
   const auto with = [](const std::string& file) {
     return "unshare --mount sh -c 'mount --bind " + file + " /etc/hosts && exec \"$@\"' - ";
@@ -94,7 +94,7 @@ TEST_CASE("a master by a name that is 127.0.1.1 here is reached from elsewhere",
                              60);
   INFO(r.out << r.err);
   CHECK(r.exit_code == 0);
-  CHECK_THAT(r.err, ContainsSubstring("'mine' is 127.0.1.1 here, where no other node can come: "
+  CHECK_THAT(r.err, ContainsSubstring("'mine' is 127.0.1.1 here, which no other node can reach: "
                                       "listening on all interfaces"));
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("too few open files are raised if they may be, and else refused with t
   INFO(r.err);
   CHECK(r.exit_code == 6);
   CHECK_THAT(r.err, ContainsSubstring("--nproc-per-node 64 needs 288 open files") &&
-                        ContainsSubstring("may have 128: 'ulimit -n 288'"));
+                        ContainsSubstring("limited to 128: raise it with 'ulimit -n 288'"));
   CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
   r = run_program(
       {"bash", "-c",
@@ -132,10 +132,10 @@ TEST_CASE("too few open files are raised if they may be, and else refused with t
   INFO(r.out << r.err);
   CHECK(r.exit_code == 0);
   CHECK(r.out.find("] 40\n") == std::string::npos);
-  // A rank that has even fewer of its own.
+  // A rank whose own limit is even lower.
   r = ringrun({"--nproc-per-node", "16", "--", "bash", "-c", "ulimit -n 20; exec " + kPerf});
   INFO(r.out << r.err);
   CHECK(r.exit_code == 7);
-  CHECK_THAT(r.err, ContainsSubstring("a job of 16 ranks needs some ") &&
-                        ContainsSubstring("may have 20: 'ulimit -n 192'"));
+  CHECK_THAT(r.err, ContainsSubstring("a job of 16 ranks needs about ") &&
+                        ContainsSubstring("limited to 20: raise it with 'ulimit -n 192'"));
 }

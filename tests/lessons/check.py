@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks the lessons, or renews what is generated in them. Exit codes: 0 all holds, 1 faults, 6 wrong call, 77 NOT RUN.
+"""Checks the lessons, or updates their generated parts. Exit codes: 0 all is right, 1 faults, 6 wrong call, 77 NOT RUN.
 
     check.py commands --build build/release     run every command, compare its output
     check.py text                                quotes, links, terms, shape, decks: needs no build
     check.py spelling                            codespell (77 where it is missing)
-    check.py figures --build build/release       figures are what their programs draw
+    check.py figures --build build/release       figures equal the output of their programs
     check.py all --build build/release
     --only NN                                    one lesson, or your-own-program (terms always look at all)
     --update                                     rewrite outputs, quotations, glossary, figures; then read the diff

@@ -1,11 +1,10 @@
 """Runs the commands of a lesson's ```console blocks and compares their output with the lesson.
 
-A block has one command or more, each after `$ ` (a line that ends in \\ goes on), each followed by
-what it prints, both streams. All blocks of a lesson run in order, in one new folder that shows the
-repository's top-level entries as links, with the built programs in PATH, without a terminal, and
-with a HOME of its own: no calibration and no settings of the machine's owner get in. `cd` and `export`
-hold for the commands after them. The commands of a page that is no lesson run in the repository itself, for they make
-and install.
+A block has one or more commands, each after `$ ` (a line that ends in \\ continues), each followed by its output,
+both streams. All blocks of a lesson run in order, in one new folder that shows the repository's top-level entries as
+links, with the built programs in PATH, without a terminal, and with a separate HOME: no calibration and no settings
+of the machine's owner are used. `cd` and `export` affect the following commands. The commands of a page that is not a
+lesson run in the repository itself, because they build and install.
 """
 import contextlib
 import os
@@ -20,7 +19,7 @@ import time
 import compare
 from lesson import ROOT, Fault
 
-TIMEOUT = 180  # seconds a command, on a busy machine; a lesson's commands should take 3 together
+TIMEOUT = 180  # seconds per command, on a busy machine; a lesson's commands should take 3 in total
 
 
 @contextlib.contextmanager
@@ -69,7 +68,7 @@ def split(fence):
 
 
 def run(command, folder, env, before=()):
-    """(exit code or None for too late, output lines)"""
+    """Returns (exit code or None for a timeout, output lines)."""
     process = subprocess.Popen(["bash", "-c", "\n".join([*before, command])], cwd=folder, env=env, stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     try:
@@ -120,7 +119,7 @@ def measured_line(lesson, fence):
 
 
 def check(lesson, build, update=False):
-    """Faults of the lesson's commands, and how many ran."""
+    """Returns the faults of the lesson's commands, and the number of commands that ran."""
     faults, ran, changed, before, began = [], 0, [], [], time.monotonic()
     with scratch(build, itself=not lesson.is_lesson) as folder:
         env = environment(folder, build)

@@ -1,4 +1,4 @@
-"""Does an output still look as the lesson says? The marks of a block say what may differ.
+"""Compares an output with the lesson. The marks of a block define the permitted differences.
 
     (none)      nothing: a deterministic program
     stamps      `pid 4711`, dates, times of day, ports, seconds as in `0.2 s`
@@ -6,7 +6,7 @@
                 must match; runs of blanks and of dashes count as one
     numbers     any number
     unordered   the order of the lines
-A line `...` stands for any number of lines, also none. The host's name is always `node0`, the
+A line `...` stands for any number of lines, including none. The host's name is always `node0`, the
 folder of the run `/home/you/ringsmith`.
 """
 import difflib
@@ -72,7 +72,7 @@ def _matches(parts, got):
 
 
 def renewed(expected, actual, marks):
-    """The lesson's lines with this run's text: `...` stays where it was, as well as can be told."""
+    """The lesson's lines with this run's text: `...` stays where it was, as far as possible."""
     parts = segments(expected)
     if len(parts) == 1:
         return list(actual)

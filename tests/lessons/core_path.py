@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The core path: the files, in reading order, from train_gpt's loop to the bytes on the network; and how large all is.
+"""The core path: the files, in reading order, from train_gpt's loop to the bytes on the network; and their sizes.
 
   core_path.py            print it, with lines
-  core_path.py --check    exit 1 if it has grown beyond its limits, a file does not lie on it, or the README shows another
+  core_path.py --check    exit with 1 if it has grown beyond its limits, a file is not on it, or the README shows another
   core_path.py --update   write it into the README
 """
 import argparse
@@ -17,29 +17,30 @@ MOST_FILES, MOST_LINES = 45, 7000
 COMM = "runtime/comm"
 ROOMS = ("runtime", "kernels", "labs", "tests", "lessons")
 SOURCES = (".cpp", ".hpp", ".cu", ".cuh", ".h")
-NEAR = 0.05  # the README's sizes may be off by this share, or by a thousand: not every commit changes them
+# The README's sizes may be off by this share, or by a thousand: not every commit changes them.
+NEAR = 0.05
 
 DAYS = [
     ("the loop, the model, the step",
      ["labs/apps/train/train_gpt.cpp", "runtime/nn/gpt.cpp", "runtime/optim/optimizer.hpp"]),
     ("tensors, the tape, and hooks on its leaves",
      ["runtime/tensor/tensor.hpp", "runtime/autograd/node.hpp", "runtime/autograd/engine.cpp", "runtime/nn/module.hpp"]),
-    ("DDP: full buckets leave while backward goes on",
+    ("DDP: full buckets are reduced while backward runs",
      ["runtime/parallel/ddp.hpp", "runtime/parallel/ddp.cpp", "runtime/parallel/reducer.hpp", "runtime/parallel/reducer.cpp",
       "runtime/parallel/bucket.hpp", "runtime/parallel/bucket.cpp"]),
-    ("a collective is called: checked, numbered, queued",
+    ("the call of a collective: checked, numbered, queued",
      [f"{COMM}/types/buffer.hpp", f"{COMM}/types/collective.hpp", f"{COMM}/types/transfer.hpp", f"{COMM}/process_group.hpp",
       f"{COMM}/process_group.cpp", f"{COMM}/cpu_process_group.hpp", f"{COMM}/cpu_process_group.cpp", f"{COMM}/queue.cpp"]),
-    ("it is a schedule, and a schedule is data; who runs it",
+    ("its schedule, which is data, and the executors that run it",
      [f"{COMM}/schedule/schedule.hpp", f"{COMM}/schedule/ring.hpp", f"{COMM}/schedule/ring.cpp", f"{COMM}/schedule/direct.hpp",
-      f"{COMM}/executor/engine.hpp", f"{COMM}/executor/engine.cpp", f"{COMM}/executor/plan.hpp", f"{COMM}/executor/mapping.hpp",
+      f"{COMM}/executor/dispatcher.hpp", f"{COMM}/executor/dispatcher.cpp", f"{COMM}/executor/plan.hpp", f"{COMM}/executor/mapping.hpp",
       f"{COMM}/executor/executors.hpp"]),
     ("the bytes move: slots with two counters, memory that peers read directly",
      [f"{COMM}/executor/plain_ring.cpp", f"{COMM}/transport/channel.hpp", f"{COMM}/executor/slots.cpp",
       f"{COMM}/executor/mapped.cpp", "kernels/reduce.hpp", f"{COMM}/transport/layout.hpp",
       f"{COMM}/transport/agreement_barrier.hpp", f"{COMM}/transport/peer_memory.hpp", f"{COMM}/transport/peers.hpp",
       f"{COMM}/transport/peers.cpp"]),
-    ("to other hosts; and the ring as one kernel per GPU",
+    ("the bytes move to other hosts; the ring as one kernel per GPU",
      [f"{COMM}/transport/network_transport.hpp", f"{COMM}/transport/tcp/tcp_transport.cpp", f"{COMM}/device/station.hpp",
       f"{COMM}/device/slots.cuh", f"{COMM}/device/ring.cu"]),
 ]
@@ -50,7 +51,8 @@ def lines(path):
 
 
 def included(path, seen):
-    """All files that `path` includes, directly or not; with a header comes the source of its name."""
+    """All files that `path` includes, directly or not; a header also adds the source of the same
+    name."""
     if path in seen or not (ROOT / path).exists():
         return
     seen.add(path)
@@ -61,14 +63,15 @@ def included(path, seen):
 
 
 def lies_on(path, seen):
-    """Also a source whose header has another name, and a kernel: what it includes is on the path."""
+    """True also for a source whose header has another name, and for a kernel: the files that it
+    includes are on the path."""
     own = set()
     included(path, own)
     return path in seen or (not path.endswith(".hpp") and bool((own - {path}) & seen))
 
 
 def table():
-    rows = ["| day | what | files and their lines |", "|---|---|---|"]
+    rows = ["| day | topic | files and their lines |", "|---|---|---|"]
     for day, (what, files) in enumerate(DAYS, 1):
         rows.append(f"| {day} | {what} | " + ", ".join(f"[{pathlib.PurePath(f).name}]({f}) {lines(f)}" for f in files) + " |")
     return "\n".join(rows)
@@ -84,14 +87,14 @@ def size_of(room):
 
 
 def sizes_line():
-    """Thousands of lines, of all and by room."""
+    """Thousands of lines, in total and by room."""
     sizes = {room: size_of(room) for room in ROOMS}
     return (f"All of it is about {sum(sizes.values()) / 1000:.0f},000 lines of C++ and CUDA, in thousands: " +
             ", ".join(f"{room} {size / 1000:.0f}" for room, size in sizes.items()) + ".")
 
 
 def size_faults(text):
-    """The README's line of sizes must be near today's."""
+    """Checks that the README's line of sizes is near today's."""
     now = sizes_line()
     said = next((line for line in text.splitlines() if line.startswith(now.split("about")[0])), "")
     if re.sub(r"\d+", "", said) != re.sub(r"\d+", "", now):
@@ -103,7 +106,7 @@ def size_faults(text):
 
 def read_block():
     count, length = totals()
-    return f"{BEGIN}\n{table()}\n\n{count} files, {length:,} lines to read in a week; the rest is to look things up in.\n"
+    return f"{BEGIN}\n{table()}\n\n{count} files, {length:,} lines to read in a week; the rest is for reference.\n"
 
 
 def block():

@@ -1,6 +1,6 @@
-"""What can be said of a deck without drawing it: slides/NN-slug.md. (slides/overflow.mjs looks at the drawn ones.)
+"""Checks a deck, slides/NN-slug.md, without drawing it. (slides/overflow.mjs checks the drawn ones.)
 
-12 to 25 slides; pictures are the lessons' figures; blocks of code and output (all but ```text) stand in the
+12 to 25 slides; pictures are the lessons' figures; blocks of code and output (all except ```text) are also in the
 lesson, which is executed; at least five notes for the speaker begin with 'Ask:'.
 """
 import re
@@ -9,7 +9,7 @@ from lesson import Lesson, ROOT
 
 
 def slides_of(lines):
-    """The slides, each a list of lines: front matter off, split at ---"""
+    """The slides, each a list of lines: without front matter, split at ---"""
     end = next((n for n in range(1, len(lines)) if lines[n] == "---"), 0) if lines and lines[0] == "---" else -1
     slides, fenced = [[]], False
     for line in lines[end + 1:]:
@@ -41,7 +41,7 @@ def check(deck, root=ROOT):
     lesson = Lesson(path)
     blocks = [[line.strip() for line in f.body] for f in lesson.fences]
     for fence in deck.fences:
-        if fence.language == "text":  # a picture made of letters
+        if fence.language == "text":  # a text picture
             continue
         part = []
         for line in [line.strip() for line in fence.body] + ["..."]:

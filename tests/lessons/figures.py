@@ -1,10 +1,11 @@
-"""lessons/figures/figures.toml says how each figure is made; this makes them, and checks that they are up to date.
+"""lessons/figures/figures.toml says how each figure is created; this creates them, and checks that they are up to
+date.
 
     [[figure]]
     file = "ring_4.svg"
     command = "schedule_player --algorithm ring --world 4 --quiet --svg OUT"
 
-A figure of a deterministic program must be what its command draws now, byte for byte. One that measures has
+A figure of a deterministic program must equal its command's output, byte for byte. A figure of a measurement has
 `measured = "MACHINE, YYYY-MM-DD"` and is only redrawn by `make figures MEASURED=1`; its lessons say so in the caption.
 """
 import re

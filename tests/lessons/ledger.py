@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The ledger of claims: what five tutorials say about DDP, which of it is right, and what shows it here.
+"""The ledger of claims: what five tutorials say about DDP, which claims are right, and the tests that show it.
 
-    ledger.py --build build/release       the table; exit 1 while claims are open, or a reference leads nowhere
-    ledger.py --references                exit 1 only if a reference leads nowhere (open claims are counted)
-    ledger.py --ran build/release/tests.xml       and what the last `make test-all` did not run, or skipped
+    ledger.py --build build/release       the table; exit 1 while claims are open, or a reference has no target
+    ledger.py --references                exit 1 only if a reference has no target (open claims are counted)
+    ledger.py --ran build/release/tests.xml       and the tests that the last `make test-all` did not run
     ledger.py --update                    write lessons/CLAIMS.md
 
 lessons/claims.toml has the claims. Each is settled by references that must exist:
@@ -13,7 +13,7 @@ lessons/claims.toml has the claims. Each is settled by references that must exis
     page, run          a command of a page; in a lesson, the entry `lessons` runs it and compares its output
     page, says         words of a page;  page, heading: a section of it
 
-The entries come from the build folder, as CMake wrote them: it must be configured, not built.
+The entries are read from CMake's files in the build folder: it must be configured, not built.
 Exit codes: 0 all is well, 1 faults or open claims, 6 wrong call.
 """
 import argparse
@@ -44,7 +44,7 @@ def squeezed(text):
 
 
 class Ledger:
-    """The claims and what they may refer to."""
+    """The claims and the possible targets of their references."""
 
     def __init__(self, root, build):
         self.root = root
@@ -69,7 +69,8 @@ class Ledger:
         return test_cases((self.root / name).read_text(encoding="utf-8"))
 
     def resolve(self, ref):
-        """(entries of `make test-all` of which one must run, Markdown link); Fault if it leads nowhere."""
+        """Returns (entries of `make test-all`, one of which must run, Markdown link); raises
+        Fault if there is no target."""
         if set(ref) not in KINDS:
             raise Fault(f"a reference has test and case, entry, or page and one of run, says, heading; this one: {ref}")
         if "entry" in ref:
@@ -107,13 +108,14 @@ class Ledger:
 
 
 def read_entries(build):
-    """{name: (tests_ROOM or None, Catch2's test spec)} of what ctest runs without a configuration (-C)."""
+    """{name: (tests_ROOM or None, Catch2's test spec)} of the entries that ctest runs without a
+    configuration (-C)."""
     files = sorted(build.glob("**/CTestTestfile.cmake"))
     if not files:
         raise Fault(f"{build} is not configured: make configure, or --build FOLDER")
     entries = {}
     for line in "\n".join(f.read_text() for f in files).splitlines():
-        if not line.startswith("add_test("):  # those of a configuration are indented
+        if not line.startswith("add_test("):  # the lines of a configuration are indented
             continue
         words = [a or b for a, b in re.findall(r'\[=\[(.*?)\]=\]|"((?:\\.|[^"\\])*)"', line)]
         at = next((n for n, w in enumerate(words) if n and pathlib.PurePath(w).name.startswith("tests_")), None)
@@ -128,7 +130,7 @@ def read_entries(build):
 
 
 def test_cases(text):
-    """{name: tags} of a source of tests."""
+    """{name: tags} of a test source."""
     strings = r'((?:"(?:\\.|[^"\\])*"\s*)+)'
     found = re.findall(rf"^(?:TEMPLATE_)?TEST_CASE\(\s*{strings}(?:,\s*{strings})?", text, re.M)
 
@@ -142,7 +144,8 @@ def hidden(tags):
 
 
 def selects(spec, name, tags):
-    """Whether Catch2 runs a case of this name and tags when it is started with this test spec."""
+    """Whether Catch2 runs a case with this name and these tags when it is started with this test
+    spec."""
     if not spec:
         return not hidden(tags)
     bare = {t.lstrip(".") for t in tags}
@@ -160,7 +163,8 @@ def selects(spec, name, tags):
 
 
 def find_command(page, text):
-    """(line, whether a check runs it, text): the command that is `text`, or else the first that begins so."""
+    """(line, whether a check runs it, text) of the command that equals `text`, or else of the
+    first that begins with it."""
     found = []
     for fence in page.fences:
         if fence.language == "console":
@@ -223,7 +227,7 @@ def check_claim(claim):
 
 
 def read_log(path):
-    """{entry: run, fail, notrun or disabled} of the results that `make test-all` leaves."""
+    """{entry: run, fail, notrun or disabled} from the results of `make test-all`."""
     try:
         return {c.get("name"): c.get("status") for c in xml.parse(path).getroot().findall("testcase")}
     except (OSError, xml.ParseError) as error:
@@ -247,10 +251,10 @@ def page_of(ledger, links):
     """lessons/CLAIMS.md."""
     settled = sum("open" not in c for c in ledger.claims)
     lines = ["# What five tutorials claim about DDP", "",
-             "Five tutorials on PyTorch's DistributedDataParallel, statement by statement: which are right, and what shows it",
-             f"here. {settled} of {CLAIMS} are settled; an open one names what is missing, and the answer that we expect from PyTorch.",
-             "`make ledger` checks that each reference exists and is run. Made from [claims.toml](claims.toml) by",
-             "`make ledger UPDATE=1`: change that, not this file."]
+             "This page lists the statements of five tutorials on PyTorch's DistributedDataParallel, with an answer and the evidence",
+             f"here. {settled} of {CLAIMS} are settled; an open statement names the missing evidence and the answer that we expect from",
+             "PyTorch. `make ledger` checks that each reference exists and is run. Generated from [claims.toml](claims.toml) by",
+             "`make ledger UPDATE=1`: change that file, not this one."]
     for part in ledger.parts:
         lines += ["", f"## {part['title']}", "", "| | claim | answer | where |", "|---|---|---|---|"]
         for claim in sorted(ledger.claims, key=lambda c: c["number"]):
@@ -266,7 +270,7 @@ def page_of(ledger, links):
 
 
 def check(ledger, log=None, update=False):
-    """(faults, {number: whether something runs that settles it})"""
+    """Returns (faults, {number: whether a test that settles it runs})."""
     faults, runs, links = check_numbers(ledger.claims), {}, {}
     for claim in ledger.claims:
         number, wrong = claim.get("number"), check_claim(claim)

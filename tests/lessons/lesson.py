@@ -1,7 +1,8 @@
-"""A lesson as the checks see it: its lines, its fenced blocks, its prose, its headings.
+"""A parsed lesson: its lines, its fenced blocks, its prose, its headings.
 
-Markdown is read line by line. What is between ``` lines is a Fence; an HTML comment right above a
-fence is its directive (`<!-- quote: ... -->`), one right below it a claim (`<!-- holds: ... -->`).
+Markdown is read line by line. The lines between ``` lines are a Fence; an HTML comment directly
+above a fence is its directive (`<!-- quote: ... -->`), one directly below it a claim
+(`<!-- holds: ... -->`).
 """
 import dataclasses
 import pathlib
@@ -11,14 +12,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Fault(Exception):
-    """One line for the reader: what is wrong and what to do."""
+    """One line for the user: the fault and the remedy."""
 
 
 @dataclasses.dataclass
 class Fence:
     start: int  # index of the line with the opening ```
     end: int    # index of the closing line
-    info: str   # what follows the opening ```
+    info: str   # text after the opening ```
     body: list  # lines between
 
     @property
@@ -72,7 +73,7 @@ class Lesson:
         return match.group(1) if match else None
 
     def claims(self, fence):
-        """(line index, expression) of each `<!-- holds: ... -->` right below a fence."""
+        """(line index, expression) of each `<!-- holds: ... -->` directly below a fence."""
         for n in range(fence.end + 1, len(self.lines)):
             match = re.fullmatch(r"<!-- holds: (.*) -->", self.lines[n].strip())
             if not match:
@@ -80,7 +81,7 @@ class Lesson:
             yield n, match.group(1)
 
     def prose(self):
-        """(line index, text): no blocks, no comments, no inline code; link targets kept."""
+        """(line index, text): without blocks, comments and inline code; link targets are kept."""
         in_fence = set()
         for fence in self.fences:
             in_fence.update(range(fence.start, fence.end + 1))
@@ -101,7 +102,7 @@ class Lesson:
         return [(n, line) for n, line in enumerate(self.lines) if n not in fenced and re.match(r"#+ ", line)]
 
     def replace(self, fence, body):
-        """Puts other lines into a fence; later fences must be replaced first."""
+        """Replaces the lines of a fence; later fences must be replaced first."""
         self.lines[fence.start + 1:fence.end] = body
 
     def save(self):
@@ -126,7 +127,8 @@ def lessons(only=None, root=ROOT):
 
 
 def documents(only=None, root=ROOT):
-    """The lessons, and the pages beside them whose commands and quotations are checked likewise."""
+    """The lessons, and the other pages whose commands and quotations are checked in the same
+    way."""
     pages = [Lesson(root / "lessons" / "your-own-program.md")]
     named = [p for p in pages if only == p.slug]
     return named or (lessons(only, root) if only else lessons(root=root) + pages)

@@ -1,6 +1,7 @@
-"""Every link of a lesson leads somewhere: files, folders, anchors, and symbols in `code` link texts.
+"""Checks that every link of a lesson has a target: files, folders, anchors, and symbols in `code`
+link texts.
 
-Addresses on the web are not visited (the tests have no network): only their form is checked.
+Web addresses are not fetched (the tests have no network): only their form is checked.
 """
 import re
 

@@ -1,12 +1,12 @@
-"""Code quoted in a lesson is code that is there: found by file and symbol, compared, refreshed by --update.
+"""Code quoted in a lesson must exist in the sources: found by file and symbol, compared, updated by --update.
 
     <!-- quote: runtime/comm/schedule/ring.cpp ring_reduce_scatter_step -->
     ```cpp
     ...
 
 The directive: FILE SYMBOL [bare] [from "TEXT" to "TEXT"]. SYMBOL is a function, class, enum or constant, with
-`Class::member` for what is inside a class. Comments right above belong to it, unless `bare`. from/to keep the
-lines from the first with the one text to the next with the other. The lesson must also link the file.
+`Class::member` for members. Comments directly above belong to it, unless `bare`. from/to keep the lines from
+the first with the one text to the next with the other. The lesson must also link to the file.
 """
 import re
 
@@ -23,7 +23,7 @@ def _stripped(line):
 
 
 def _end(lines, start):
-    """Index of the last line of what begins at start: a brace block, or up to ;"""
+    """Index of the last line of the definition that begins at start: a brace block, or up to ;"""
     depth, parens, opened = 0, 0, False
     for n in range(start, len(lines)):
         for c in _stripped(lines[n]):
@@ -42,7 +42,8 @@ def _end(lines, start):
 
 
 def _defines(lines, n, name):
-    """2: the definition of name begins in line n; 1: a declaration does; 0: neither."""
+    """Returns 2 if the definition of name begins in line n, 1 if a declaration does, otherwise
+    0."""
     line = _stripped(lines[n])
     if re.search(rf"\b(struct|class|enum|enum class|union|concept|namespace|using)\s+(\[\[.*?\]\]\s*)?{name}\b", line):
         return 1 if re.search(rf"\b{name}\s*;", line) else 2
@@ -58,7 +59,8 @@ def _defines(lines, n, name):
 
 
 def find(lines, symbol):
-    """(first, last) line of a symbol's definition; of its declaration where there is no definition."""
+    """(first, last) line of a symbol's definition, or of its declaration if there is no
+    definition."""
     outer, _, name = symbol.rpartition("::")
     begin, stop = 0, len(lines)
     if outer:
@@ -92,7 +94,7 @@ def find_python(lines, symbol):
 
 
 def extract(directive, root=ROOT):
-    """The lines that a directive names."""
+    """The lines that a directive selects."""
     match = re.fullmatch(r'(\S+) (\S+)( bare)?(?: from "([^"]+)" to "([^"]+)")?', directive)
     if not match:
         raise Fault(f"'{directive}' is not FILE SYMBOL [bare] [from \"TEXT\" to \"TEXT\"]")

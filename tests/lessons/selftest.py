@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A check that cannot fail is none: plants each kind of fault in a small lesson, and wants it found.
+"""A check that cannot fail is useless: plants each kind of fault in a small lesson, and requires
+that it is found.
 
-Each case: a name, what is changed in a right lesson, and words of the line that must be reported.
+Each case: a name, the change to a correct lesson, and words of the line that must be reported.
 """
 import pathlib
 import re
@@ -130,7 +131,7 @@ def check_lessons(folder):
 
 
 def check_update(folder):
-    """--update mends outputs and quotations, and nothing else."""
+    """--update fixes outputs and quotations, and nothing else."""
     bad = []
     plant(folder, GOOD.replace("\ntwo\n", "\n2\n").replace("return 2 * x", "return x + x"))
     lesson = Lesson(folder / "lessons" / "06-test" / "README.md")
@@ -142,7 +143,7 @@ def check_update(folder):
 
 
 def check_order(folder):
-    """A term used in an earlier lesson than the one that introduces it."""
+    """Detects a term that is used in an earlier lesson than the one that introduces it."""
     plant(folder, GOOD)
     later = Lesson(folder / "lessons" / "06-test" / "README.md")
     place = folder / "lessons" / "05-before"
@@ -270,7 +271,7 @@ LEDGER_CASES = [
 
 
 def check_ledger(folder):
-    """A right ledger with 6 claims settled; then each of LEDGER_CASES."""
+    """A correct ledger with 6 settled claims; then each of LEDGER_CASES."""
     paths = {"claims": folder / "lessons" / "claims.toml", "page": folder / "lessons" / "06-test" / "README.md",
              "source": folder / "tests" / "room" / "a_test.cpp", "entries": folder / "build" / "CTestTestfile.cmake",
              "log": folder / "tests.xml"}

@@ -1,4 +1,5 @@
-"""Spelling of lessons and decks: codespell, with words.txt for what is right here although it knows better."""
+"""Spelling of lessons and decks: codespell, with words.txt for words that are right here although it
+rejects them."""
 import pathlib
 import shutil
 import subprocess
@@ -7,7 +8,7 @@ WORDS = pathlib.Path(__file__).with_name("words.txt")
 
 
 def check(paths):
-    """Faults, or None where codespell is not installed: not checked is not passed."""
+    """Returns the faults, or None if codespell is not installed: not checked is not passed."""
     if shutil.which("codespell") is None:
         return None
     out = subprocess.run(["codespell", "--ignore-words", str(WORDS), *map(str, paths)], capture_output=True, text=True)

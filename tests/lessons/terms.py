@@ -1,12 +1,13 @@
-"""Every term is explained before it is used; lessons/GLOSSARY.md is made from the lessons.
+"""Checks that every term is explained before it is used; generates lessons/GLOSSARY.md from the lessons.
 
 A lesson ends with `## Words`, one line for each new term, in one sentence:
 
     - **chunk** (chunks): a range of elements of the buffer that travels in one message.
 
-In brackets: its other forms, which count as the term. In the text above, the term is in bold where it is
-introduced, and only there. The check reads lessons in order, without code, headings and links to later
-lessons, and finds terms that are used before that place. A term in capitals (QP) must match in case.
+In parentheses: its other forms, which count as the term. In the text above, the term is in bold where it
+is introduced, and only there. The check reads the lessons in order, without code, headings and links to
+later lessons, and finds terms that are used before they are introduced. A term in capitals (QP) must
+match in case.
 """
 import dataclasses
 import re
@@ -37,7 +38,8 @@ def words_line(lesson):
 
 
 def read(lesson):
-    """(terms, faults) of a lesson's last section. An entry may go on in lines that begin with blanks."""
+    """Returns (terms, faults) of a lesson's last section. An entry may continue in lines that
+    begin with blanks."""
     terms, faults, start = [], [], words_line(lesson)
     text, entries = lesson.lines, []
     for n in range(start + 1, len(text)):
@@ -58,7 +60,8 @@ def read(lesson):
 
 
 def readable(lesson):
-    """(line, text) before `## Words` that counts as use: no headings, pictures and links to later lessons."""
+    """(line, text) before `## Words` that counts as a use: without headings, pictures and links
+    to later lessons."""
     stop = words_line(lesson)
     for n, text in lesson.prose():
         if n >= stop:
@@ -74,7 +77,7 @@ def readable(lesson):
 
 
 def check(lessons):
-    """Faults of all lessons together, and their terms."""
+    """Returns the faults of all lessons together, and their terms."""
     faults, terms, seen = [], [], {}
     for lesson in lessons:
         found, wrong = read(lesson)
@@ -145,7 +148,8 @@ def glossary(terms):
 
 
 def check_glossary(terms, update=False, root=ROOT):
-    """Lines may be in any order: two branches that add terms merge without a conflict (.gitattributes)."""
+    """Lines may be in any order, so that two branches that add terms merge without a conflict
+    (.gitattributes)."""
     path, lines = root / "lessons" / "GLOSSARY.md", glossary(terms)
     if update:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-// The library's, which nobody has instrumented.
+// The library's functions, which are not instrumented.
 extern "C" {
 void* __real_memcpy(void*, const void*, std::size_t);
 void* __real_memmove(void*, const void*, std::size_t);
@@ -22,7 +22,7 @@ struct Region {
 std::vector<Region> regions;
 std::vector<std::pair<std::uintptr_t, const char*>> names;
 
-// Regions lie at other addresses in every execution; a key says which one and where in it.
+// Regions have other addresses in every execution; a key identifies the region and the offset.
 struct Watched {
   Key key = 0;
   const Region* region = nullptr;
@@ -51,7 +51,7 @@ Key declared_key(const volatile T* p) {
   return w.key;
 }
 
-// A compiler may have the first turn of a polling loop apart: any two loads in a row are a wait.
+// A compiler may split the first iteration off a polling loop: any two loads in a row are a wait.
 const char anywhere = 0;
 
 Order order_of(int order) {

@@ -1,13 +1,14 @@
 // The runtime's own code under the explorer.
 //
 // A file of this folder that is compiled with -fsanitize=thread calls a function before each access
-// to memory, and in the place of each atomic operation. Those functions are ThreadSanitizer's, but
-// it is not linked here: instrumented.cpp has them, and asks the explorer what to return. So the
-// explorer runs the headers as they are, std::atomic and all.
+// to memory, and instead of each atomic operation. These are ThreadSanitizer's functions, but it is
+// not linked here: instrumented.cpp implements them, and asks the explorer what to return. So the
+// explorer runs the unchanged headers, including std::atomic.
 //
 //     tail_->load()  -->  __tsan_atomic64_load(tail_, seq_cst)  -->  explorer::load(...)
 //
-// What the explorer watches is named here, by the program that it explores, each time.
+// The explored program declares the memory that the explorer watches with the functions below, in
+// every execution.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +17,12 @@
 
 namespace explorer::instrumented {
 
-// First in the making of a program: nothing is watched.
+// Called first when a program is created: nothing is watched.
 void forget();
-// The threads share this memory: its accesses are the explorer's. Its plain bytes are called
+// The threads share this memory: the explorer decides its accesses. Its plain bytes are called
 // name[0], name[1], ...
 void watch(const void* begin, std::size_t bytes, const char* name);
-// An atomic in watched memory; others go by their region's name.
+// An atomic in watched memory; others are identified by their region's name.
 void name(const void* atomic, const char* name);
 
 }  // namespace explorer::instrumented

@@ -1,4 +1,4 @@
-// A litmus test as a program of the explorer's.
+// A litmus test as a program for the explorer.
 #include "labs/kit/explorer/atomic.hpp"
 #include "tests/memory_order/oracle.hpp"
 
@@ -21,7 +21,7 @@ Result explored(const Litmus& litmus) {
           {"thread " + std::to_string(t), [s, t, &thread = litmus[t]] {
              for (const Operation& op : thread) {
                int zero = 0;
-               if (op.what == What::load)  // not atomic::load: again and again would be a wait
+               if (op.what == What::load)  // not atomic::load: repeated loads would be a wait
                  s->seen[t].push_back(from_value<int>(load(s->at(op.place).key(), op.order)));
                if (op.what == What::store) s->at(op.place).store(op.value, op.order);
                if (op.what == What::add)

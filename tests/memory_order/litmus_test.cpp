@@ -1,8 +1,9 @@
-// The classical litmus tests, with all the outcomes that each may have, and no other.
+// The classical litmus tests, with exactly the outcomes that each may have.
 //
-// An outcome is what each thread has read, thread by thread, then the last values of x and y.
-// "|10|11" is message passing gone wrong: the second thread has seen the flag y, and not the data.
-// The names are those of the literature (Alglave, Maranget, Tautschnig: Herding cats, TOPLAS 2014).
+// An outcome is the values that each thread has read, thread by thread, then the last values of x
+// and y. "|10|11" is a failure of message passing: the second thread has seen the flag y, but not
+// the data. The names are those used in the literature (Alglave, Maranget, Tautschnig: Herding
+// cats, TOPLAS 2014).
 #include <set>
 #include <stdexcept>
 
@@ -29,7 +30,7 @@ struct Known {
   std::set<std::string> outcomes;
 };
 
-// All that n reads of 0 or 1 can see, in the form of the table, with these dividers.
+// All outcomes of n reads of 0 or 1, in the form of the table, with these separators.
 std::set<std::string> all_of(const std::string& form) {
   std::set<std::string> texts = {""};
   for (const char c : form) {
@@ -89,7 +90,7 @@ const Known kTable[] = {
     {"LB, relaxed",
      {{R(x, relaxed), W(y, 1, relaxed)}, {R(y, relaxed), W(x, 1, relaxed)}},
      all_but("?|?|11", "1|1|11")},
-    // Independent reads of independent writes: do two readers agree which store was first?
+    // Independent reads of independent writes: do two readers agree on which store was first?
     {"IRIW, release and acquire",
      {{W(x, 1, release)},
       {W(y, 1, release)},
@@ -115,11 +116,11 @@ const Known kTable[] = {
     {"2+2W, seq_cst",
      {{W(x, 1, seq_cst), W(y, 2, seq_cst)}, {W(y, 1, seq_cst), W(x, 2, seq_cst)}},
      {"||12", "||21", "||22"}},
-    // From one thread to the next, and on.
+    // From one thread to the next, and so on.
     {"WRC, release and acquire",
      {{W(x, 1, relaxed)}, {R(x, relaxed), W(y, 1, release)}, {R(y, acquire), R(x, relaxed)}},
      all_but("|?|??|11", "|1|10|11")},
-    // An update keeps up the release sequence of the store before it; a store does not (C++20).
+    // An update continues the release sequence of the store before it; a store does not (C++20).
     {"release sequence, through an update",
      {{W(x, 1, relaxed), W(y, 4, release)}, {Add(y, 1, relaxed)}, {R(y, acquire), R(x, relaxed)}},
      {"|0|00|14", "|0|01|14", "|0|10|14", "|0|11|14", "|0|41|14", "|4|00|15", "|4|01|15",
@@ -127,7 +128,7 @@ const Known kTable[] = {
     {"release sequence, broken by a store",
      {{W(x, 1, relaxed), W(y, 1, release), W(y, 2, relaxed)}, {R(y, acquire), R(x, relaxed)}},
      {"|00|12", "|01|12", "|11|12", "|20|12", "|21|12"}},
-    // Coherence: of one location.
+    // Coherence of one location.
     {"CoRR", {{W(x, 1, relaxed)}, {R(x, relaxed), R(x, relaxed)}}, {"|00|10", "|01|10", "|11|10"}},
     {"CoWW", {{W(x, 1, relaxed), W(x, 2, relaxed)}}, {"|20"}},
     {"CoWR", {{W(x, 1, relaxed), R(x, relaxed)}, {W(x, 2, relaxed)}}, {"1||10", "1||20", "2||20"}},
@@ -152,7 +153,7 @@ TEST_CASE("litmus tests have their known outcomes", "[litmus]") {
 namespace {
 
 // Mutual exclusion by loads and stores alone. Peterson: Myths about the mutual exclusion problem
-// (1981). `say`: of the stores; `look`: of the loads.
+// (1981). `say`: order of the stores; `look`: order of the loads.
 Program peterson(Order say, Order look) {
   struct Lock {
     atomic<int> wants_0{"wants 0", 0}, wants_1{"wants 1", 0}, turn{"turn", 0};
@@ -172,7 +173,7 @@ Program peterson(Order say, Order look) {
           [=] { require(lock->count.get() == 2, "an increment is lost"); }};
 }
 
-// Dekker's first half: whoever sees the other's flag stays out.
+// Dekker's first half: a thread that sees the other's flag does not enter.
 Program dekker(Order say, Order look, bool fences) {
   struct State {
     atomic<int> x{"x", 0}, y{"y", 0};
@@ -245,7 +246,7 @@ TEST_CASE("who waits for what never comes is found, and who waits too early is n
   CHECK(waiter(3, 3).complete);
   CHECK(waiter(3, 3).executions == 1);
   CHECK(waiter(3, 4).failure == "waiter waits forever");
-  // It may look too late: then it has missed what it waits for.
+  // The waiter may start too late, and then never sees the value.
   CHECK(waiter(3, 2).failure == "waiter waits forever");
 }
 

@@ -139,7 +139,7 @@ class Enumeration {
     if (events_[i].op == nullptr) return events_[j].op != nullptr;
     return events_[i].thread == events_[j].thread && i < j;
   }
-  // The order of the operation as it turned out: a failed compare_exchange is a relaxed load.
+  // The order that the operation had in effect: a failed compare_exchange is a relaxed load.
   [[nodiscard]] Order order_of(const Candidate& c) const {
     if (c.op == nullptr) return explorer::relaxed;
     return c.op->what == What::swap_if_zero && !c.writes ? explorer::relaxed : c.op->order;
@@ -175,7 +175,7 @@ class Enumeration {
     };
     const auto releasing = [&](std::size_t i) { return explorer::releases(order_of(events_[i])); };
     const auto acquiring = [&](std::size_t i) { return explorer::acquires(order_of(events_[i])); };
-    // Release sequences: the store, and the updates that follow it one from the other.
+    // Release sequences: the store, and the chain of updates that follows it.
     const Relation chain = where(rf, [&](std::size_t, std::size_t j) { return events_[j].writes; });
     Relation sequence = chain;
     sequence.close();
@@ -211,7 +211,7 @@ class Enumeration {
     ++found_[text_of(seen, last)];
   }
 
-  // psc is acyclic.
+  // True if psc is acyclic.
   [[nodiscard]] bool ordered(const Relation& sb, const Relation& mo, const Relation& rb,
                              const Relation& hb, const Relation& eco) const {
     const std::size_t n = events_.size();

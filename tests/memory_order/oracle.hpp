@@ -1,8 +1,9 @@
-// RC11 a second time, as the paper has it: relations over a finished execution, and axioms on them.
+// RC11 a second time, as in the paper: relations over a finished execution, and axioms on them.
 //
 // Every assignment of stores to loads and every order of the stores is tried, and those that the
 // axioms allow are counted. This shares no code with the explorer, which builds executions event by
-// event with vector clocks; it is hopelessly slow beyond ten events. Updates are one event here.
+// event with vector clocks. It is far too slow for more than ten events. An update is one event
+// here.
 #pragma once
 
 #include <map>
@@ -24,8 +25,8 @@ struct Operation {
 };
 using Litmus = std::vector<std::vector<Operation>>;  // [thread]
 
-// What each load and update read, thread by thread, then the last value of each of two places; and
-// in how many executions.
+// The values that each load and update read, thread by thread, then the last value of each of two
+// places; and the number of executions with this outcome.
 using Outcomes = std::map<std::string, std::uint64_t>;
 Outcomes outcomes(const Litmus& litmus);
 std::string text_of(const std::vector<std::vector<int>>& seen, const std::vector<int>& last);

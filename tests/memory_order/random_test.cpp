@@ -1,6 +1,6 @@
-// The explorer against the axioms (oracle.hpp): random programs of two to four threads have the
-// same outcomes, each in the same number of executions. So nothing is left out, and nothing is
-// found twice.
+// The explorer compared with the axioms (oracle.hpp): random programs of two to four threads have
+// the same outcomes, each in the same number of executions. So the explorer neither omits nor
+// repeats an execution.
 #include <cstdio>
 #include <random>
 

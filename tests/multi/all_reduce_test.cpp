@@ -1,4 +1,5 @@
-// all_reduce over every dtype, reduction, algorithm, kind of memory and awkward count; bitwise.
+// all_reduce over every dtype, reduction, algorithm, kind of memory and odd count; results are
+// compared bit for bit.
 #include <limits>
 
 #include "tests/multi/data.hpp"
@@ -17,7 +18,7 @@ struct Shape {
   bool own, in_place;
 };
 
-// Returns the number of wrong elements. One rank's failure must not stop it from taking part in the
+// Returns the number of wrong elements. A rank whose results are wrong must still take part in the
 // next call, so these tests CHECK and never REQUIRE.
 template <class T>
 std::size_t try_all_reduce(ReduceOp op, const Shape& shape, unsigned seed) {
@@ -35,7 +36,7 @@ std::size_t try_all_reduce(ReduceOp op, const Shape& shape, unsigned seed) {
   return output.wrong(answer) + input.wrong(mine);
 }
 
-// In place at an aligned address, and out of place at an odd one: both kinds of memory each.
+// In place at an aligned address, out of place at an unaligned one, each in both kinds of memory.
 template <class T>
 void sweep(const std::vector<Algorithm>& algorithms, const std::vector<std::size_t>& counts) {
   unsigned seed = 0;
@@ -68,7 +69,7 @@ TEMPLATE_TEST_CASE("all_reduce is exact for every reduction, algorithm, memory a
   sweep<TestType>({Algorithm::automatic, Algorithm::ring, Algorithm::gloo_ring, Algorithm::direct,
                    Algorithm::tree},
                   counts);
-  // On devices one engine runs these and the tree: there, one type is enough.
+  // On devices, one engine runs these algorithms and the tree, so one type is enough there.
   if (group().device().is_cpu() || std::is_same_v<TestType, float>)
     sweep<TestType>({Algorithm::plain_ring, Algorithm::halving_doubling, Algorithm::double_tree,
                      Algorithm::hierarchical},

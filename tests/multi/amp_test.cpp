@@ -1,5 +1,5 @@
-// Ranks agree on skipped steps: one rank's inf stops all of them, through DDP without an exchange
-// of its own, and by an agreement where gradients are not reduced.
+// Ranks agree on skipped steps: an inf on one rank makes all ranks skip, under DDP without an
+// additional exchange, and by an agreement if gradients are not reduced.
 #include <limits>
 #include <optional>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// Collective: the same number on every rank.
+// Collective. True if all ranks have the same number.
 bool agreed(double value) { return variants(std::to_string(value)) == 1; }
 
 }  // namespace
@@ -94,7 +94,7 @@ TEST_CASE("amp: with an agreement, ranks whose gradients stay local skip togethe
     (void)scaler.scale(sum(w));
     for (int step = 0; step < 4; ++step) {
       const bool bad = step == 1 && group().rank() == last;
-      // Without, only the last rank has any, as where each rank owns a shard.
+      // Without with_gradients, only the last rank has any, as when each rank owns a shard.
       const bool mine = with_gradients || group().rank() == last;
       w.set_grad(mine ? full({3}, bad ? kInf : 16.0F) : Tensor());
       CHECK(scaler.step(optimizer) == (step != 1));

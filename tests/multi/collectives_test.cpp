@@ -1,5 +1,5 @@
-// Every other collective: each root, small and large, own and user memory, in place where that
-// exists, against the serial answer.
+// All other collectives: each root, small and large, own and user memory, in place where supported,
+// compared with the serial answer.
 #include <algorithm>
 
 #include "tests/multi/data.hpp"
@@ -12,7 +12,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Element i of what `from` gives to `to`.
+// Element i of the data that `from` sends to `to`.
 template <class T>
 T part(int from, int to, std::size_t i) {
   return static_cast<T>(static_cast<int>(
@@ -158,7 +158,7 @@ TEST_CASE("send and recv pass values around the ring of ranks", "[multi][comm]")
     data.fill([&](std::size_t i) { return part<float>(rank(), 0, i); });
     const int right = (rank() + 1) % group().size();
     const int left = (rank() + group().size() - 1) % group().size();
-    // Long messages wait for their receiver: one rank must receive first.
+    // A long message waits for its receiver, so one rank must receive first.
     if (rank() == 0) {
       group().recv(from_left.buffer(), left);
       group().send(data.buffer(), right);

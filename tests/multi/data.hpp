@@ -1,5 +1,5 @@
-// Inputs whose sum, product, minimum and maximum are exact in any order, the serial answer to them,
-// and buffers that notice a store beside them.
+// Inputs whose sum, product, minimum and maximum are exact in any order, their serial results, and
+// buffers that detect writes outside of them.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace ringsmith::test {
 
-// What rank r contributes at index i; `seed` makes calls differ from each other.
+// The contribution of rank r at index i; `seed` makes the calls differ.
 template <class T>
 T contribution(comm::ReduceOp op, int world, int rank, std::size_t i, unsigned seed) {
   const std::size_t h = (i * 7 + static_cast<std::size_t>(rank) * 13 + seed * 31) % 1021;
@@ -19,7 +19,7 @@ T contribution(comm::ReduceOp op, int world, int rank, std::size_t i, unsigned s
       // Powers of two: exact in every type, and modulo 2^k for integers.
       return T(h % 3 == 0 ? 2.0F : 1.0F);
     case comm::ReduceOp::avg:
-      // One rank contributes; so there is nothing that could be added in another order.
+      // Only one rank contributes, so that no order of additions matters.
       return T(i % static_cast<std::size_t>(world) == static_cast<std::size_t>(rank)
                    ? static_cast<float>(h % 17) - 8.0F
                    : 0.0F);
@@ -31,7 +31,7 @@ T contribution(comm::ReduceOp op, int world, int rank, std::size_t i, unsigned s
   }
 }
 
-// The serial answer, from the definition.
+// The serial result, computed from the definition.
 template <class T>
 T expected(comm::ReduceOp op, int world, std::size_t i, unsigned seed) {
   using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
@@ -74,9 +74,9 @@ T expected(comm::ReduceOp op, int world, std::size_t i, unsigned seed) {
   return narrow(result);
 }
 
-// n elements somewhere in memory, own (communication memory) or the user's, at a byte offset that
-// need not be aligned, between guard bytes. Where the group has a device, the memory is the
-// device's and the values travel there and back.
+// n elements in own (communication) memory or in the user's, at a byte offset that need not be
+// aligned, between guard bytes. If the group has a device, the memory is on the device, and the
+// values are copied there and back.
 template <class T>
 class Guarded {
  public:
@@ -101,12 +101,12 @@ class Guarded {
     }
     upload();
   }
-  // How many elements differ in any bit from value(i), or n + 1 if a guard was hurt.
+  // Number of elements that differ in any bit from value(i), or n + 1 if a guard was overwritten.
   template <class F>
   [[nodiscard]] std::size_t wrong(F&& value) const {
     return wrong(0, n_, value);
   }
-  // Of elements [begin, begin + n): element begin + i from value(i).
+  // Of elements [begin, begin + n): compares element begin + i with value(i).
   template <class F>
   [[nodiscard]] std::size_t wrong(std::size_t begin, std::size_t n, F&& value) const {
     download();
@@ -124,7 +124,7 @@ class Guarded {
 
  private:
   static constexpr std::size_t kGuard = 64;
-  // Where host code may touch the values.
+  // The values in memory that host code may access.
   [[nodiscard]] std::byte* host() const {
     return mirror_.empty() ? data_ : const_cast<std::byte*>(mirror_.data());
   }

@@ -1,5 +1,5 @@
-// What happens before the first step: unequal models and options are refused by every rank with the
-// same message; parameters and buffers become rank 0's.
+// Construction: unequal models and options are refused by every rank with the same message;
+// parameters and buffers become rank 0's.
 #include "runtime/parallel/broadcast_coalesced.hpp"
 #include "tests/multi/ddp_support.hpp"
 
@@ -111,7 +111,7 @@ TEST_CASE("buffers follow rank 0 in synchronising forwards only", "[ddp]") {
   REQUIRE(value() == 0.0F);
 
   mean.fill_(rank);
-  {  // alone: no rank needs another
+  {  // alone: no rank waits for another
     const NoGradGuard no_grad;
     if (group().rank() == 0) (void)ddp.forward(forward);
   }

@@ -1,5 +1,5 @@
-// DDP's gradients against the answer of one process that sees the whole batch: equal, bit for bit,
-// because every value is a whole number.
+// DDP's gradients compared with one process that computes the whole batch: equal, bit for bit,
+// because all values are whole numbers.
 #include <cmath>
 #include <limits>
 
@@ -18,14 +18,14 @@ void serial_step(const Toy& toy, const Tensor& x) {
   sum(toy.forward(x)).backward();
 }
 
-// The same on W ranks: each has its rows and, for the average, W times the sum.
+// The same on W ranks: each has its own rows, and the sum times W for the average.
 Tensor local_loss(const Toy& toy, const Tensor& x, comm::ReduceOp op) {
   const Tensor loss = sum(toy.forward(x));
   return op == comm::ReduceOp::avg ? mul(loss, static_cast<double>(group().size())) : loss;
 }
 
-// fl(fl(1/W) * W k) = k for every whole number k as long as fl(1/W) is within 2^-25 of 1/W,
-// relatively: in all worlds of these tests but 7.
+// fl(fl(1/W) * W k) = k for every whole number k if fl(1/W) has a relative error below 2^-25: in
+// all worlds of these tests except 7.
 bool average_is_exact() { return group().size() != 7; }
 
 void check_equal_to_serial(const Toy& toy, const Toy& serial, comm::ReduceOp op) {
@@ -75,7 +75,7 @@ TEST_CASE("gradients of every toy equal the serial ones, before and after the re
       const Tensor x = integers({kRowsPerRank * world, toy.inputs}, 77 + step);
       serial_step(serial, x);
       toy.zero_grad();
-      const auto reduction = op;  // C++20 lambdas of clang 14 capture no structured binding
+      const auto reduction = op;  // clang 14 cannot capture structured bindings in C++20 lambdas
       const Tensor loss =
           ddp.forward([&] { return local_loss(toy, rows_of_rank(x, rank, world), reduction); });
       loss.backward();
@@ -105,7 +105,7 @@ TEST_CASE("accumulation under no_sync equals the big batch and communicates once
     serial_step(serial, x);
     if (step % 2 == 0)
       toy.zero_grad();
-    else  // zeros instead of none: the gradients stay where they are
+    else  // zeros, not none: the gradients keep their memory
       for (const Tensor& p : toy.trained()) p.grad().zero_();
     const Tensor mine = rows_of_rank(x, rank, world);
     for (int micro = 0; micro < 4; ++micro) {
@@ -116,7 +116,7 @@ TEST_CASE("accumulation under no_sync equals the big batch and communicates once
         const auto guard = ddp.no_sync();
         ddp.forward(forward).backward();
         REQUIRE(ddp.statistics().step == before);
-        // Half-way the ranks' gradients differ; if they did not, this test would show nothing.
+        // The ranks' gradients must differ here; otherwise the test would show nothing.
         if (world > 1) REQUIRE(variants(bits_of_gradients(toy)) > 1);
       } else {
         ddp.forward(forward).backward();
@@ -148,8 +148,7 @@ TEST_CASE("no_sync ends when its body throws", "[ddp]") {
 
 TEST_CASE("ranks whose gradients arrive in different orders still agree", "[ddp]") {
   const int world = group().size(), rank = group().rank();
-  // Branches of a sum: the one built last is walked first, and each rank builds them in its own
-  // order.
+  // Branches of a sum, built in a different order on each rank: backward visits the last one first.
   std::vector<Tensor> branch;
   NamedTensors parameters;
   for (std::uint32_t i = 0; i < 6; ++i) {

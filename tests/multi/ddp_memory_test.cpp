@@ -1,6 +1,7 @@
-// What DDP costs in memory beyond plain training: nothing in a running step, because gradients are
-// the buckets; at most one gradient-sized buffer for a moment, at construction (the broadcast's
-// staging) and when the buckets are rebuilt around gradients that exist; and a small constant.
+// Memory that DDP needs beyond plain training: none in a running step, because the gradients are
+// stored in the buckets; temporarily at most one buffer of the gradients' size, at construction
+// (the broadcast's staging) and when the buckets are rebuilt around existing gradients; a small
+// constant.
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/tensor/storage.hpp"
 #include "tests/multi/ddp_support.hpp"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 512;
 constexpr std::size_t kGradients = (2 * kWidth * kWidth + 2 * kWidth) * sizeof(float);
-// Padding of the buckets, the maps of used parameters, the rounding of the allocator.
+// Padding of the buckets, the maps of used parameters, and rounding by the allocator.
 constexpr std::size_t kConstant = std::size_t{64} << 10;
 
 struct Mlp {
@@ -50,7 +51,7 @@ TEST_CASE("DDP needs no second copy of the gradients", "[ddp][memory]") {
   REQUIRE(plain >= base + 2 * kGradients);  // parameters and gradients
 
   const auto counted = std::make_shared<CountingGroup>(shared_group());
-  std::size_t running = 0;  // heap and communication memory together
+  std::size_t running = 0;  // heap and communication memory
   const std::size_t peak = peak_of([&] {
     Mlp mlp;
     DistributedDataParallel ddp(mlp.parameters, {}, counted);

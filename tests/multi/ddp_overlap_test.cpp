@@ -1,4 +1,4 @@
-// Communication goes on while backward computes: shown by the order of events, not by a clock.
+// Communication proceeds while backward computes: shown by the order of events, not by a clock.
 #include <chrono>
 #include <thread>
 
@@ -8,9 +8,9 @@ using namespace ringsmith;
 using namespace ringsmith::test;
 
 TEST_CASE("the first bucket is reduced before the last gradient is computed", "[ddp][overlap]") {
-  // Three layers, three buckets. Backward comes by the middle layer when the last layer's bucket is
-  // on its way and the first layer has not begun. There each rank waits until that bucket is
-  // in: a reducer that launches after backward, or only works in wait(), would hang.
+  // Three layers, three buckets. When backward reaches the middle layer, the last layer's bucket is
+  // in flight and the first layer has not started. There each rank waits until that bucket is
+  // complete: a reducer that launches after backward, or only makes progress in wait(), would hang.
   const Tensor w1 = trained(integers({64, 64}, 1)), w2 = trained(integers({64, 64}, 2));
   const Tensor w3 = trained(integers({64, 64}, 3)), x = integers({2, 64}, 4);
   DistributedDataParallel ddp(
@@ -20,13 +20,13 @@ TEST_CASE("the first bucket is reduced before the last gradient is computed", "[
     for (const Tensor& w : {w1, w2, w3}) w.set_grad({});
     ddp.forward([&] { return sum(linear(linear(linear(x, w1), w2), w3)); }).backward();
   };
-  step();  // one bucket, as the order of the gradients is not known yet
+  step();  // one bucket: the order of the gradients is not known yet
 
   bool met = false;
   register_post_accumulate_grad_hook(w2, [&](const Tensor&) {
     const Reducer& reducer = ddp.reducer();
     REQUIRE(reducer.plan().buckets.size() == 3);
-    REQUIRE(reducer.launched() == 1);  // hooks of the program come before DDP takes the gradient
+    REQUIRE(reducer.launched() == 1);  // the program's hooks run before DDP takes the gradient
     REQUIRE_FALSE(w1.grad().defined());
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (!reducer.all_launched_are_in() && std::chrono::steady_clock::now() < deadline)
@@ -49,7 +49,7 @@ TEST_CASE("without overlap no bucket starts before backward is over, and the sum
         {{"w1", w1}, {"w2", w2}}, {}, shared_group(),
         {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001, .overlap = overlap});
     std::vector<bool> early;
-    for (int step = 0; step < 4; ++step) {  // from the second one on, a bucket for each
+    for (int step = 0; step < 4; ++step) {  // from the second step on, one bucket per layer
       for (const Tensor& w : {w1, w2}) w.set_grad({});
       ddp.forward([&] { return sum(linear(linear(x, w1), w2)); }).backward();
       if (step == 0) continue;

@@ -1,4 +1,4 @@
-// What the tests of DistributedDataParallel share: questions to all ranks at once.
+// Shared by the tests of DistributedDataParallel: comparisons across all ranks.
 #pragma once
 
 #include <cstring>
@@ -18,7 +18,7 @@ inline std::string bits_of(const Tensor& t) {
   return {reinterpret_cast<const char*>(data_of(dense)), size_in_bytes(dense).value};
 }
 
-// Collective. How many different bit patterns this string has over the ranks.
+// Collective. Number of different bit patterns that this string has over the ranks.
 inline int variants(const std::string& mine) {
   const auto world = static_cast<std::size_t>(group().size());
   std::vector<std::uint8_t> in(mine.begin(), mine.end()), out(mine.size() * world);

@@ -1,5 +1,5 @@
-// Parameters without a gradient: on all ranks, on some, in the first step or later. Never a hang,
-// never a silent wrong average: the same error everywhere, in the step in which it happened.
+// Parameters without a gradient: on all ranks, on some, in the first step or later. Never a hang or
+// a silently wrong average: every rank gets the same error, in the step in which it happened.
 #include "tests/multi/ddp_support.hpp"
 
 using namespace ringsmith;
@@ -79,7 +79,7 @@ TEST_CASE("a parameter unused on one rank is named with that rank, on all ranks"
   const std::string error = failing_step(m, true, !here, true);
   CHECK_THAT(error, ContainsSubstring("'net.b' (on rank " + std::to_string(lacking) + ")"));
   REQUIRE(variants(error) == 1);
-  // All ranks were served, so the group and the wrapper are intact.
+  // All ranks got the error, so the group and the wrapper still work.
   m.zero_grad();
   m.step(true, true, true);
   REQUIRE(m.b.grad().to_vector<float>() == std::vector<float>(200, sum_of_ranks()));
@@ -119,7 +119,7 @@ TEST_CASE("find_unused: used elsewhere counts zeros for this rank, unused by all
     for (const float g : m.b.grad().to_vector<float>()) REQUIRE(g == static_cast<float>(world));
     REQUIRE_FALSE(m.c.grad().defined());
   }
-  // An old gradient of an unused parameter keeps its bits: 0.1 is no multiple of fl(1/3).
+  // The old gradient of an unused parameter keeps its bits: 0.1 is not a multiple of fl(1/3).
   m.step(true, true, true);
   m.c.grad().fill_(0.1);
   m.step(true, true, false);

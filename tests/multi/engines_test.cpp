@@ -1,6 +1,6 @@
-// Groups on devices, side by side in the same processes: both engines give the bits of each other
-// and of the host's transport, and two groups work at once on two streams. Hidden where the group
-// is on the CPU; the other cases of this folder compare one transport with the serial answer.
+// Groups on devices in the same processes: both engines give the same bits as each other and as the
+// host's transport, and two groups work concurrently on two streams. Hidden if the group is on the
+// CPU; the other cases of this folder compare one transport with the serial answer.
 #include <cmath>
 #include <random>
 
@@ -15,7 +15,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Wide-ranging values: almost every reordering of a sum of three changes its last bit.
+// Values of different magnitudes: almost every reordering of a sum of three changes its last bit.
 template <class T>
 std::vector<T> wide_values(int rank, std::size_t n) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n));
@@ -36,8 +36,8 @@ std::shared_ptr<ProcessGroup> another_group(CudaEngine engine) {
   return init_process_group(options);
 }
 
-// Elements of device memory that differ from the answer in any bit; avg is tried in the user's
-// memory, at an odd address.
+// Number of elements in device memory that differ in any bit from the answer; avg is tested in the
+// user's memory, at an unaligned address.
 template <class T>
 std::size_t all_reduce_and_compare(ProcessGroup& g, const std::vector<T>& mine, ReduceOp op,
                                    const std::vector<T>& answer) {
@@ -66,7 +66,7 @@ TEMPLATE_TEST_CASE("engine a, engine b and shared memory give the same bits", "[
         INFO(name_of(algorithm) << " " << name_of(op) << " of " << count);
         const auto mine = wide_values<TestType>(group().rank(), count);
         auto answer = mine;
-        groups.front()->all_reduce(std::span(answer), op);  // host memory: through shared memory
+        groups.front()->all_reduce(std::span(answer), op);  // in host memory
         for (const auto& g : groups) {
           INFO("engine " << name_of(g->options().engine));
           CHECK(all_reduce_and_compare(*g, mine, op, answer) == 0);
@@ -100,7 +100,7 @@ TEST_CASE("two groups work at once, each on a stream of its own", "[multi][.devi
       const Buffer data = (main ? ours : theirs)[call].buffer();
       works.push_back((main ? first : *second).all_reduce_async(data, data, ReduceOp::sum));
     };
-    // Every other rank calls the groups in the other order.
+    // Every second rank calls the groups in the other order.
     run(first.rank() % 2 == 0);
     run(first.rank() % 2 != 0);
   }

@@ -1,14 +1,14 @@
-// The group of all ranks, made once for all test cases.
+// The group of all ranks, created once for all test cases.
 #pragma once
 
 #include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::test {
 
-// Before the first use: what the group is made with, by default nothing special.
+// Sets the options of the group, before its first use. Optional.
 void configure_group(const comm::GroupOptions& options);
 comm::ProcessGroup& group();
 std::shared_ptr<comm::ProcessGroup> shared_group();
-void forget_group();  // before MPI is finalised
+void forget_group();  // before MPI is finalized
 
 }  // namespace ringsmith::test

@@ -1,10 +1,10 @@
-// Messages of more than 2 GiB, where a count in 32 bits would have wrapped. The buffers are longer
-// than their memory: one megabyte, mapped again and again, and a tail of its own.
+// Messages of more than 2 GiB, where a count in 32 bits would have wrapped. The buffers are larger
+// than their memory: one megabyte, mapped repeatedly, and a separate tail.
 //
 //     address    [ period ][ period ][ period ] ... [ period ][ tail ]
 //     memory     [ period ]<---- the same pages ----------'   [ tail ]
 //
-// The tail arrives only if every byte before it was counted.
+// The tail only arrives if every byte before it was counted.
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ class Repeated {
     for (std::size_t i = kPeriod * kPeriods; i < kBytes; ++i)
       bad += data_[i] != value(i, seed + 1) ? 1 : 0;
     for (std::size_t i = kBytes; i < kPeriod * kPeriods + kTail; ++i)
-      bad += data_[i] != std::byte{0} ? 1 : 0;  // beyond the end
+      bad += data_[i] != std::byte{0} ? 1 : 0;  // after the end
     return bad;
   }
 

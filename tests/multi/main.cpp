@@ -1,12 +1,12 @@
-// Catch2 under mpirun: every rank runs the same cases, rank 0 makes one report.
+// Catch2 under mpirun: every rank runs the same cases, rank 0 prints one report.
 //
-// `tests_multi --device cuda --engine a [Catch2's arguments]` makes the group of all cases one on
-// devices, rank r on device r modulo their number; `--transport tcp` one whose ranks speak TCP;
-// `--ranks-per-node 2` pairs that share memory and speak TCP to the others.
+// `tests_multi --device cuda --engine a [Catch2's arguments]` creates the group of all cases on
+// devices, rank r on device r modulo their number; with `--transport tcp` the ranks use TCP; with
+// `--ranks-per-node 2` pairs of ranks share memory and use TCP to the others.
 //
-// Each rank runs the whole session. What the other ranks print is gathered by Open MPI and shown by
-// rank 0 only if that rank failed. A deadline bounds the whole group: a rank that is still running
-// then says in which test case, and ends the job.
+// Each rank runs the whole session. Open MPI gathers the output of the other ranks, and rank 0
+// prints a rank's output only if that rank failed. A deadline bounds the whole group: a rank that
+// is still running then reports its test case, and ends the job.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -32,8 +32,8 @@ using Listener = Catch::EventListenerBase;
 using Listener = Catch::TestEventListenerBase;
 #endif
 
-// Open MPI loads and unloads modules, and what these leak has no name afterwards that
-// .ci/lsan.supp could match. So its start is not watched, and leaks are looked for before its end.
+// Open MPI loads and unloads modules, whose leaks have no names afterwards that .ci/lsan.supp could
+// match. So leaks of its start are ignored, and leaks are checked before its end.
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
 static void start_mpi(int* argc, char*** argv) {
@@ -49,7 +49,7 @@ static void check_for_leaks() {}
 
 namespace {
 
-// Seconds, for all cases of one world: before mpirun.sh (RINGSMITH_DEADLINE) ends them.
+// Seconds for all cases of one world: less than RINGSMITH_DEADLINE, at which mpirun.sh ends them.
 int deadline() {
   const char* const set = std::getenv("RINGSMITH_DEADLINE");
   return set == nullptr ? 200 : std::max(10, std::atoi(set) - 20);
@@ -77,7 +77,7 @@ void watch(int limit) {
   _exit(124);
 }
 
-// The reports of the failing ranks, one after the other, on rank 0.
+// Gathers the reports of the failing ranks on rank 0, which prints them one after the other.
 void gather_reports(const std::string& report, int failures) {
   int world = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &world);
@@ -98,16 +98,16 @@ void gather_reports(const std::string& report, int failures) {
   std::printf("world %d: ", world);
 }
 
-constexpr int kSkipped = 77;  // as CMake's SKIP_RETURN_CODE has it
+constexpr int kSkipped = 77;  // CMake's SKIP_RETURN_CODE
 
-// On all ranks alike.
+// Called on all ranks with the same arguments.
 [[noreturn]] void leave(int code, const std::string& why) {
   if (world_rank == 0) std::fprintf(stderr, "tests_multi: %s\n", why.c_str());
   MPI_Finalize();
   std::exit(code);
 }
 
-// The kernels of engine B spin on each other, so that processes on one device would wait forever.
+// The kernels of engine B spin while they wait for each other: processes on one device would hang.
 void require_devices(const ringsmith::comm::GroupOptions& options) {
   if (options.device.is_cpu() || options.engine != ringsmith::comm::CudaEngine::b) return;
   int world = 1;
@@ -118,7 +118,7 @@ void require_devices(const ringsmith::comm::GroupOptions& options) {
                         std::to_string(ringsmith::device_count()));
 }
 
-// Takes our own options, which come first, out of the arguments.
+// Removes our own options, which come first, from the arguments.
 void take_options(int& argc, char**& argv) {
   ringsmith::comm::GroupOptions options;
   while (argc > 2) {
@@ -152,7 +152,7 @@ void take_options(int& argc, char**& argv) {
 int main(int argc, char** argv) {
   start_mpi(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-  // The environment is read before: Open MPI has changed it until now, and a test may do so.
+  // Reads the environment here: Open MPI has changed it until now, and a test may change it later.
   std::thread(watch, deadline()).detach();
   take_options(argc, argv);
   std::ostringstream report;

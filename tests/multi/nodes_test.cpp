@@ -1,5 +1,5 @@
-// What travels between nodes, by the counters of the wires: as many bytes as the schedule says, and
-// the least with the hierarchical one. Where all ranks share one node nothing travels.
+// Bytes between nodes, from the counters of the wires: as many as the schedule says, and fewest
+// with the hierarchical one. If all ranks share one node, there are none.
 #include <algorithm>
 
 #include "runtime/comm/schedule/schedule.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kCount = 1'000'003;  // floats: 4 MB
 
-// Collective: of all ranks together, for one all_reduce.
+// Collective. Bytes of one all_reduce, summed over all ranks.
 double bytes_between_nodes(Algorithm algorithm) {
   ProcessGroup& g = group();
   g.set_algorithm(algorithm);

@@ -22,7 +22,8 @@ TEST_CASE("DistributedDataParallel has the bits of real PyTorch runs at every st
     INFO(name);
     CHECK(train_and_compare(run, test::shared_group()) == "");
   }
-  test::group().set_algorithm(comm::Algorithm::automatic);  // the other cases' choice
+  // Restores the default for the other cases.
+  test::group().set_algorithm(comm::Algorithm::automatic);
   if (found == 0 && test::group().rank() == 0)
     std::printf("skipped: no strict trajectory for %d ranks\n", test::group().size());
 }

@@ -1,5 +1,5 @@
-// Groups of some of the ranks: every collective in them, several at once, by node; and what becomes
-// of calls that are not theirs.
+// Groups of some of the ranks: every collective in them, several concurrently, one per node; and
+// calls by ranks that are not members.
 #include <algorithm>
 #include <thread>
 
@@ -16,13 +16,13 @@ namespace {
 
 using Group = std::shared_ptr<ProcessGroup>;
 
-// How many of the values that this rank ends with are wrong, over all collectives, at counts that
-// go by the window and by the slots. `who` are the members as the whole group numbers them.
+// Number of wrong values on this rank, over all collectives, at counts that use the window and the
+// slots. `who` are the members' ranks in the whole group.
 std::size_t wrong_anywhere(ProcessGroup& g, const std::vector<int>& who, unsigned seed) {
   std::size_t wrong = 0;
   const auto world = who.size();
   const auto me = static_cast<std::size_t>(g.rank());
-  // Integers: exact in any order. Element i of what the k-th member gives to the t-th.
+  // Integers: exact in any order. Element i that the k-th member sends to the t-th.
   const auto value = [&](std::size_t k, std::size_t t, std::size_t i) {
     return static_cast<std::int32_t>(
         (static_cast<std::size_t>(who[k]) * 31 + t * 7 + i * 3 + seed) % 251);
@@ -75,7 +75,7 @@ std::size_t wrong_anywhere(ProcessGroup& g, const std::vector<int>& who, unsigne
       g.broadcast(std::span(one), r);
       compare(one, [&](std::size_t i) { return value(root, 0, i); });
     }
-    if (world > 1) {  // around the circle; the first receives last
+    if (world > 1) {  // around the ring; the first member receives last
       const int right = static_cast<int>((me + 1) % world);
       const auto left = (me + world - 1) % world;
       fill(one, me);
@@ -211,7 +211,7 @@ TEST_CASE("lists that are wrong, or not the same everywhere, are refused on ever
   if (all.size() > 1)
     CHECK_THAT(refusal([&] { (void)all.new_group({all.rank() == 1 ? 1 : 0}); }),
                ContainsSubstring("rank 0 called new_group({0}) but rank 1 called new_group({1})"));
-  float one = 1;  // and the group is as good as before
+  float one = 1;  // the group still works
   all.all_reduce(std::span(&one, 1));
   CHECK(one == static_cast<float>(all.size()));
 }

@@ -1,4 +1,4 @@
-// Two groups of the same ranks, busy at the same time from two threads: neither hears the other.
+// Two groups of the same ranks, used concurrently by two threads: neither affects the other.
 #include <thread>
 
 #include "tests/multi/data.hpp"

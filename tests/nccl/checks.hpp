@@ -1,4 +1,4 @@
-// What the client's files share: a rank with what it has, and calls that end the program if they
+// Shared by the client's files: a rank with its resources, and calls that end the program if they
 // fail.
 #pragma once
 
@@ -28,15 +28,16 @@ namespace client {
   std::exit(1);
 }
 
-constexpr int kStreams = 3;  // cases under way at once, each on a stream of its own
+constexpr int kStreams = 3;  // cases in flight simultaneously, each on its own stream
 
 struct Rank {
   int device = 0, rank = 0;
   ncclComm_t comm = NULL;
-  ncclComm_t second = NULL;  // the same ranks once more, for calls of two communicators in a group
+  // A second communicator of the same ranks, for groups with calls of both.
+  ncclComm_t second = NULL;
   cudaStream_t streams[kStreams] = {};
   unsigned char *send[kStreams] = {}, *receive[kStreams] = {}, *want = NULL;
-  void* factor[kStreams] = {};  // of a premulsum whose scalar is on the device
+  void* factor[kStreams] = {};  // of a premulsum whose scalar is stored on the device
 };
 
 }  // namespace client

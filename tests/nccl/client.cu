@@ -1,10 +1,10 @@
-// A client in the shape of nccl-tests, built against nccl.h alone: an id by MPI or a file,
-// communicators made in a group, one by one or by splitting, calls on several streams at once, in
-// and out of place, every type and reduction, all collectives, and messages in groups. It checks
-// every element on the device, and the bytes around them.
+// A client modelled on nccl-tests, built against nccl.h alone: the id exchanged by MPI or a file,
+// communicators created in a group, one by one or by splitting, concurrent calls on several
+// streams, in and out of place, every type and reduction, all collectives, and messages in groups.
+// It checks every element on the device, and the bytes around them.
 //
-// It is CUDA as programs of others are: <<<>>>, kernels by their address, the default stream. So
-// it also shows that kernels/vgpu/nvcc compiles such programs unchanged.
+// It uses CUDA as other programs do: <<<>>>, kernels by their address, the default stream. So it
+// also shows that kernels/vgpu/nvcc compiles such programs unchanged.
 //
 //     nccl_client [-g DEVICES] [-b BYTES] [-e BYTES] [-f FACTOR] [-m all|group|one|split] [-q]
 //     mpirun -np N nccl_client ...
@@ -35,7 +35,7 @@ using client::kTypes;
 using client::Rank;
 using client::Settings;
 
-// ---- the device's part: count what differs ----
+// ---- on the device: count the elements that differ ----
 
 template <class U>
 __global__ void __launch_bounds__(128, 1)
@@ -95,7 +95,7 @@ enum class Kind {
   all_to_all,
   gather,
   scatter,
-  hypercube  // all_gather in steps that need each other, each a group in the group of all ranks
+  hypercube  // all_gather in dependent steps, each a group within the group of all ranks
 };
 struct KindName {
   Kind kind;
@@ -118,7 +118,7 @@ struct Case {
   Kind kind;
   ncclDataType_t type;
   ncclRedOp_t op;
-  std::size_t count;  // elements of one part, or of everything
+  std::size_t count;  // elements of one part, or of the whole buffer
   bool in_place;
   int root;
   std::uint64_t seed;
@@ -139,7 +139,7 @@ class Client {
     for (int i = 0; i < settings.devices; ++i) {
       Rank& r = at(i);
       r.rank = process * settings.devices + i;
-      r.device = r.rank % visible;  // all processes on this host
+      r.device = r.rank % visible;  // all processes run on this host
       CUDA(cudaSetDevice(r.device));
       for (int s = 0; s < kStreams; ++s) {
         CUDA(cudaStreamCreateWithFlags(&r.streams[s], cudaStreamNonBlocking));
@@ -159,7 +159,7 @@ class Client {
       for (const Rank& r : ranks_) devices.push_back(r.device);
       NCCL(ncclCommInitAll(comms.data(), static_cast<int>(comms.size()), devices.data()));
       for (int i = 0; i < settings_.devices; ++i) at(i).comm = comms[static_cast<std::size_t>(i)];
-    } else if (settings_.make == "one") {  // a thread for each, without a group
+    } else if (settings_.make == "one") {  // one thread per rank, without a group
       std::vector<std::thread> threads;
       for (Rank& r : ranks_)
         threads.emplace_back([&, this] {
@@ -189,7 +189,7 @@ class Client {
         give_up("ncclCommCount and its sisters", "they do not say what was asked for", __LINE__);
     }
   }
-  // The same ranks in reverse order; and one communicator that nobody is in.
+  // The same ranks in reverse order; and a split that creates no communicator.
   void split() {
     std::vector<ncclComm_t> reversed(ranks_.size()), none(ranks_.size());
     NCCL(ncclGroupStart());
@@ -234,7 +234,7 @@ class Client {
                                  kind.kind != Kind::exchange;
               std::size_t count = bytes / client::size_of(type.type);
               if (parts) count /= static_cast<std::size_t>(world_);
-              if (seed % 5 == 0 && count > 1) --count;  // not always a power of two
+              if (seed % 5 == 0 && count > 1) --count;  // so that not all are powers of two
               const int root = static_cast<int>(seed % static_cast<std::uint64_t>(world_));
               cases.push_back({kind.kind, type.type, op.op, count, in_place, root, seed});
             }
@@ -250,7 +250,7 @@ class Client {
   [[nodiscard]] int world() const { return world_; }
   [[nodiscard]] Rank& at(int i) { return ranks_[static_cast<std::size_t>(i)]; }
 
-  // Until all streams are at their end, or a communicator has failed.
+  // Waits until all streams are idle, or a communicator has failed.
   ncclResult_t wait() {
     for (Rank& r : ranks_)
       for (const cudaStream_t stream : r.streams)
@@ -261,7 +261,7 @@ class Client {
           if (failed != ncclSuccess) return failed;
           if (code == cudaSuccess) break;
           if (code != cudaErrorNotReady) CUDA(code);
-          (void)cudaGetLastError();  // it would stay
+          (void)cudaGetLastError();  // otherwise the error would persist
           std::this_thread::sleep_for(std::chrono::microseconds(100));
         }
     return ncclSuccess;
@@ -271,7 +271,7 @@ class Client {
   [[nodiscard]] std::size_t buffer_bytes() const {
     return settings_.most + static_cast<std::size_t>(world_) * 64 + 2 * kGuard;
   }
-  // Where the data begins: not always at a multiple of 16 bytes, nor alike in both buffers.
+  // Offset of the data: not always a multiple of 16 bytes, and different in the two buffers.
   [[nodiscard]] static std::size_t send_at(const Case& c) {
     return c.in_place ? receive_at(c) : kGuard + c.seed % 4 * client::size_of(c.type);
   }
@@ -283,7 +283,7 @@ class Client {
            kind != Kind::scatter && kind != Kind::bcast && kind != Kind::hypercube;
   }
 
-  // Elements of the two buffers of a rank, and where this rank's part of them begins.
+  // Elements in the two buffers of a rank, and the offset of this rank's part in each.
   struct Extent {
     std::size_t sends, receives;
     std::size_t send_begin = 0, receive_begin = 0;  // in place
@@ -314,7 +314,7 @@ class Client {
     }
   }
 
-  // What rank gives at place i of its send buffer, and what it must get at i of the other one.
+  // Element i that rank sends, and element i that it must receive.
   template <class T>
   T given(const Case& c, int rank, std::size_t i) const {
     return client::input_of<T>(c.op, c.seed, rank, i);
@@ -345,11 +345,11 @@ class Client {
   }
 
   void run_together(const Case* cases, int n) {
-    std::vector<std::vector<unsigned char>> host;  // alive until the copies are done
+    std::vector<std::vector<unsigned char>> host;  // must live until the copies are done
     host.reserve(ranks_.size() * static_cast<std::size_t>(n));
     for (int s = 0; s < n; ++s)
       for (Rank& r : ranks_) prepare(cases[s], r, s, host);
-    // Each case in a group of its own, or all of them in one.
+    // Each case in its own group, or all of them also in one outer group.
     const bool one_group = cases[0].seed % 2 == 0;
     if (one_group) NCCL(ncclGroupStart());
     for (int s = 0; s < n; ++s) {
@@ -441,7 +441,7 @@ class Client {
         CUDA(cudaMemcpyAsync(part(out, r.rank), in, c.count * width, cudaMemcpyDeviceToDevice,
                              stream));
         for (int step = 1; step < world_; step *= 2) {
-          const int first = r.rank & ~(step - 1);  // of those whose parts are here
+          const int first = r.rank & ~(step - 1);  // the first rank whose part is here already
           const std::size_t parts = c.count * static_cast<std::size_t>(step);
           NCCL(ncclGroupStart());
           NCCL(ncclSend(part(out, first), parts, c.type, r.rank ^ step, comm, stream));
@@ -450,10 +450,10 @@ class Client {
         }
         break;
     }
-    if (c.op == ncclNumOps) NCCL(ncclRedOpDestroy(op, comm));  // in its group, as nccl-tests does
+    if (c.op == ncclNumOps) NCCL(ncclRedOpDestroy(op, comm));  // within its group, as in nccl-tests
   }
 
-  // Every other one has its scalar on the device, where it is written after the op was made.
+  // Every second one has its scalar on the device, written after the op was created.
   ncclRedOp_t make_op(const Case& c, Rank& r, int s, ncclComm_t comm) const {
     ncclRedOp_t op = ncclSum;
     client::with_type(c.type, [&](auto zero) {
@@ -493,7 +493,7 @@ class Client {
     });
   }
 
-  // Bytes outside of what the rank was to get that are not what they were.
+  // Number of bytes that were changed outside of the rank's result.
   long long stray_bytes(const Case& c, Rank& r, int s, std::size_t begin, std::size_t end,
                         std::size_t sent) {
     std::vector<unsigned char> got(buffer_bytes());
@@ -533,7 +533,7 @@ class Client {
   int complained_ = 0;
 };
 
-// ---- one rank of two does not do its part: what the other one is told ----
+// ---- one of two ranks fails: the error of the other one ----
 
 int fail(Client& client, const Settings& settings) {
   Rank& r = client.at(0);

@@ -1,10 +1,10 @@
-// What the client sends, and what must come out: computed here, one element at a time in plain
+// The client's inputs and expected results: computed here one element at a time in plain
 // arithmetic, and compared on the device.
 //
-// Integers are random bits: sums and products wrap. Floats are such that the result is exact in
-// whatever order it is formed (small integers to add, powers of two to multiply), but for the
-// average: there every contribution may be rounded, and so may each sum. ncclNumOps stands for the
-// sum of multiplied contributions, as in nccl-tests: its ops are made for each call.
+// Integers are random bits: sums and products wrap. Floats are chosen so that the result is exact
+// in any order (small integers to add, powers of two to multiply), except for the average: there
+// every contribution and each sum may be rounded. As in nccl-tests, ncclNumOps stands for the sum
+// of multiplied contributions: its ops are created for each call.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@
 
 namespace client {
 
-// f(T{}) with the C++ type of an element type.
+// Calls f(T{}) with the C++ type of an element type.
 template <class F>
 auto with_type(ncclDataType_t type, F&& f) {
   switch (type) {
@@ -64,7 +64,7 @@ struct OpName {
 constexpr OpName kOps[] = {{ncclSum, "sum"}, {ncclProd, "prod"}, {ncclMax, "max"},
                            {ncclMin, "min"}, {ncclAvg, "avg"},   {ncclNumOps, "premulsum"}};
 
-// splitmix64 of what names an element: the same on every rank that computes it.
+// splitmix64 of an element's coordinates: the same on every rank that computes it.
 inline std::uint64_t bits_of(std::uint64_t seed, int rank, std::uint64_t index) {
   std::uint64_t z = seed * 0x9e3779b97f4a7c15U +
                     static_cast<std::uint64_t>(rank + 1) * 0xd1342543U +
@@ -93,8 +93,7 @@ double to_double(T x) {
     return static_cast<double>(x);
 }
 
-// What this rank's contributions to a premulsum are multiplied by. Negative ones show that an
-// unsigned factor wraps.
+// The factor of a rank's contributions to a premulsum. Negative ones show if an unsigned one wraps.
 template <class T>
 T factor_of(int rank) {
   if constexpr (std::is_integral_v<T>)
@@ -103,7 +102,7 @@ T factor_of(int rank) {
     return to_element<T>(rank % 3 == 0 ? 2.0 : rank % 3 == 1 ? -1.0 : 0.5);
 }
 
-// Element `index` of what this rank gives to a reduction by op (or to a copy: ncclSum).
+// Element `index` of this rank's input to a reduction by op (or to a copy: ncclSum).
 template <class T>
 T input_of(ncclRedOp_t op, std::uint64_t seed, int rank, std::uint64_t index) {
   const std::uint64_t bits = bits_of(seed, rank, index);
@@ -119,7 +118,7 @@ T input_of(ncclRedOp_t op, std::uint64_t seed, int rank, std::uint64_t index) {
   }
 }
 
-// The reduction of all ranks' elements of that index.
+// The reduction of all ranks' elements with this index.
 template <class T>
 T reduced(ncclRedOp_t op, std::uint64_t seed, int world, std::uint64_t index) {
   if constexpr (std::is_integral_v<T>) {
@@ -154,7 +153,7 @@ T reduced(ncclRedOp_t op, std::uint64_t seed, int world, std::uint64_t index) {
   }
 }
 
-// Units in the last place by which a result may be off.
+// Permitted error of a result, in units in the last place.
 template <class T>
 unsigned tolerance_of(ncclRedOp_t op, int world) {
   const bool exact = std::is_integral_v<T> || op != ncclAvg || (world & (world - 1)) == 0;

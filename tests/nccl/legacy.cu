@@ -1,5 +1,5 @@
-// What programs of others expect of the legacy default stream and of graphs, on the emulator:
-// compiled by kernels/vgpu/nvcc (nvcc_test.py), run with VGPU_LEGACY_STREAM=1.
+// The behaviour of the legacy default stream and of graphs that other programs rely on, on the
+// emulator: compiled by kernels/vgpu/nvcc (nvcc_test.py), run with VGPU_LEGACY_STREAM=1.
 #include <cstdio>
 #include <cstdlib>
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-// The emulator's naps are pauses of the host's, 0.2 ms and more each.
+// In the emulator a nap sleeps on the host, for at least 0.2 ms.
 __global__ void nap(int times) {
   for (int i = 0; i < times; ++i) __nanosleep(1000);
 }
@@ -38,7 +38,7 @@ int read(const int* x) {
   return value;
 }
 
-// The default stream waits for what blocking streams hold, and they for it.
+// The default stream waits for the work on blocking streams, and they wait for its work.
 void blocking_streams_wait() {
   cudaStream_t blocking = NULL;
   CHECK(cudaStreamCreate(&blocking) == cudaSuccess);
@@ -57,7 +57,7 @@ void blocking_streams_wait() {
   CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
 }
 
-// It has nothing to do with the others.
+// The default stream is independent of non-blocking streams.
 void other_streams_do_not() {
   cudaStream_t free = NULL;
   CHECK(cudaStreamCreateWithFlags(&free, cudaStreamNonBlocking) == cudaSuccess);

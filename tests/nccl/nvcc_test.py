@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""nvcc_test.py NVCC: what kernels/vgpu/nvcc makes of sources, and of its command line. NVCC is the build's wrapper."""
+"""nvcc_test.py NVCC: the translations of sources by kernels/vgpu/nvcc, and its command line. NVCC is the build's
+wrapper."""
 import pathlib
 import subprocess
 import sys
@@ -9,7 +10,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 TRANSLATOR = HERE.parent.parent / "kernels/vgpu/nvcc"
 failed = 0
 
-# name, source, texts that the translation holds, texts that it does not
+# name, source, texts that the translation must contain, texts that it must not contain
 CASES = [
     ("a launch", "__global__ void k(int);\nvoid f() { k<<<2, 3>>>(1); }",
      ['::vgpu::Configured(2, 3).run("k"', "k(vgpu_values...); }, 1);"], ["<<<"]),
@@ -53,7 +54,7 @@ def run(command, **options):
 def must(code, said, name):
     check(code == 0, name, said)
     if code != 0:
-        sys.exit(1)  # what follows needs it
+        sys.exit(1)  # the tests below need it
 
 
 def translations(folder):

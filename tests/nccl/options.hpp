@@ -1,4 +1,4 @@
-// The client's command line, and the channel of an id where there is no MPI.
+// The client's command line, and the exchange of an id without MPI.
 #pragma once
 
 #include <chrono>
@@ -63,7 +63,7 @@ inline Settings parse(int argc, char** argv) {
   return s;
 }
 
-// Any channel will do for an id: here a file, which appears whole.
+// Any channel works for an id. Here it is a file, which appears as a whole.
 inline ncclUniqueId id_by_file(const Settings& s) {
   ncclUniqueId id;
   if (s.process == 0) {

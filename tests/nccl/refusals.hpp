@@ -1,11 +1,11 @@
-// What the library must refuse: each call with its result, and words that its sentence must hold.
+// Calls that the library must refuse, each with its result and words of its message.
 #pragma once
 
 #include "tests/nccl/checks.hpp"
 
 namespace client {
 
-// How many were not refused as promised.
+// The number of calls that were not refused as expected.
 inline int refusals(const Rank& r) {
   int bad = 0;
   const auto expect = [&](ncclResult_t got, ncclResult_t want, const char* words) {
@@ -34,7 +34,7 @@ inline int refusals(const Rank& r) {
   expect(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, NULL, stream), ncclInvalidArgument,
          "comm is NULL");
   expect(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, reinterpret_cast<ncclComm_t>(&host), stream),
-         ncclInvalidArgument, "comm is no communicator");
+         ncclInvalidArgument, "comm is not a communicator");
   expect(ncclReduce(x, x, 1, ncclFloat, ncclSum, 99, r.comm, stream), ncclInvalidArgument,
          "root 99");
   expect(ncclBroadcast(x, x, 1, ncclFloat, -1, r.comm, stream), ncclInvalidArgument, "root -1");
@@ -75,7 +75,7 @@ inline int refusals(const Rank& r) {
   ncclComm_t comms[2] = {};
   expect(ncclCommInitAll(comms, 2, twice), ncclInvalidUsage, "share a device");
   expect(ncclCommInitAll(comms, 1000, NULL), ncclInvalidArgument, "ndev is 1000");
-  NCCL(ncclGroupStart());  // a call that is refused in a group is what the group's end says
+  NCCL(ncclGroupStart());  // the group's end reports a call that was refused in the group
   expect(ncclBcast(x, 1, ncclFloat, 77, r.comm, stream), ncclInvalidArgument, "root 77");
   expect(ncclGroupEnd(), ncclInvalidArgument, "root 77");
   void* memory = NULL;

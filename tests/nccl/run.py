@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""run.py CASE BUILD: NCCL's interface (labs/nccl) by the client in client.cu.
+"""run.py CASE BUILD: tests NCCL's interface (labs/nccl) with the client in client.cu.
 
-  threads    one process, a device for each rank, communicators of ncclCommInitAll and by threads, one by one
-  processes  a process for each rank, the id by MPI
+  threads    one process, a device for each rank, communicators by ncclCommInitAll and by threads, one by one
+  processes  a process for each rank, the id exchanged by MPI
   both       several processes with several devices each, communicators made in a group
   split      communicators by ncclCommSplit
-  failures   a rank dies, aborts, or is late: what the other one is told, and how soon
+  failures   a rank dies, aborts, or is late: the other one's error, and how soon it is reported
   all        everything, for `make test-nccl`: 2 to 8 devices, 8 B to 1 MiB, every type and reduction
 
-Exit status 77: not run, and why. Each line of the client counts elements, wrong ones, and refusals that are not as
-promised; it exits 1 if there are any.
+Exit status 77: not run, with the reason. Each line of the client counts elements, wrong elements, and refusals
+that are not as expected; it exits with 1 if there are any.
 """
 import os
 import pathlib
@@ -20,7 +20,7 @@ import tempfile
 import time
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
-DEADLINE = 280  # s, of one run; of `all` longer
+DEADLINE = 280  # seconds per run; `all` has more
 
 
 def start(command, **environment):
@@ -40,7 +40,7 @@ def finish(process, seconds=DEADLINE):
 
 
 def client(build, processes, *options, seconds=DEADLINE):
-    """One run: 0, or 1 if it found something wrong."""
+    """One run: returns 0, or 1 if it found an error."""
     program = build / "bin" / "nccl_client"
     command = [program, *options] if processes == 1 else [TESTS / "support/mpirun.sh", processes, program, *options]
     begin = time.monotonic()
@@ -51,7 +51,7 @@ def client(build, processes, *options, seconds=DEADLINE):
 
 
 def failure(build, how, result, words, most_seconds, **environment):
-    """Two ranks; rank 1 does `how`. What rank 0 must print."""
+    """Two ranks; rank 1 does `how`. Checks the output of rank 0."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = [start([build / "bin/nccl_client", "--id-file", pathlib.Path(folder, "id"), "--rank", r, "--ranks", 2,
                         "--fail", how], **environment) for r in (0, 1)]

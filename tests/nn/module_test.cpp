@@ -21,7 +21,7 @@ Names names_of(const NamedTensors& named) {
   return names;
 }
 
-// Two layers of which the first may be shared: chosen to hurt.
+// Two layers, one of which may be shared: chosen to break things.
 class Toy : public Module {
  public:
   explicit Toy(bool tied) : a(3, 3), b(3, 3, false), norm(3) {
@@ -174,7 +174,7 @@ TEST_CASE("a tied weight gets both gradients, and a step changes both uses") {
   Toy toy(true);
   const Tensor x = random_normal({5, 3});
   sum(toy(x)).backward();
-  // d/dW of sum(W relu(W x + b)) at one place: numerically.
+  // d/dW of sum(W relu(W x + b)) for one element, numerically.
   float* w = toy.a.weight.data<float>();
   const float analytic = toy.a.weight.grad().data<float>()[4];
   const NoGradGuard no_grad;

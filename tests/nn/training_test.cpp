@@ -1,5 +1,5 @@
-// Whole models: outputs, trajectories against PyTorch's, and generated text; on the CPU, and on a
-// device (tests/support/device.hpp).
+// Whole models: outputs, trajectories compared with PyTorch's, and generated text; on the CPU, and
+// on a device (tests/support/device.hpp).
 #include <cmath>
 
 #include "kernels/mode.hpp"
@@ -23,7 +23,7 @@ struct Tokens {
   Tensor inputs, targets;
 };
 
-// rows x (t + 1) tokens as torch.randint draws them; inputs are the first t, targets the last t.
+// rows x (t + 1) tokens as drawn by torch.randint; inputs are the first t, targets the last t.
 Tokens random_tokens(std::int64_t rows, std::int64_t t, std::int64_t vocabulary, Generator& g) {
   Tokens out{Tensor::empty({rows, t}, {DType::i64}), Tensor::empty({rows * t}, {DType::i64})};
   for (std::int64_t r = 0; r < rows; ++r)
@@ -87,7 +87,7 @@ TEST_CASE("a place of the GPT never sees what comes after it", "[on_device]") {
   const Tensor after = see(tokens.inputs);
   CHECK(after.sizes() == Shape{2, 8, 17});
   CHECK(after.slice(1, 0, 5).to_vector<float>() == before);
-  // A shorter input gives the same first places.
+  // A shorter input gives the same outputs at the first positions.
   const std::vector<float> whole = after.select(0, 0).select(0, 0).to_vector<float>();
   const std::vector<float> first =
       see(tokens.inputs.slice(1, 0, 1).contiguous()).select(0, 0).select(0, 0).to_vector<float>();
@@ -125,8 +125,8 @@ TEST_CASE("a GPT learns one sentence by heart, tied or not, and can say it") {
     optimizer.step();
   }
   gpt.eval();
-  // How far it has come by now is a matter of rounding: the tied model stays near a plateau of 2.4
-  // for twenty steps, and one weight changed by 1e-6 moves its end from 0.16 to 0.51.
+  // The loss at this point depends on rounding: the tied model stays near a plateau of 2.4 for
+  // twenty steps, and changing one weight by 1e-6 changes its final loss from 0.16 to 0.51.
   CHECK(loss_of(gpt, tokens) < 1);
   gpt.train();
 
@@ -134,7 +134,7 @@ TEST_CASE("a GPT learns one sentence by heart, tied or not, and can say it") {
   std::vector<std::int64_t> said =
       generate(gpt, {'p', 'a', 'c', 'k', ' '}, {.tokens = 9, .context = 16, .temperature = 0}, g);
   CHECK(std::string(said.begin(), said.end()) == "pack the ring ");
-  CHECK(gpt.training());  // generate puts the mode back
+  CHECK(gpt.training());  // generate restores the mode
   for (const Tensor& p : gpt.parameters()) CHECK(p.grad().defined());
 }
 

@@ -1,11 +1,11 @@
-// elastic_train FOLDER EPOCHS: a training whose model says what it has seen.
+// elastic_train FOLDER EPOCHS: a training whose model shows which samples it was trained with.
 //
 // Sample i is the number i, the model one weight w, the loss the sum of w times the samples. With
 // SGD at a rate of 1 the model ends at w = -(sum of all samples that it was trained with): exactly
 // -EPOCHS * 240 * 239 / 2 if it saw each of the 240 once in each epoch, with however many ranks.
 //
-// FOLDER/checkpoint holds the model, as it is every third step, and the step. Every rank writes
-// down what it takes, and rank 0 where a round begins, for the test to count:
+// FOLDER/checkpoint contains the model and the step, saved every third step. Every rank records the
+// samples it uses, and rank 0 the step at which a round begins, for the test to count:
 //
 //     FOLDER/taken.ROUND.RANK    STEP EPOCH SAMPLE SAMPLE ...
 //     FOLDER/begun.ROUND         STEP
@@ -66,7 +66,7 @@ void train(const std::string& folder, std::int64_t epochs) {
     for (const std::int64_t sample : mine) taken << " " << sample;
     taken << std::endl;
     optimizer.zero_grad();
-    // DDP divides by the number of ranks: here their gradients are to be added.
+    // DDP divides by the number of ranks, but the gradients must be summed here.
     const std::vector<float> values(mine.begin(), mine.end());
     mul(ddp.forward(from_vector(values, {batch})), static_cast<float>(world)).backward();
     optimizer.step();

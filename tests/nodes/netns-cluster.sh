@@ -59,14 +59,14 @@ loss_ppm() {                            # percent: 0.1 -> 1000
     [[ $1 =~ ^[0-9]+(\.[0-9]+)?%?$ ]] || die "loss $1: want percent, like 0.1"
     awk -v p="${1%\%}" 'BEGIN { printf "%d\n", p * 10000 + 0.5 }'
 }
-segments() { [ "$1" = 0 ] && echo 64 || echo 1; }   # where frames get lost: 1 TCP segment per frame
+segments() { [ "$1" = 0 ] && echo 64 || echo 1; }   # where frames are lost: 1 TCP segment per frame
 mac_of() { printf '02:58:00:00:00:%02x' $(($1 + 1)); }
 addr_of() { echo "10.88.0.$(($1 + 1))"; }
 
 # --- state: $state/{count,wire,mtu,seed,hosts}, per node pid.NODE, link.NODE ---
 
-# $base holds a program that runs as us (netns-wire), and its name is easy to guess: another user may
-# have made it first.
+# $base contains a program that runs as us (netns-wire), and its name is easy to guess: another user
+# may have created it first.
 need_own_base() {
     [ ! -L "$base" ] && [ -d "$base" ] || die "$base is not a folder: name another by NETNS_CLUSTER_DIR"
     [ "$(stat -c %u "$base")" = "$(id -u)" ] && [ $((0$(stat -c %a "$base") & 022)) = 0 ] ||
@@ -74,7 +74,7 @@ need_own_base() {
 }
 running() { [ -s "$state/count" ]; }
 need_up() { [ ! -e "$base" ] || need_own_base; running || die "no cluster '$NETNS_CLUSTER' (up N first)"; }
-holder() {                              # process that keeps NODE's namespaces
+holder() {                              # process that keeps NODE's namespaces alive
     [ -s "$state/pid.$1" ] || die "no node '$1'"
     cat "$state/pid.$1"
 }
@@ -141,8 +141,8 @@ apply_links() {
     fi
     for ((i = 0; i < $(cat "$state/count.up"); i++)); do
         read -r up rate delay loss <"$state/link.node$i"
-        # State 0 drops silently while the carrier stays, unlike "link set down".
-        # A cable that was plugged in just now may take a moment ("Network is down").
+        # State 0 drops frames silently while the carrier stays up, unlike "link set down". A link
+        # that has just come up may not be ready yet ("Network is down").
         for ((try = 0; try < 100; try++)); do
             in_ns switch bridge link set dev "node$i" state $((up * 3)) 2>/dev/null && break
             [ $try -lt 99 ] || die "node$i: its port on the switch does not come up"
@@ -203,7 +203,7 @@ hold() {                                # NODE
     hostname "$1"
     mount -t tmpfs -o mode=1777 tmpfs /dev/shm
     [ "$1" = switch ] || mount --bind "$state/hosts" /etc/hosts
-    # A fresh sysfs shows this node's own /sys/class/net; keep the cgroups.
+    # A new sysfs shows this node's own /sys/class/net; keep the cgroups.
     if [ -d /sys/fs/cgroup ] && mkdir -p "$state/cgroup.$1" &&
         mount --rbind /sys/fs/cgroup "$state/cgroup.$1" 2>/dev/null; then
         mount -t sysfs sysfs /sys 2>/dev/null &&
@@ -213,7 +213,7 @@ hold() {                                # NODE
         echo 1 2>/dev/null >"/proc/sys/net/ipv6/conf/$f/disable_ipv6" || :
     done
     ip link set lo up
-    # A cluster that was given up meanwhile has no state left: then nobody would end this node.
+    # A cluster that was given up meanwhile has no state left: then no process would end this node.
     { echo $$ >"$state/pid.$1.new" && mv "$state/pid.$1.new" "$state/pid.$1"; } || exit 1
     exec sleep infinity
 }
@@ -302,14 +302,14 @@ all() {
 rsh() {                                 # NODE STRING: like ssh for mpirun
     local node=$1 rc=0; shift
     ( enter "$node" sh -c "$*" ) || rc=$?
-    # From a node that is cut off ssh would hear nothing: nor does our caller.
+    # ssh would receive nothing from a node that is cut off, so our caller must not either.
     while [ "$(cut -d' ' -f1 "$state/link.$node" 2>/dev/null)" = 0 ] && kill -0 $PPID 2>/dev/null; do
         sleep 0.2
     done
     return $rc
 }
 
-mpi() {                                 # defaults only: mpirun's own options win
+mpi() {                                 # defaults only: mpirun's own options take precedence
     nodes | sed 's/$/ slots=2/' >"$state/hostfile"
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_orte_tmpdir_base=$state/mpi     # not /tmp/ompi.node0.0, which clusters would share

@@ -1,8 +1,7 @@
 // netns-wire: a switch in user space for netns-cluster.sh, for kernels without
-// sch_netem.  One AF_PACKET socket per port; every frame a node sends waits its
-// serialization time (rate) and its delay, or is lost.  Losses are drawn from a
-// seeded generator.  Offload metadata travels along (PACKET_VNET_HDR), so no
-// ethtool is needed.
+// sch_netem.  One AF_PACKET socket per port; every frame that a node sends waits for its
+// serialization time (rate) and its delay, or is lost.  Losses are drawn from a seeded generator.
+// Offload metadata travels along (PACKET_VNET_HDR), so no ethtool is needed.
 //
 //   netns-wire CONTROL-FILE STATUS-FILE
 //
@@ -235,7 +234,7 @@ class Wire {
     while (!flights_.empty()) {
       const Flight& f = flights_.top();
       if (f.due > now()) break;
-      const Port& q = ports_[f.to];  // a frame in flight arrives only where the link is still up
+      const Port& q = ports_[f.to];  // a frame in flight only arrives if the link is still up
       if (q.up) (void)!send(q.fd, f.frame.data(), f.frame.size(), MSG_DONTWAIT);
       flights_.pop();
     }

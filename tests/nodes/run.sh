@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
-# run.sh CASE [BUILD_DIR]: ranks on two "machines": network namespaces with a host name and an
-# address each, joined by a switch whose cables can be slow, lossy, or cut (netns-cluster.sh).
+# run.sh CASE [BUILD_DIR]: tests with ranks on two "machines": network namespaces, each with a host
+# name and an address, joined by a switch whose cables can be slow, lossy, or cut
+# (netns-cluster.sh).
 #
-#   comm        2 + 2 ranks by mpirun: shared memory within a node, TCP between them, all collectives
-#   bytes       4 + 4 ranks: each algorithm sends between the nodes what its schedule says, and hierarchical
-#               1/4 of the pairwise exchange, 4/7 of the ring
-#   loss        the same wire losing 1 % of its frames: slower, and right
+#   comm        2 + 2 ranks by mpirun: shared memory within a node, TCP between them, all
+#               collectives
+#   bytes       4 + 4 ranks: each algorithm sends as many bytes between the nodes as its schedule
+#               says, and hierarchical 1/4 of the pairwise exchange, 4/7 of the ring
+#   loss        the same link losing 1 % of its frames: slower, but right
 #   train       one training on 2 + 1 ranks by ringrun and on 3 ranks of one host: the same model
-#   heal        a cable that is cut for 3 s, within the deadline: nothing but a delay
-#   partition   a cable that stays cut: every rank names whom it waits for, at its deadline
-#   kill        all processes of a node are killed: the others name a rank of it, at once
-#   elastic     a training on 2 + 2 ranks that loses node 1 and gets it back, twice: every sample of every epoch
-#               is in the model once, by what the ranks wrote down and by the model itself
-#   elastic-cut the same, but the node is lost as if its power had failed: silence
+#   heal        a cable that is cut for 3 s, within the deadline: only a delay
+#   partition   a cable that stays cut: every rank names the rank it waits for, at its deadline
+#   kill        all processes of a node are killed: the others name a rank of it immediately
+#   elastic     a training on 2 + 2 ranks that loses node 1 and gets it back, twice: every sample of
+#               every epoch is in the model once, according to the ranks' records and to the model
+#               itself
+#   elastic-cut the same, but the node falls silent, as if its power had failed
 #   sweep       all of tests_multi on 2, 3, 4 and 8 ranks over four nodes (minutes)
 #   long-heal   a cut of 20 s, within the deadline of 30 s (a minute)
 #
-# Exit status 77 with a line that says why: not run.
+# Exit status 77: not run, with a line that gives the reason.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 what=${1:?comm, bytes, loss, train, heal, partition, kill, elastic, elastic-cut, sweep or long-heal}
@@ -35,7 +38,8 @@ unshare --net --mount --propagation private true 2> /dev/null ||
 up() { "$cluster" up "${nodes:-2}" "$@" > "$work/up.log" 2>&1 || { cat "$work/up.log" >&2; exit 1; }; }
 die() { echo "nodes: $*" >&2; for log in "$work"/node?.log; do echo "---- $log"; tail -n 30 "$log"; done >&2; exit 1; }
 
-# on_both PER_NODE PROGRAM ARGS...: node 0 has PER_NODE ranks, node 1 has one less, but at least one.
+# on_both PER_NODE PROGRAM ARGS...: PER_NODE ranks on node 0, one fewer (but at least one) on node
+# 1.
 on_both() {
   local ranks=$1 node per
   shift
@@ -48,14 +52,14 @@ on_both() {
     pids+=($!)
   done
 }
-# A node of an elastic job, as the tutorials write its line: node N, whose output is LOG.
+# A node of an elastic job, with the command line of the tutorials: node N, whose output is LOG.
 elastic_node() {
   "$cluster" exec "node$1" env HOME="$work" timeout 280 "$bin/ringrun" --nnodes=1:2 --nproc_per_node=2 --max_restarts=3 \
     --rdzv_id=job123 --rdzv_backend=c10d --rdzv_endpoint=10.88.0.1:29400 --rdzv_conf=last_call_timeout=1 \
     "$bin/elastic_train" "$work/run" "$epochs" > "$work/$2.log" 2>&1 &
   pids+=($!)
 }
-# until_ranks N: a new round with so many, rank 0 of which has begun and done four steps more.
+# until_ranks N: waits for a new round with N ranks, whose rank 0 has made four steps.
 until_ranks() {
   local seen=${round:--1} begun
   for ((i = 0; i < 1200; ++i)); do
@@ -67,7 +71,7 @@ until_ranks() {
   done
   die "no round with $1 ranks"
 }
-# What the model is made of: the steps of each round up to the checkpoint that the next one began with.
+# The samples in the model: each round's steps up to the checkpoint from which the next started.
 count_samples() {
   for round in $(seq 0 "$1"); do
     begun=$(cat "$work/run/begun.$((round + 1))" 2> /dev/null || echo $((epochs * 20)))
@@ -79,10 +83,10 @@ count_samples() {
     { ++n[$2] }
     END { for (e = 0; e < epochs; ++e) if (n[e] != 240) { print "epoch " e " has " n[e] " of 240 samples"; bad = 1 }; exit bad }' ||
     die "not every sample once in each epoch"
-  # Three steps between checkpoints; while rank 0 writes one the others have begun the next.
+  # Three steps between checkpoints; while rank 0 writes one, the others have started the next step.
   awk '$1 == "lost" && !seen[$2 " " $3]++ { if (++n[$2] > 4) exit 1 }' "$work/samples" || die "more repeated than since the last checkpoint"
 }
-# Waits until the ranks measure, then a moment more.
+# Waits until the ranks measure, then a moment longer.
 in_the_middle() {
   for ((i = 0; i < 300; ++i)); do grep -q out-of-place "$work/node0.log" && break; sleep 0.1; done
   sleep 1

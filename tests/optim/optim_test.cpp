@@ -27,7 +27,7 @@ Tensor parameter(const Values& values) {
   return t;
 }
 
-// Oracle kernels for the time of a test.
+// Oracle kernels for the duration of a test.
 struct Oracle {
   Oracle() { kernels::set_mode(kernels::Mode::oracle); }
   ~Oracle() { kernels::set_mode(kernels::Mode::fast); }
@@ -35,7 +35,7 @@ struct Oracle {
   Oracle& operator=(const Oracle&) = delete;
 };
 
-// Parameters of 7 and 1 elements, gradients of step t drawn from generator 40 + t.
+// Parameters of 7 and 1 elements; the gradients of step t are drawn from generator 40 + t.
 template <class Opt, class Options>
 std::vector<Values> trajectory(const Options& options, int steps) {
   std::vector<Values> out;
@@ -113,7 +113,7 @@ TEST_CASE("a parameter without gradient keeps its value and its step count") {
   CHECK(optimizer.state_dict().at("state.0.step").item<std::int64_t>() == 1);
   CHECK(optimizer.state_dict().count("state.1.step") == 0);
   CHECK(optimizer.state_dict().count("state.1.exp_avg") == 0);
-  // Its first step is a first step, bias correction included: Adam's first move is lr.
+  // A parameter's first step has the bias correction of a first step: Adam moves it by lr.
   params[1].set_grad(tensor({3}));
   optimizer.step();
   CHECK(params[1].item<float>() == Approx(4.5));
@@ -170,7 +170,7 @@ TEST_CASE("the state has PyTorch's entries") {
     for (const auto& [key, value] : optimizer.state_dict()) out += key + " ";
     return out;
   };
-  // As in torch.optim.*.state_dict() after a step in which only parameter 1 had a gradient; without
+  // As in torch.optim.*.state_dict() after a step in which only parameter 1 had a gradient, without
   // the flags of implementations (maximize, foreach, capturable, ...) that do not exist here.
   const auto stepped = [&](auto optimizer, const std::vector<Tensor>& p) {
     p[1].set_grad(tensor({7}));
@@ -224,7 +224,7 @@ TEST_CASE("loading takes over the hyperparameters, and refuses the first entry t
   refused(good, "state.1.exp_avg", tensor({1, 2}), "'state.1.exp_avg' is unknown");
   refused(good, "state.0.step", {}, "without a step");
   refused(good, "param_groups.0.params", {}, "'param_groups.0.params' is missing");
-  refused(good, "param_groups.0.params", arange(3), "of 3 parameters, these are 1");
+  refused(good, "param_groups.0.params", arange(3), "has 3 parameters, this optimizer has 1");
   refused(good, "param_groups.0.betas", scalar(0.5, DType::f64), "has 1 values");
   refused(good, "param_groups.0.eps", scalar(-1, DType::f64), "eps must not be negative");
   refused(good, "param_groups.0.lr", scalar(-1, DType::f64), "learning rate");
@@ -266,7 +266,7 @@ TEST_CASE("a state that no training leaves behind is refused by the entry's name
       CHECK_THAT(said(adam, "state.1.step", number(bad, dtype)),
                  ContainsSubstring("optimizer state: 'state.1.step' is "));
   CHECK_THAT(said(adam, "state.0.step", number(-1, DType::i64)),
-             ContainsSubstring("'state.0.step' is -1, which no training leaves behind"));
+             ContainsSubstring("'state.0.step' is -1, which training never produces"));
   for (const char* name : {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"})
     for (const double bad : {kNan, kInf, -kInf}) {
       const std::string key = std::string("state.0.") + name;
@@ -278,7 +278,7 @@ TEST_CASE("a state that no training leaves behind is refused by the entry's name
   for (const char* key : {"state.0.exp_avg_sq", "state.0.max_exp_avg_sq"})
     CHECK_THAT(said(adam, key, tensor({1, -0.5F})),
                ContainsSubstring("'" + std::string(key) + "' holds -0.5"));
-  // All of this is the state of some training.
+  // Each of these values can occur in a training.
   CHECK(said(adam, "state.0.exp_avg", tensor({-1, 3e38F})).empty());
   CHECK(said(adam, "state.0.exp_avg_sq", tensor({-0.0F, 0})).empty());
   CHECK(said(adam, "state.0.step", number(7, DType::f32)).empty());
@@ -313,7 +313,7 @@ TEST_CASE("clipping scales to the norm, always multiplies, and never hides a NaN
   const float nan = std::numeric_limits<float>::quiet_NaN();
   params[1].set_grad(tensor({nan}));
   CHECK_THROWS_WITH(clip_grad_norm_(params, 1, true), ContainsSubstring("nan"));
-  CHECK(params[0].grad().to_vector<float>()[0] == Approx(1.5));  // the refusal left it
+  CHECK(params[0].grad().to_vector<float>()[0] == Approx(1.5));  // unchanged by the refusal
   CHECK(std::isnan(clip_grad_norm_(params, 1).item<float>()));
   CHECK(std::isnan(params[0].grad().to_vector<float>()[0]));
 }

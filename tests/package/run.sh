@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
-# run.sh CASE [BUILD_DIR]: labs/template as somebody's own program, in an empty folder outside the sources. The page
-# lessons/your-own-program.md has the plain way, which tests/lessons/check.py runs; here is what strangers have.
+# run.sh CASE [BUILD_DIR]: labs/template as a user's own program, in an empty folder outside the
+# sources. The page lessons/your-own-program.md has the plain way, which tests/lessons/check.py
+# runs; here are unusual cases.
 #
-#   refusals      a package that is missing, an older C++, a prefix that is no folder: one line with the remedy
-#   prefix        a prefix with a blank, a relative one, ~; an older version's files go, and make uninstall leaves others'
+#   refusals      a package that is missing, an older C++, a prefix that is not a folder: one line
+#                 with the remedy
+#   prefix        a prefix with a blank, a relative one, ~; an older version's files are removed,
+#                 and make uninstall keeps others'
 #   headers       each installed header compiles alone: minutes
-#   versions      one version, and ranges of them, as find_package() takes them
-#   subproject    add_subdirectory: configures the library alone, and leaves the parent's settings as they are
+#   versions      one version, and ranges of them, as find_package() accepts them
+#   subproject    add_subdirectory: configures only the library, and does not change the parent's
+#                 settings
 #   whole         the same, compiled and run: minutes
-#   elsewhere     a prefix with a space in its name, which nobody may write to; another user; no Ninja
+#   elsewhere     a prefix with a space in its name, which no user may write to; another user; no
+#                 Ninja
 #   clang         clang++ for the program, g++ for the package
 #
-# Exit status 77 with a line that says why: not run.
+# Exit status 77: not run, with a line that gives the reason.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -31,7 +36,7 @@ prefix=$work/prefix
 installed() { try cmake --install "$build" --prefix "$prefix"; }
 copied() { mkdir -p "$1" && cp "$top"/labs/template/* "$1"; }
 
-# In FOLDER, build/train on three ranks learns, all of them come to the same, and it goes on from the checkpoint.
+# In FOLDER, build/train learns on three ranks, with the same model on all, and resumes.
 learns() {  # FOLDER [what starts ringrun]
   local folder=$1
   shift
@@ -104,7 +109,8 @@ END
     for file in LICENSE template/main.cpp template/CMakeLists.txt manifest.txt; do
       [ -s "x y/share/ringsmith/$file" ] || die "$file is not installed"
     done
-    # Everything is in the manifest, and nothing else; an upgrade takes away what only the older version had.
+    # The manifest lists exactly the installed files; an upgrade removes the files that only the
+    # older version had.
     (cd "x y" && find . ! -type d -printf '%P\n' | LC_ALL=C sort) > found
     LC_ALL=C sort "x y/share/ringsmith/manifest.txt" | diff - found > log || die "the manifest is not what is there"
     mkdir "x y/include/ringsmith/old"
@@ -117,12 +123,12 @@ END
     [ ! -e "x y/include/ringsmith/old" ] && [ ! -e "x y/include/ringsmith/runtime/old.hpp" ] || die "older headers stay"
     [ -e "x y/include/ringsmith/runtime/yours.hpp" ] || die "another's header is gone"
     try make -C "$top" uninstall PREFIX="$work/x y"
-    says "files of ringsmith are removed from $work/x y"
+    says "files of ringsmith were removed from $work/x y"
     (cd "x y" && find . ! -type d -printf '%P\n' | LC_ALL=C sort) > log
     printf '%s\n' include/ringsmith/runtime/yours.hpp share/.yours | diff - log > /dev/null || die "these are left"
     refused make -C "$top" uninstall PREFIX="$work/x y"
     says "make: no ringsmith in '$work/x y' (no share/ringsmith/manifest.txt): make uninstall PREFIX=/a/folder/of/yours"
-    # A manifest that names something outside the prefix is not followed.
+    # A manifest that names a file outside the prefix is not followed.
     mkdir -p bad/share/ringsmith && touch precious && echo ../precious > bad/share/ringsmith/manifest.txt
     refused make -C "$top" uninstall PREFIX="$work/bad"
     [ -e precious ] || die "a file outside the prefix is gone"
@@ -188,7 +194,7 @@ END
       -DCMAKE_PREFIX_PATH="$prefix"
     try "${other[@]}" cmake --build "$work/my own program/build"
     learns "$work/my own program" "${other[@]}"
-    # A shell divides what pkg-config prints at blanks, unless it reads it as words.
+    # A shell splits pkg-config's output at blanks, unless it is evaluated as words.
     export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
     eval "set -- $(pkg-config --cflags --libs ringsmith)"
     try "${CXX:-g++}" -std=c++20 main.cpp "$@" -o build/by_hand

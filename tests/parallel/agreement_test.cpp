@@ -1,5 +1,5 @@
-// The ranks' settings are compared: when they meet, and when a program asks for it. The words are
-// the same on every rank.
+// The ranks compare their settings when they meet, and when a program requests it. All ranks get
+// the same message.
 #include "runtime/parallel/agreement.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using SettingsOf = std::function<Settings(int rank)>;
 
-// Each rank's message; the group still works afterwards.
+// Each rank's message. The group must still work afterwards.
 std::vector<std::string> said(int world, const SettingsOf& settings) {
   return run_ranks<std::string>(world, [&](const Group& group) {
     std::string words = complaint_of([&] { require_agreement(*group, settings(group->rank())); });
@@ -25,7 +25,7 @@ std::vector<std::string> said(int world, const SettingsOf& settings) {
   });
 }
 
-// The same on every rank.
+// The message, which must be the same on every rank.
 std::string complaint(int world, const SettingsOf& settings) {
   const auto words = said(world, settings);
   for (const std::string& each : words) REQUIRE(each == words[0]);
@@ -56,7 +56,7 @@ TEST_CASE("the first difference is named, with all values and ranks", "[agreemen
           {"--steps", "7"}, {"--lr", other ? value : "0.1"}, {"--z", std::to_string(rank)}};
     };
   };
-  const std::string remedy = ": give the same on all ranks";
+  const std::string remedy = ": use the same value on all ranks";
   CHECK(complaint(2, lr({1}, "0.5")) == "--lr is 0.1 on rank 0 and 0.5 on rank 1" + remedy);
   CHECK(complaint(2, lr({0}, "0.5")) == "--lr is 0.5 on rank 0 and 0.1 on rank 1" + remedy);
   CHECK(complaint(3, lr({1}, "0.5")) == "--lr is 0.1 on ranks 0, 2 and 0.5 on rank 1" + remedy);
@@ -78,7 +78,7 @@ TEST_CASE("a name that only some ranks have is named, and who lacks it", "[agree
       return s;
     };
   };
-  const std::string remedy = ": give the same on all ranks";
+  const std::string remedy = ": use the same value on all ranks";
   CHECK(complaint(2, without({1})) == "--x is 3 on rank 0, but rank 1 has no --x" + remedy);
   CHECK(complaint(2, without({0})) == "--x is 3 on rank 1, but rank 0 has no --x" + remedy);
   CHECK(complaint(5, without({0, 2, 3})) ==
@@ -97,7 +97,7 @@ TEST_CASE("long values are shown where they differ, on one line", "[agreement]")
     });
     INFO(at << ": " << words);
     CHECK(words.size() < 250);
-    CHECK_THAT(words, ContainsSubstring(" on rank 1: give the same on all ranks"));
+    CHECK_THAT(words, ContainsSubstring(" on rank 1: use the same value on all ranks"));
     CHECK(words.find('a', words.find(" is ") + 4) < words.find(" on rank 0"));
     CHECK_THAT(words, ContainsSubstring(at == 0 ? " b" : "xb"));
   }
@@ -105,7 +105,8 @@ TEST_CASE("long values are shown where they differ, on one line", "[agreement]")
     return Settings{{"text", rank == 0 ? "one\ntwo\x1b[2J" : "one two "}};
   });
   CHECK(words ==
-        "text is one\\ntwo\\x1b[2J on rank 0 and 'one two ' on rank 1: give the same on all ranks");
+        "text is one\\ntwo\\x1b[2J on rank 0 and 'one two ' on rank 1: use the same value on all "
+        "ranks");
 }
 
 TEST_CASE("settings are compared when the ranks meet, before they connect", "[agreement]") {
@@ -116,7 +117,7 @@ TEST_CASE("settings are compared when the ranks meet, before they connect", "[ag
             world, [](comm::ProcessGroup& group) { return group.size(); }, {}, adapt);
       });
     };
-    const std::string last = " on rank " + std::to_string(world - 1) + ": give the same";
+    const std::string last = " on rank " + std::to_string(world - 1) + ": use the same";
     CHECK(meet([](comm::GroupOptions& o, int) { o.settings = {{"--lr", "1"}}; }).empty());
     CHECK_THAT(meet([&](comm::GroupOptions& o, int rank) {
                  o.settings = {{"long", std::string(3000, 'x')},
@@ -128,7 +129,7 @@ TEST_CASE("settings are compared when the ranks meet, before they connect", "[ag
                  if (rank == world - 1) o.settings = {{"--lr", "0.5"}};
                }),
                ContainsSubstring("--lr is 0.5" + last.substr(0, last.find(':'))) &&
-                   ContainsSubstring(" no --lr: give the same"));
+                   ContainsSubstring(" no --lr: use the same"));
     // The group's options are compared even if a program gives no settings.
     CHECK_THAT(meet([&](comm::GroupOptions& o, int rank) {
                  if (rank == world - 1) o.sockets = 2;

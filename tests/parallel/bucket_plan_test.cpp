@@ -1,5 +1,5 @@
-// Plans against the bucket sizes that real PyTorch DDP reports for the same models, and the
-// arena's promises: nothing overlaps, and the rebuilt plan never needs more room.
+// Plans compared with the bucket sizes that real PyTorch DDP reports for the same models; and the
+// arena's guarantees: no slots overlap, and the rebuilt plan never needs more memory.
 #include <algorithm>
 #include <numeric>
 #include <random>

@@ -1,5 +1,5 @@
-// What a communication hook is given, when, and what becomes of its result. Whole trainings,
-// compared with PyTorch's: tests/reference/features_test.cpp.
+// The inputs of a communication hook, the time of its calls, and the use of its result. Whole
+// trainings, compared with PyTorch's: tests/reference/features_test.cpp.
 #include "runtime/parallel/comm_hooks.hpp"
 
 #include <cmath>
@@ -18,7 +18,7 @@ using Fixture = test::ReducerFixture;
 
 namespace {
 
-// Gradients of the toy's parameters after `steps` backward passes in integers.
+// Gradients of the toy's parameters after `steps` backward passes, in whole numbers.
 Values gradients(const Group& group, const CommHook& hook, int steps = 2) {
   const Toy toy = mlp_toy(3);
   DistributedDataParallel ddp(toy.parameters, {}, group,
@@ -28,7 +28,7 @@ Values gradients(const Group& group, const CommHook& hook, int steps = 2) {
     toy.zero_grad();
     const Tensor x = integers({12, toy.inputs}, static_cast<std::uint32_t>(step), 1);
     const Tensor mine = rows_of_rank(x, group->rank(), group->size());
-    // World times the loss, so that the mean over the ranks is whole.
+    // The loss times the world size, so that the mean over the ranks is whole.
     ddp.forward([&] { return mul(sum(toy.forward(mine)), group->size()); }).backward();
   }
   Values out;
@@ -119,7 +119,7 @@ TEST_CASE("a hook under no_sync is not called, and then gets the sum") {
   CHECK(seen.empty());
   f.reducer->set_synchronising(true);
   f.step({2, 1, 0});
-  CHECK(seen == std::vector<float>{20.0F});  // one bucket, and in it first p0
+  CHECK(seen == std::vector<float>{20.0F});  // one bucket, which begins with p0
 }
 
 TEST_CASE("a hook is registered once, and before the first forward") {
@@ -181,7 +181,7 @@ TEST_CASE(
     INFO("world " << world);
     const auto none = [](const auto&) { return CommHook(); };
     const Values want = gradients_with(world, none)[0];
-    // Whole numbers: exact in the 11 bits of f16, also before the division.
+    // Whole numbers that are exact in the 11 bits of f16, also before the division.
     for (const auto& gradient : want)
       for (const float v : gradient) REQUIRE((v == std::round(v) && std::abs(v) <= 512));
     for (const MakeHook& make : {MakeHook(allreduce_hook), MakeHook(fp16_compress_hook)})
@@ -211,7 +211,7 @@ TEST_CASE("the 16-bit hooks round the gradient, the share of each rank, and each
     ddp.forward([&] { return sum(mul(w, values(group->rank()))); }).backward();
     return Values{w.grad().to_vector<float>()};
   };
-  // The direct algorithm cuts into a chunk for each rank, and adds a chunk from its rank on.
+  // The direct algorithm has one chunk per rank, and sums each chunk starting at its rank.
   const auto expect = [&]<class Half>(TypeTag<Half>) {
     std::vector<float> out;
     for (std::size_t i = 0; i < kCount; ++i) {
@@ -261,7 +261,8 @@ TEST_CASE("PowerSGD: what it leaves out of one step comes in later ones") {
         const Tensor behind = sub(mul(mean, step + 1), total);
         off.push_back(sqrt(sum(mul(behind, behind))).item<float>());
       }
-      if (state->before() != 22 * kRows * kColumns || state->after() != 22 * 2 * (kRows + kColumns))
+      if (state->memory().before != 22 * kRows * kColumns ||
+          state->memory().after != 22 * 2 * (kRows + kColumns))
         throw Error("PowerSGD counts what it sends wrongly");
       return Values{off, total.to_vector<float>()};
     });
@@ -269,7 +270,7 @@ TEST_CASE("PowerSGD: what it leaves out of one step comes in later ones") {
     for (const Values& other : errors) CHECK(other == errors[0]);  // replicas stay equal
     CHECK(off[1] < 1e-5F);                                         // plain all-reduce until then
     CHECK(off[2] > 0.1F);
-    // With feedback the distance stays bounded; without, the same part is lost in each step.
+    // With feedback the distance stays bounded; without it, the same part is lost in each step.
     const float last = off[kSteps - 1];
     if (feedback)
       CHECK(last < 4 * off[2]);
@@ -284,7 +285,7 @@ TEST_CASE("PowerSGD of a gradient whose rank it can hold loses nothing") {
     DistributedDataParallel ddp({{"w", w}, {"b", b}}, {}, group);
     ddp.register_comm_hook(power_sgd_hook(std::make_shared<PowerSgdState>(
         group, PowerSgdOptions{.matrix_approximation_rank = 2, .start_powersgd_iter = 2})));
-    // One outer product on each rank: their mean has rank 2.
+    // One outer product per rank: their mean has rank 2.
     Generator g(static_cast<std::uint64_t>(group->rank()));
     const Tensor gradient = matmul(randn({12, 1}, g), randn({1, 10}, g));
     Values out;
@@ -301,7 +302,7 @@ TEST_CASE("PowerSGD of a gradient whose rank it can hold loses nothing") {
   CHECK(v[4] == std::vector<float>(10, 1.0F));
   for (std::size_t i = 0; i < v[0].size(); ++i) {
     CHECK(v[1][i] == v[0][i]);  // all-reduced
-    // f32 sums of a dozen numbers of order 1, three products deep.
+    // f32 sums of a dozen numbers of order 1, in three chained products.
     CHECK(std::abs(v[2][i] - v[0][i]) < 1e-5F);
     CHECK(std::abs(v[3][i] - v[0][i]) < 1e-5F);
   }

@@ -1,4 +1,5 @@
-// DataParallel: what crosses which link, what is kept where, who runs when, and what failures say.
+// DataParallel: the traffic on each link, the memory on each device, the order of execution, and
+// the error messages.
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -15,7 +16,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Calls a function with the rows it is given, on the way forward and on the way back.
+// Calls a function with its rows, in forward and in backward.
 class Watched : public Module {
  public:
   using Watcher = std::function<void(const Tensor& rows)>;
@@ -99,7 +100,7 @@ TEST_CASE("after a step the other devices hold nothing, the root its gradients",
   sum(dp.forward(integers({8, 5}, 1))).backward();
   for (std::size_t i = 1; i < devices.size(); ++i) CHECK(in_use(devices[i]) == before[i]);
   CHECK(in_use(devices[0]) == before[0] + sizeof(float) * (7 * 5 + 7 + 3 * 7 + 3));
-  const Tensor y = dp.forward(integers({8, 5}, 1));  // parameters are there as long as the graph
+  const Tensor y = dp.forward(integers({8, 5}, 1));  // the graph keeps the parameters alive
   for (std::size_t i = 1; i < devices.size(); ++i) CHECK(in_use(devices[i]) > before[i]);
 }
 
@@ -111,7 +112,7 @@ TEST_CASE("replicas run at once, or one at a time when asked to", "[data_paralle
     std::unique_lock lock(mutex);
     most = std::max(most, ++inside);
     changed.notify_all();
-    // Long enough for the others to come if they can; alone, each waits until its deadline.
+    // Long enough for the other replicas to arrive if they can; otherwise each waits 300 ms.
     (void)changed.wait_for(lock, std::chrono::milliseconds(most < 3 ? 300 : 0),
                            [&] { return most == 3; });
     --inside;
@@ -145,8 +146,9 @@ TEST_CASE("an error in a replica names it, forward and backward", "[data_paralle
       CHECK(e.exit_code() == ExitCode::usage);
     }
     bad.slice(0, 2, 3).fill_(-77.0);
-    CHECK_THROWS_WITH(rig.dp->forward(bad), ContainsSubstring("replica 1 on"));  // the lowest
-    sum(rig.dp->forward(good)).backward();  // nothing is broken by it
+    // The lowest failing replica.
+    CHECK_THROWS_WITH(rig.dp->forward(bad), ContainsSubstring("replica 1 on"));
+    sum(rig.dp->forward(good)).backward();  // it still works afterwards
     CHECK(rig.model.net.first.weight.grad().defined());
   }
   Rig rig(4, {}, stumble);
@@ -166,7 +168,8 @@ TEST_CASE("a second backward through one forward is refused, also with retain_gr
       net, [] { return std::make_unique<Net>(); }, replica_devices(2));
   const Tensor loss = sum(dp.forward(integers({4, 5}, 1)));
   backward({loss}, {}, true);
-  CHECK_THROWS_WITH(backward({loss}), ContainsSubstring("DataParallel: backward a second time"));
+  CHECK_THROWS_WITH(backward({loss}),
+                    ContainsSubstring("DataParallel: second backward for one forward"));
 }
 
 TEST_CASE("what does not fit is refused by name", "[data_parallel]") {

@@ -1,5 +1,5 @@
-// Models and devices of the DataParallel tests. The programs run twice: with replicas on the CPU,
-// and with each on a device of its own (RINGSMITH_TEST_DEVICE; under vgpu these are simulated).
+// Models and devices of the DataParallel tests. The programs run twice: with all replicas on the
+// CPU, and with each on its own device (RINGSMITH_TEST_DEVICE; under vgpu these are simulated).
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@
 
 namespace ringsmith::test {
 
-// n replicas; on GPUs the root is not device 0, so that nobody gets away with assuming it.
+// n replicas. On GPUs the root is not device 0, to catch code that assumes it.
 inline std::vector<Device> replica_devices(int n) {
   std::vector<Device> out;
   for (int i = 0; i < n; ++i)
@@ -36,7 +36,7 @@ class Dense : public Module {
   Tensor weight, bias;
 };
 
-// (n, 5) -> (n, 3), its second layer tied to nothing, a frozen gain between the two.
+// (n, 5) -> (n, 3), with two untied layers and a frozen gain between them.
 class Net : public Module {
  public:
   explicit Net(std::uint32_t seed = 1, double scale = 1)
@@ -51,7 +51,7 @@ class Net : public Module {
   Dense first, second;
 };
 
-// What training leaves behind, on the host.
+// The results of a training, on the host.
 struct Trained {
   std::vector<std::vector<float>> outputs, gradients, parameters;
   bool operator==(const Trained&) const = default;
@@ -105,7 +105,7 @@ inline double difference(const std::vector<std::vector<float>>& a,
     if (a[i].size() != b[i].size()) return std::nan("");
     for (std::size_t j = 0; j < a[i].size(); ++j) {
       const double d = std::abs(double{a[i][j]} - b[i][j]) / (1 + std::abs(double{b[i][j]}));
-      if (!(d <= worst)) worst = d;  // takes NaN over, and keeps it
+      if (!(d <= worst)) worst = d;  // keeps NaN
       if (std::isnan(worst)) return worst;
     }
   }

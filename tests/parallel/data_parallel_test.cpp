@@ -1,4 +1,4 @@
-// DataParallel is one device with more hands: its results are the serial ones.
+// DataParallel gives the same results as one device.
 #include <array>
 
 #include "runtime/autograd/autocast.hpp"
@@ -59,7 +59,7 @@ TEST_CASE("whole numbers: outputs, gradients and parameters are those of one dev
   for (const std::int64_t rows : {1, 2, 3, 5, 8, 13, 16}) {
     INFO(n << " replicas, " << rows << " rows");
     const Trained alone = train_serial(whole_batches(rows), 1, 1.0 / 1024);
-    // Exact whatever the order, or this test would prove nothing: products of few-bit numbers.
+    // Products of numbers with few bits: exact in any order, or this test would show nothing.
     for (const auto& parameter : alone.parameters)
       for (const float v : parameter) REQUIRE(std::abs(v) < 1e4F);
     CHECK(alone.parameters != train_serial(whole_batches(rows), 1, 0).parameters);
@@ -116,7 +116,7 @@ TEST_CASE("two forwards before their backwards add up", "[data_parallel]") {
         net, [] { return std::make_unique<Net>(); }, devices);
     ya = dp.forward(a);
     yb = dp.forward(b);
-  }  // backward does not need the object
+  }  // backward works after the object is gone
   sum(yb).backward();
   sum(ya).backward();
   CHECK(net.first.weight.grad().to_vector<float>() == expected);
@@ -233,6 +233,7 @@ TEST_CASE("whole-number inputs, matrix products, and a weight that two layers sh
   DataParallel dp(
       model, [] { return std::make_unique<Speaker>(); }, devices);
   CHECK(gradient(dp.forward(tokens)) == expected);
-  CHECK(dp.traffic()[1].parameters == Bytes(sizeof(float) * 11 * 6));  // once, though used twice
+  // Copied once, although used twice.
+  CHECK(dp.traffic()[1].parameters == Bytes(sizeof(float) * 11 * 6));
   CHECK(dp.traffic()[1].inputs == Bytes(sizeof(std::int64_t) * 3 * 2));
 }

@@ -1,5 +1,5 @@
-// What DistributedDataParallel leaves alone, what hooks of the program see, what it tells of
-// itself, and whether its replicas are still equal.
+// Parameters that DistributedDataParallel ignores, the gradients that the program's hooks see, its
+// logging data, and the check that its replicas are equal.
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -19,7 +19,7 @@ using Fixture = test::ReducerFixture;
 TEST_CASE("ignored parameters and buffers are each rank's own: not broadcast, not reduced") {
   const auto got = run_ranks<Values>(3, [](const Group& group) {
     const double rank = group->rank();
-    // Sizes of what is ignored may differ, too.
+    // The sizes of ignored tensors may differ, too.
     const Tensor shared = trained(full({2}, rank));
     const Tensor own = trained(full({2 + group->rank()}, rank));
     const Tensor table = full({1}, rank), statistics = full({1}, rank);
@@ -114,7 +114,7 @@ TEST_CASE("parameters that change after wrapping are named by the next forward, 
         step();
         make(module);
         {
-          const NoGradGuard evaluating;  // needs no gradients, and so nothing to be as it was
+          const NoGradGuard evaluating;  // needs no gradients, so the module may have changed
           if (module.w.defined()) (void)ddp.forward(full({2}, 1));
         }
         return complaint_of([&] {
@@ -221,7 +221,7 @@ TEST_CASE("logging data tells the buckets, the order of the gradients and the op
     for (int i = 0; i < 3; ++i)
       ddp.forward([&] {
            const Tensor first = sum(a);
-           return add(first, sum(b));  // whose gradient is the first to come
+           return add(first, sum(b));  // its gradient is the first to be ready
          })
           .backward();
     const LoggingData data = ddp.logging_data();
@@ -264,7 +264,7 @@ TEST_CASE("find_unused_parameters costs a walk over the graph in each forward, s
   struct Kind {
     const char* name;
     DdpOptions options;
-    double seconds = 1;  // of the fastest forward
+    double seconds = 1;  // of the fastest forward pass
     Tensor w = trained(full({1}, 1.0));
     std::unique_ptr<DistributedDataParallel> ddp = {};
   };
@@ -273,7 +273,7 @@ TEST_CASE("find_unused_parameters costs a walk over the graph in each forward, s
   for (Kind& kind : kinds)
     kind.ddp = std::make_unique<DistributedDataParallel>(NamedTensors{{"w", kind.w}},
                                                          NamedTensors{}, group, kind.options);
-  for (int again = 0; again < 100; ++again)  // in turn, so that slow minutes fall on both
+  for (int again = 0; again < 100; ++again)  // alternating, so that a slow minute affects both
     for (Kind& kind : kinds) {
       const auto start = std::chrono::steady_clock::now();
       const Tensor loss = kind.ddp->forward([&] {
@@ -327,17 +327,17 @@ TEST_CASE("drift: one bit of one parameter on one rank is found, and named on ev
            if (rank == 1) flip(model.parameters()[1], i);
          }))
       CHECK(each ==
-            "the replicas have drifted apart: '0.bias' is one on ranks 0, 2 and another on rank 1; "
-            "let all ranks start from one state and make the same updates");
+            "the replicas have drifted apart: '0.bias' has one value on ranks 0, 2 and another on "
+            "rank 1; let all ranks start from one state and make the same updates");
   for (const std::string& each : check(3, [&](int rank, MLP&model) {
          for (std::size_t p = 1; p < 4; ++p)
            model.parameters()[p].data<float>()[0] = static_cast<float>(rank);
        }))
     CHECK(each ==
-          "the replicas have drifted apart: '0.bias' is one on rank 0 and another on rank 1 and "
-          "another on rank 2 (the first of 3 that differ); let all ranks start from one state and "
-          "make the same updates");
-  // Equal numbers, other bits: +0 and -0 are not the same replica.
+          "the replicas have drifted apart: '0.bias' has one value on rank 0 and another on rank 1 "
+          "and another on rank 2 (the first of 3 that differ); let all ranks start from one state "
+          "and make the same updates");
+  // Equal numbers with different bits: replicas with +0 and -0 are not the same.
   const auto zero = check(2, [&](int rank, MLP& model) {
     model.parameters()[0].data<float>()[34] = rank == 0 ? 0.0F : -0.0F;
   });

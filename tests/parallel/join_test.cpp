@@ -1,5 +1,5 @@
-// Ranks with unequally many inputs, compared with a loop that adds up what the active ranks have.
-// PyTorch's numbers: tests/reference/features_test.cpp.
+// Ranks with different numbers of inputs, compared with a loop that sums the gradients of the
+// active ranks. PyTorch's numbers: tests/reference/features_test.cpp.
 #include "runtime/parallel/join.hpp"
 
 #include <algorithm>
@@ -12,11 +12,11 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Whole numbers that can be divided by 1, 2, 3 and 4.
+// Whole numbers that are divisible by 1, 2, 3 and 4.
 float gradient(int rank, int step) { return static_cast<float>(12 * (1 + rank + 10 * step)); }
 
 struct Case {
-  std::vector<int> inputs;  // of each rank
+  std::vector<int> inputs;  // per rank
   bool initial;             // divide_by_initial_world_size
 };
 
@@ -65,7 +65,7 @@ TEST_CASE("a rank that has run out counts as zeros, or not at all, and ends with
       SGD optimizer(w, {.lr = 1.0});
       const auto mine = c.inputs[static_cast<std::size_t>(group->rank())];
       Values out;
-      for (int epoch = 0; epoch < 2; ++epoch) {  // joins can be repeated
+      for (int epoch = 0; epoch < 2; ++epoch) {  // a join can be repeated
         ddp.join(
             [&] {
               for (int i = 0; i < mine; ++i) {
@@ -77,7 +77,7 @@ TEST_CASE("a rank that has run out counts as zeros, or not at all, and ends with
         out.push_back(w[0].to_vector<float>());
         out.push_back(w[1].to_vector<float>());
       }
-      // Outside of join() everything is as it was.
+      // Outside of join() nothing has changed.
       step(ddp, w, gradient(group->rank(), 0));
       out.push_back(w[0].grad().to_vector<float>());
       return out;
@@ -125,7 +125,7 @@ TEST_CASE("buffers are those of the highest rank with inputs, and in the end of 
       for (int i = 0; i < std::vector<int>{3, 2, 1}[static_cast<std::size_t>(rank)]; ++i) {
         buffer.fill_(100 * rank + i);
         step(ddp, w, 12);
-        seen.push_back(buffer.to_vector<float>());  // as the forward found it
+        seen.push_back(buffer.to_vector<float>());  // as forward received it
       }
       buffer.fill_(1000 + rank);
     });
@@ -159,7 +159,7 @@ TEST_CASE("forwards under no_sync and under NoGradGuard are not shadowed") {
     });
     return Values{w[0].grad().defined() ? w[0].grad().to_vector<float>() : std::vector<float>{}};
   });
-  CHECK(got[1] == Values{{18, 18}});  // three times 12, and nothing from rank 0
+  CHECK(got[1] == Values{{18, 18}});  // three times 12, and no contribution from rank 0
 }
 
 TEST_CASE("no_sync() on some of the ranks only is an error on all of them") {
@@ -180,9 +180,10 @@ TEST_CASE("no_sync() on some of the ranks only is an error on all of them") {
     });
   });
   for (const std::string& each : said)
-    CHECK(each ==
-          "join(): in forward 2 rank 0 would reduce and rank 2 not: use no_sync() in the same "
-          "steps on all ranks");
+    CHECK(
+        each ==
+        "join(): in forward 2 rank 0 would reduce and rank 2 would not: use no_sync() in the same "
+        "steps on all ranks");
 }
 
 TEST_CASE("throw_on_early_termination ends all ranks with one message, in the same forward") {
@@ -223,7 +224,7 @@ TEST_CASE("what the body throws comes through, and the wrapper can be used again
                  for (int i = 0; i < 2; ++i) (void)ddp.forward([&] { return sum(w[0]); });
                });
              }),
-             ContainsSubstring("they take turns"));
+             ContainsSubstring("they must alternate"));
 }
 
 TEST_CASE("a join() ends with a backward, and is in no other join()") {
@@ -249,7 +250,7 @@ TEST_CASE("join works with unused parameters, a static graph and a hook") {
   for (const Kind& kind : {Kind{true, false, false}, {false, true, false}, {false, false, true}}) {
     INFO(kind.find_unused << kind.static_graph << kind.hook);
     const auto got = run_ranks<Values>(2, [&](const Group& group) {
-      // b is used by rank 0 only, c by none: with a hook all are.
+      // b is used by rank 0 only, c by no rank; in the case with a hook, all ranks use both.
       const Tensor a = trained(zeros({2})), b = trained(zeros({3})), c = trained(zeros({4}));
       DistributedDataParallel ddp(
           {{"a", a}, {"b", b}, {"c", c}}, {}, group,
@@ -276,7 +277,7 @@ TEST_CASE("join works with unused parameters, a static graph and a hook") {
     });
     const std::vector<float> both =
         kind.hook ? std::vector<float>{4, 8, 16} : std::vector<float>{4, 4, -1};
-    // Rank 1 alone: b, which no rank used, keeps what it had, nothing.
+    // Rank 1 alone: b, which no rank used, keeps its previous gradient, which is none.
     const std::vector<float> alone =
         kind.hook ? std::vector<float>{2, 4, 8} : std::vector<float>{2, -1, -1};
     CHECK(got[0] == Values{both, both, both, both});

@@ -1,4 +1,4 @@
-// Ranks as threads, for tests of what runtime/parallel does between them.
+// Ranks as threads, for tests of the code between ranks in runtime/parallel.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ std::vector<Result> run_ranks(int world, const std::function<Result(const Group&
   });
 }
 
-// What body throws, or "".
+// The message of the exception that body throws, or "".
 inline std::string complaint_of(const std::function<void()>& body) {
   try {
     body();

@@ -1,4 +1,4 @@
-// A reducer on one rank whose peers are made up (tests/support/fake_group.hpp).
+// A reducer on one rank with simulated peers (tests/support/fake_group.hpp).
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@
 
 namespace ringsmith::test {
 
-// Parameters p0, p1, ... of 4, 5, 6, ... floats. In use(ids), the gradient of a parameter is
-// 10 * (its index + 1), and gradients arrive in the order of ids: that of the inputs of one node.
+// Parameters p0, p1, ... of 4, 5, 6, ... floats. In use(ids), the gradient of a parameter is 10 *
+// (its index + 1), and the gradients become ready in the order of ids: they are inputs of one node.
 struct ReducerFixture {
   explicit ReducerFixture(int parameters = 3, ReducerOptions options = small_buckets(),
                           int world = 2, int rank = 0)
@@ -70,7 +70,7 @@ struct ReducerFixture {
     for (const float v : values) CHECK(v == values[0]);
     return values[0];
   }
-  // Peers send the same bits as this rank, but rank r lacks the parameter.
+  // Peers send the same bits as this rank, except that rank r does not use the parameter.
   void peer_lacks(int r, int parameter) const {
     group->on_all_gather = [r, parameter](comm::Buffer out) {
       auto* words = reinterpret_cast<std::uint64_t*>(out.data());

@@ -18,50 +18,86 @@ using namespace ringsmith::test;
 
 namespace {
 
+// A hook, and the state that it carries from one backward pass to the next.
+struct Made {
+  CommHook hook;
+  std::function<Values()> state = [] { return Values(); };
+};
+
 struct HookCase {
   std::string name;
-  std::function<CommHook(const Group&)> make;
+  std::function<Made(const Group&)> make;
 };
+
+void append(Values& out, const std::map<int, Tensor>& by_bucket) {
+  for (const auto& [bucket, tensor] : by_bucket) {
+    out.push_back({static_cast<float>(bucket)});
+    out.push_back(tensor.to_vector<float>());
+  }
+}
+
+Values state_of(PowerSgdState::Memory memory) {  // by value: looking draws numbers
+  Values out;
+  append(out, memory.errors);
+  append(out, memory.qs);
+  out.push_back(randn({4}, memory.seeds).to_vector<float>());
+  for (const std::int64_t n : {memory.iteration, memory.before, memory.after})
+    out.push_back({static_cast<float>(n)});
+  return out;
+}
 
 HookCase power_sgd(int rank, bool feedback, bool warm, std::int64_t start = 2) {
   return {"powersgd of rank " + std::to_string(rank) + (feedback ? ", feedback" : "") +
               (warm ? ", warm" : ""),
           [=](const Group& group) {
-            return power_sgd_hook(std::make_shared<PowerSgdState>(
+            const auto state = std::make_shared<PowerSgdState>(
                 group, PowerSgdOptions{.matrix_approximation_rank = rank,
                                        .start_powersgd_iter = start,
                                        .use_error_feedback = feedback,
-                                       .warm_start = warm}));
+                                       .warm_start = warm});
+            return Made{power_sgd_hook(state), [=] { return state_of(state->memory()); }};
           }};
 }
 
-// A hook of a program's own: adds a part of the gradients of the pass before.
-CommHook momentum_hook(const Group& group) {
+// A program's own hook, which adds half of the previous pass's result.
+Made momentum_hook(const Group& group) {
   struct State {
     std::map<int, Tensor> now, last;
+    double scale = 0, last_scale = 0;
   };
   const auto state = std::make_shared<State>();
-  return {"momentum",
-          [=](const GradBucket& bucket) {
-            if (bucket.index == 0) state->last = state->now;
-            return allreduce_hook(group).call(bucket).then([=](const Tensor& sum) {
-              const Tensor& before = state->now[bucket.index];  // buckets are rebuilt once
-              const bool fits = before.defined() && before.numel() == sum.numel();
-              const Tensor out = fits ? add(sum, mul(before, 0.5)) : sum.clone();
-              state->now[bucket.index] = out;
-              return out.clone();
-            });
-          },
-          [=] { state->now = state->last; }};
+  return {{"momentum",
+           [=](const GradBucket& bucket) {
+             if (bucket.index == 0) {
+               state->last = state->now, state->last_scale = state->scale;
+               for (auto& [index, kept] : state->now)
+                 kept = mul(kept, bucket.loss_scale / state->scale);
+               state->scale = bucket.loss_scale;
+             }
+             return allreduce_hook(group).call(bucket).then([=](const Tensor& sum) {
+               const Tensor& before = state->now[bucket.index];  // buckets are rebuilt once
+               const bool fits = before.defined() && before.numel() == sum.numel();
+               const Tensor out = fits ? add(sum, mul(before, 0.5)) : sum.clone();
+               state->now[bucket.index] = out;
+               return out.clone();
+             });
+           },
+           [=] { state->now = state->last, state->scale = state->last_scale; }},
+          [=] {
+            Values out;
+            append(out, state->now);
+            return out;
+          }};
 }
 
 std::vector<HookCase> all_hooks() {
-  return {{"none", [](const Group&) { return CommHook(); }},
-          {"allreduce", [](const Group& g) { return allreduce_hook(g); }},
-          {"fp16", [](const Group& g) { return fp16_compress_hook(g); }},
-          {"bf16", [](const Group& g) { return bf16_compress_hook(g); }},
-          {"noop", [](const Group&) { return noop_hook(); }},
-          {"post-local SGD", [](const Group& g) { return post_local_sgd_hook(g, 3); }},
+  return {{"none", [](const Group&) { return Made(); }},
+          {"allreduce", [](const Group& g) { return Made{allreduce_hook(g)}; }},
+          {"fp16", [](const Group& g) { return Made{fp16_compress_hook(g)}; }},
+          {"bf16", [](const Group& g) { return Made{bf16_compress_hook(g)}; }},
+          {"noop", [](const Group&) { return Made{noop_hook()}; }},
+          // Its counter of passes is not visible; the gradients are, from the third pass on.
+          {"post-local SGD", [](const Group& g) { return Made{post_local_sgd_hook(g, 3)}; }},
           {"of a program", momentum_hook},
           power_sgd(1, true, true),
           power_sgd(2, true, true),
@@ -72,8 +108,8 @@ std::vector<HookCase> all_hooks() {
 
 enum class Overflow : std::uint8_t { one_rank, every_rank, in_unscaling };
 
-// Parameters and gradients after each of the steps; before step s come as many that overflow as
-// `before` names s.
+// Parameters, gradients and the hook's state after each step. Step s is preceded by as many steps
+// that overflow as `before` contains s.
 Values train(const Group& group, const HookCase& hook, Overflow how,
              const std::vector<int>& before) {
   constexpr int kSteps = 7;
@@ -83,7 +119,8 @@ Values train(const Group& group, const HookCase& hook, Overflow how,
   const std::vector<Tensor> parameters{w1, b1, w2, b2};
   DistributedDataParallel ddp({{"w1", w1}, {"b1", b1}, {"w2", w2}, {"b2", b2}}, {}, group,
                               {.bucket_cap_mb = 0.0005, .first_bucket_mb = 0.0005});
-  if (CommHook made = hook.make(group); made.call) ddp.register_comm_hook(made);
+  const Made made = hook.make(group);
+  if (made.hook.call) ddp.register_comm_hook(made.hook);
   AdamW optimizer(parameters, {.lr = 0.01});
   GradScaler scaler({.any_rank = any_rank(group)});
   PeriodicModelAverager averager(group, 2, 1);
@@ -116,6 +153,7 @@ Values train(const Group& group, const HookCase& hook, Overflow how,
       out.push_back(p.to_vector<float>());
       out.push_back(p.grad().to_vector<float>());
     }
+    for (auto& values : made.state()) out.push_back(std::move(values));
   }
   return out;
 }
@@ -140,6 +178,61 @@ TEST_CASE("every hook: with skipped steps in between, bits are those of a run wi
           CHECK(run(how, before) == want);
         }
     }
+}
+
+namespace {
+
+// As train(), in f32, with the scaler's own updates: each overflow halves the scale. Products with
+// a power of two are exact, so the scale must not change a bit of the later steps.
+Values train_with_backoff(const Group& group, const HookCase& hook,
+                          const std::vector<int>& before) {
+  Generator g(7);
+  const Tensor w = trained(mul(randn({24, 16}, g), 0.3)), b = trained(mul(randn({24}, g), 0.3));
+  DistributedDataParallel ddp({{"w", w}, {"b", b}}, {}, group, {.first_bucket_mb = 0.0005});
+  const Made made = hook.make(group);
+  if (made.hook.call) ddp.register_comm_hook(made.hook);
+  SGD optimizer({w, b}, {.lr = 0.05, .momentum = 0.9});
+  GradScaler scaler({.init_scale = 4096});
+  const auto step = [&](int number, bool overflows) {
+    optimizer.zero_grad();
+    Generator draw(static_cast<std::uint64_t>(100 * number + group->rank()));
+    const Tensor x = randn({4, 16}, draw);
+    if (overflows && number % group->size() == group->rank()) x.data<float>()[5] = INFINITY;
+    const Tensor y = ddp.forward([&] { return linear(x, w, b); });
+    scaler.scale(mean(mul(y, y))).backward();
+    if (scaler.step(optimizer) == overflows) throw Error("the wrong steps are skipped");
+    scaler.update();
+  };
+  Values out;
+  for (int s = 0; s < 8; ++s) {
+    for (int n = 0; n < std::count(before.begin(), before.end(), s); ++n) step(50 + s + n, true);
+    step(s, false);
+    for (const Tensor& p : {w, b}) {
+      out.push_back(p.to_vector<float>());
+      out.push_back(p.grad().to_vector<float>());
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("every hook: bits do not depend on how often overflows have halved the scale") {
+  for (const HookCase& hook : all_hooks()) {
+    if (hook.name == "fp16") continue;  // it rounds to numbers whose smallest differ in precision
+    for (const int world : {1, 2, 3}) {
+      const auto run = [&](const std::vector<int>& before) {
+        return run_ranks<Values>(
+            world, [&](const Group& group) { return train_with_backoff(group, hook, before); });
+      };
+      const auto want = run({});
+      for (const std::vector<int>& before :
+           {std::vector<int>{0}, {4}, {3, 3, 3, 5}, {6, 6, 6, 6, 6, 6, 6, 6}}) {
+        INFO(hook.name << ", " << world << " ranks, first before step " << before[0]);
+        CHECK(run(before) == want);
+      }
+    }
+  }
 }
 
 TEST_CASE("a hook hears of a skipped step once, at once, and of no other") {
@@ -184,7 +277,7 @@ TEST_CASE("a rank that has run out of inputs forgets a skipped step with the oth
       Generator g(7);
       const Tensor w = trained(mul(randn({24, 16}, g), 0.3));
       DistributedDataParallel ddp({{"w", w}}, {}, group);
-      ddp.register_comm_hook(power_sgd(1, true, true).make(group));
+      ddp.register_comm_hook(power_sgd(1, true, true).make(group).hook);
       SGD optimizer({w}, {.lr = 0.01});
       GradScaler scaler;
       ddp.join([&] {

@@ -1,4 +1,4 @@
-// A static graph: parameters that get several gradients in one backward, or none, in every step.
+// A static graph: parameters that receive several gradients in one backward, or none, every time.
 #include "runtime/parallel/static_graph.hpp"
 
 #include "runtime/autograd/checkpoint.hpp"
@@ -16,8 +16,8 @@ namespace {
 
 ReducerOptions with_static_graph() { return {.caps = {Bytes(1), Bytes(1)}, .static_graph = true}; }
 
-// A loss of p2 and p0, whose backward runs another one of p1 before p0 is reached; p1 is used
-// beside it, too: it gets two gradients of 20 in one backward.
+// A loss of p2 and p0, whose backward runs another backward of p1 before it reaches p0. p1 is also
+// used directly: it receives two gradients of 20 in one backward.
 Tensor nested(const Fixture& f) {
   Tensor inner = scalar(0.0);
   record("Reentrant", {f.use({0})}, inner, {}, [&f](const Saved&, const Tensor& g) {
@@ -54,8 +54,8 @@ TEST_CASE("in a static graph a bucket leaves with the last gradient of its param
     CHECK(f.grad(0) == 10.0F);
     CHECK(f.grad(1) == 40.0F);
     CHECK(f.grad(2) == 30.0F);
-    // The first backward learns, and sends everything at its end; the second is launched as
-    // gradients come, and shows their order; before the third the buckets are rebuilt in it.
+    // The first backward records, and reduces all buckets at its end. The second launches buckets
+    // as gradients become ready, and records their order. The third begins with rebuilt buckets.
     if (i == 0)
       CHECK(f.group->log == Log{"grad 1", "grad 2", "grad 1", "grad 0", "all_reduce(15 f32)",
                                 "wait", "all_gather"});
@@ -81,9 +81,9 @@ TEST_CASE(
     f.zero_grad();
     f.group->log.clear();
     step(f, loss);
-    CHECK(f.params[1].grad().defined());  // the others' average
+    CHECK(f.params[1].grad().defined());  // the other ranks' average
   }
-  // p1 first, as nothing has to come for it.
+  // p1 first, because no gradient needs to arrive for it.
   CHECK(f.reducer->plan().buckets[0].slots[0].parameter == 1);
   CHECK(f.group->log == Log{"broadcast", "grad 2", "all_reduce(5 f32)", "all_reduce(6 f32)",
                             "grad 0", "wait", "wait", "all_reduce(4 f32)", "wait", "all_gather"});
@@ -133,7 +133,7 @@ TEST_CASE("a graph that changes is an error that says how, on every rank") {
     for (const std::string& each : said)
       CHECK(each ==
             "on rank 1: static_graph: parameter 'b' got 0 gradients in backward 3, 1 in the "
-            "first: use it alike in every step, or do not set static_graph");
+            "first: use it the same way in every step, or do not set static_graph");
   }
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("a checkpointed GPT has the same bits under DDP, in buckets, staticall
                .heads = 2,
                .tied = tied,
                .activation_checkpointing = checkpointing});
-    for (const Tensor& p : model.parameters())  // the default generator belongs to all threads
+    for (const Tensor& p : model.parameters())  // the default generator is shared by all threads
       fill_normal(p.span<float>(), 0, 0.1, start);
     DistributedDataParallel ddp(model, group,
                                 {.bucket_cap_mb = 0.001,

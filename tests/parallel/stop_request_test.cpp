@@ -1,4 +1,4 @@
-// SIGTERM and SIGUSR1 while there is a StopRequest. Whole programs: apps/preempt_test.cpp.
+// SIGTERM and SIGUSR1 while a StopRequest exists. Whole programs: apps/preempt_test.cpp.
 #include "runtime/parallel/stop_request.hpp"
 
 #include <csignal>
@@ -12,7 +12,7 @@ using namespace ringsmith;
 
 namespace {
 
-// How a process ends that does this: its exit code, or 128 + signal.
+// How a process ends that runs `body`: its exit code, or 128 + signal.
 template <class Body>
 int end_of(Body body) {
   const pid_t pid = fork();
@@ -31,7 +31,7 @@ TEST_CASE("a signal is a request once; a second one ends the process", "[stop_re
             const StopRequest stop;
             if (stop.here()) return 1;
             raise(signal);
-            raise(signal);  // at once: the same request, come another way
+            raise(signal);  // again, immediately: the same request from another source
             return stop.here() ? 2 : 3;
           }) == 2);
     CHECK(end_of([=] {

@@ -1,5 +1,5 @@
-// SyncBatchNorm against one process that normalises the batches of all ranks together, and
-// BatchNorm under DDP, whose statistics are a rank's own. PyTorch's numbers:
+// SyncBatchNorm compared with one process that normalises the batches of all ranks together, and
+// BatchNorm under DDP, whose statistics are local to a rank. PyTorch's numbers:
 // tests/reference/features_test.cpp.
 #include "runtime/parallel/sync_batch_norm.hpp"
 
@@ -30,7 +30,7 @@ struct Layer {
   }
 };
 
-// What a rank sees: its y, gradients of x, weight and bias, and the running statistics.
+// The results of a rank: its y, gradients of x, weight and bias, and the running statistics.
 struct Seen {
   std::vector<double> y, dx, dweight, dbias, mean, var;
 };
@@ -46,7 +46,7 @@ Seen look(const Layer& layer, const Tensor& x, const Tensor& y, const Tensor& se
           doubles(layer.var)};
 }
 
-// The rows of all ranks; a mean that is large against the deviation.
+// The rows of all ranks, with a mean that is large compared with the deviation.
 Tensor samples(const std::vector<std::int64_t>& rows, bool images, std::uint64_t seed,
                DType dtype) {
   const std::int64_t n = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
@@ -95,7 +95,7 @@ void compare(const std::vector<std::int64_t>& rows, bool images, DType dtype, De
       [&](comm::GroupOptions& options, int) {
         if (device.is_cuda()) options.device = device;
       });
-  // Ranks one below the other; gradients of parameters added up.
+  // Concatenates the ranks' rows; sums the gradients of the parameters.
   Seen together;
   for (const Seen& s : got) {
     together.y.insert(together.y.end(), s.y.begin(), s.y.end());
@@ -135,7 +135,7 @@ TEST_CASE(
     "evaluation uses the running statistics, and a rank that is alone has batch_norm's bits") {
   const auto got = run_ranks<Values>(2, [](const Group& group) {
     const Layer a(DType::f32, Device::cpu());
-    // Not a collective: one rank evaluates by itself.
+    // Not a collective: one rank evaluates alone.
     if (group->rank() == 1) return Values{};
     const Tensor x = samples({4}, true, 1, DType::f32);
     return Values{
@@ -219,7 +219,7 @@ TEST_CASE("under DDP a BatchNorm's statistics are rank 0's, not an average of th
     float rank0 = 0;
     for (std::size_t step = 0; step < 3; ++step) {
       for (std::size_t r = 0; r < 3; ++r) {
-        // Before its update each rank has what rank 0 had after the last one.
+        // Before its update each rank has rank 0's statistics after the previous step.
         const float mean =
             synchronised ? 10 + static_cast<float>(step) : static_cast<float>(10 * r + step);
         const float want = 0.1F * mean + 0.9F * rank0;

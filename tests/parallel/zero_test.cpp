@@ -1,4 +1,4 @@
-// ZeRO-1 beside plain data parallelism: the same parameters, a part of the state.
+// ZeRO-1 compared with plain data parallelism: the same parameters, a fraction of the state.
 #include "runtime/parallel/zero.hpp"
 
 #include <cmath>
@@ -39,11 +39,11 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-constexpr std::int64_t kRows = 3;  // of a rank and step
+constexpr std::int64_t kRows = 3;  // per rank and step
 const std::vector<std::int64_t> kWidths{5, 13, 11, 2};
 
-// Parameters of sizes that no number of ranks divides, in three buckets; a bias of two elements is
-// smaller than the world.
+// Parameters whose sizes are not divisible by the number of ranks, in three buckets; a bias of two
+// elements is smaller than the world.
 DdpOptions small_buckets() {
   DdpOptions options;
   options.first_bucket_mb = options.bucket_cap_mb = 0.0003;
@@ -52,7 +52,7 @@ DdpOptions small_buckets() {
 }
 
 std::vector<std::unique_ptr<MLP>> models(int world) {
-  std::vector<std::unique_ptr<MLP>> out;  // the default generator is one thread's
+  std::vector<std::unique_ptr<MLP>> out;  // drawn here: the default generator belongs to one thread
   for (int r = 0; r < world; ++r) {
     manual_seed(4);
     out.push_back(std::make_unique<MLP>(kWidths));
@@ -181,8 +181,8 @@ TEST_CASE("with scattered gradients too on 1 and 2 ranks; on more the sums' orde
             CHECK(got.parameters == want.parameters);
             CHECK(values_of(got.state) == values_of(want.state));
           }
-          // Adam divides by the root of a gradient's square: where that is nearly 0, a rounding
-          // of the gradient moves a parameter by a part of the learning rate.
+          // Adam divides by the root of the squared gradient: if that is nearly 0, rounding of the
+          // gradient moves a parameter by a fraction of the learning rate.
           CHECK(largest_difference(got.parameters, want.parameters) < 1e-4);
         }
       }
@@ -238,7 +238,7 @@ TEST_CASE("GradScaler steps and skips a sharded optimizer as it does a plain one
         const Tensor loss =
             mse_loss(ddp.forward(x), rows(kWidths.back(), step + 50, group->rank()));
         scaler.scale(loss).backward();
-        // Of scattered gradients, each part is seen by one rank alone.
+        // If gradients are scattered, only one rank sees each part.
         const bool alone = sharded && gradients == ZeroGradients::scattered;
         if (step % 3 == 1 && (!alone || step % world == group->rank()))
           optimizer->gradients()[0].fill_(INFINITY);
@@ -283,7 +283,7 @@ TEST_CASE("a rank keeps a W-th of the state, and the tails of the buckets", "[ze
   const Make& adamw = kinds()[3].make;
   const std::size_t full = whole(plain(1, adamw)[0].state);
   for (int world = 1; world <= 5; ++world) {
-    constexpr std::size_t kBuckets = 3, kTensors = 2, kCounts = 8 * 16;  // 8 bytes of step a piece
+    constexpr std::size_t kBuckets = 3, kTensors = 2, kCounts = 8 * 16;  // 8 bytes per step counter
     for (const Trained& got : zero(world, adamw, ZeroGradients::scattered)) {
       const auto n = static_cast<std::size_t>(world);
       CHECK(got.bytes.value <= full / n + kTensors * 4 * kBuckets * n + kCounts);
@@ -351,11 +351,11 @@ TEST_CASE("what ZeRO refuses is one line with the remedy", "[zero]") {
   };
   CHECK(loading([](StateDict&) {}).empty());
   CHECK_THAT(loading([](StateDict& s) { s["state.0.step"] = from_vector<std::int64_t>({-1}, {}); }),
-             ContainsSubstring("'state.0.step' is -1, which no training leaves behind"));
+             ContainsSubstring("'state.0.step' is -1, which training never produces"));
   CHECK_THAT(loading([](StateDict& s) { s["state.1.exp_avg_sq"].fill_(NAN); }),
              ContainsSubstring("'state.1.exp_avg_sq' holds NaN or an infinity"));
   CHECK_THAT(loading([](StateDict& s) { s["state.9.exp_avg"] = zeros({3}); }),
-             ContainsSubstring("'state.9.exp_avg' is of no parameter"));
+             ContainsSubstring("'state.9.exp_avg' belongs to no parameter"));
   CHECK_THAT(loading([](StateDict& s) { s["state.0.exp_avg"] = zeros({3}); }),
              ContainsSubstring("'state.0.exp_avg' is [3], its parameter is [13, 5]"));
   CHECK_THAT(loading([](StateDict& s) {
@@ -365,11 +365,11 @@ TEST_CASE("what ZeRO refuses is one line with the remedy", "[zero]") {
   CHECK_THAT(loading([](StateDict& s) {
                s["state.x"] = zeros({13, 5});
              }),
-             ContainsSubstring("names no entry"));
+             ContainsSubstring("is not an entry of a parameter"));
   CHECK_THAT(loading([](StateDict& s) { s.erase("param_groups.0.params"); }),
              ContainsSubstring("'param_groups.0.params' is missing"));
   CHECK_THAT(loading([](StateDict& s) { s["param_groups.0.params"] = arange(4); }),
-             ContainsSubstring("it is of 4 parameters, these are 6"));
+             ContainsSubstring("it has 4 parameters, this optimizer has 6"));
   CHECK_THAT(loading([](StateDict& s) { s.erase("param_groups.0.eps"); }),
-             ContainsSubstring("it is of another kind"));
+             ContainsSubstring("the state is of another kind"));
 }

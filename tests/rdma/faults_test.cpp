@@ -1,6 +1,5 @@
-// RDMA that goes wrong: a key or an address that is not the peer's, and queues kept at their
-// limits. Ranks are threads of this process, each with a device of the VM (RINGSMITH_TEST_RDMA,
-// "rxe0,rxe1").
+// RDMA that fails: a key or an address that is not the peer's, and queues at their limits. Ranks
+// are threads of this process, each with a device of the VM (RINGSMITH_TEST_RDMA, "rxe0,rxe1").
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -55,7 +54,7 @@ class TamperedBootstrap : public ThreadBootstrap {
   bool tampered_ = false;
 };
 
-// What each of two ranks says when the record of rank 1 is not what it should be.
+// The error of each of two ranks when the record of rank 1 is wrong.
 std::vector<std::string> complaints(const Tamper& tamper) {
   const auto rendezvous = std::make_shared<ThreadRendezvous>(2);
   std::vector<std::string> said(2);
@@ -91,7 +90,7 @@ std::string other_key(const std::string& hexadecimal) {
 }  // namespace
 
 TEST_CASE("a wrong key is refused by the peer's device, and both ranks say so", "[rdma]") {
-  // Rank 1 tells rank 0 another key for the slots that rank 0 writes.
+  // Rank 1 gives rank 0 a wrong key for the slots to which rank 0 writes.
   const auto said = complaints([](auto& words) {
     std::string& key = words[kWordsBefore + kSlotsKey];
     key = other_key(key);
@@ -134,7 +133,7 @@ TEST_CASE("a device that is not there is a usage error that names those that are
 
 namespace {
 
-// One end of the wires between two ranks, without a group above them: memory, mirror and wires.
+// One end of the wires between two ranks, without a group: memory, mirror and wires.
 struct End {
   End(const std::shared_ptr<ThreadRendezvous>& rendezvous, int rank)
       : bootstrap(rendezvous, rank), segment(kPages * 512), mirror(kPages * 512) {

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# What run.sh runs in the VM: guest.sh WHAT DEVICES BUILD_DIR
+# Run by run.sh in the VM: guest.sh WHAT DEVICES BUILD_DIR
 #   N        the collectives (tests_multi) on N ranks
 #   large    one message of more than 2 GiB
-#   train    one small training over rdma is the one over shm, byte for byte; by mpirun and ringrun;
-#            and a ringrun on each of two nodes, as README's "Two machines" has it
+#   train    one small training over rdma equals the one over shm, byte for byte; by mpirun and
+#            ringrun; and a ringrun on each of two nodes, as in runtime/comm/README.md's "Two machines"
 #   kill     a rank is killed: the others name it
 #   kills    the same $RINGSMITH_TEST_KILLS times at random moments
 #   faults   wrong keys and addresses, queues at their limits (tests_rdma)
-#   link     a link that goes down for 3 s is waited for; one that stays down is reported
-# After each, the kernel holds as many queue pairs, completion queues and memory regions as before.
+#   link     a link that is down for 3 s causes a delay; one that stays down is reported
+# After each, the kernel must have as many queue pairs, completion queues and memory regions as
+# before.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 what=$1 devices=$2 bin=$3/bin
@@ -19,7 +20,7 @@ export RINGSMITH_DEADLINE=${RINGSMITH_VM_SECONDS:-280}
 ranks() { "$here/../support/mpirun.sh" "$@"; }
 die() { echo "rdma: $1" >&2; [ $# -lt 2 ] || cat "$2" >&2; exit 1; }
 
-# What the kernel still holds for somebody.
+# The resources that the kernel still holds for processes.
 resources() { rdma res show | awk '{for (i = 1; i < NF; ++i) if ($i == "qp" || $i == "mr" || $i == "cq") n += $(i + 1)} END {print n + 0}'; }
 
 train() {
@@ -51,7 +52,7 @@ two_nodes() {
   echo "a ringrun on each of two nodes, over rdma: every sum right"
 }
 
-# all_reduce_perf on $1 ranks in the background, for very long; returns once it has printed its header.
+# all_reduce_perf on $1 ranks in the background, for very long; returns after its header.
 start_busy() {
   setsid "$here/../support/mpirun.sh" "$1" "$bin/all_reduce_perf" "${over_rdma[@]}" "${@:2}" > /tmp/busy.log 2>&1 &
   busy=$!

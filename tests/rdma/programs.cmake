@@ -1,5 +1,5 @@
-# RDMA in a VM with soft-RoCE devices (run.sh). Its emulated processor has no 512-bit vectors, so its
-# programs are the objects of this build with the CPU kernels compiled once more, in build/*/vm/bin.
+# RDMA in a VM with soft-RoCE devices (run.sh). Its emulated processor has no 512-bit vectors, so
+# its programs are this build's objects with recompiled CPU kernels, in build/*/vm/bin.
 if(NOT COMMON_ARCH STREQUAL "x86-64-v3" OR RINGSMITH_SANITIZE OR NOT RINGSMITH_CUDA STREQUAL "vgpu")
   ringsmith_not_run("the VM needs programs for x86-64-v3, not sanitized and not built by nvcc" rdma_2 rdma_train rdma_kill rdma_faults)
   return()
@@ -13,14 +13,15 @@ foreach(PROGRAM tests_multi tests_rdma tests_fault train_gpt all_reduce_perf rin
   add_executable(vm_${PROGRAM} $<TARGET_OBJECTS:${PROGRAM}>)
   set_target_properties(vm_${PROGRAM} PROPERTIES OUTPUT_NAME ${PROGRAM} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/vm/bin)
   get_target_property(LIBRARIES ${PROGRAM} LINK_LIBRARIES)
-  # Taken whole and first, so that nothing is left for ringsmith_kernels to define.
+  # Linked whole and first, so that ringsmith_kernels defines nothing more.
   target_link_libraries(vm_${PROGRAM} PRIVATE -Wl,--whole-archive $<TARGET_FILE:ringsmith_vm_kernels>
                         $<TARGET_FILE:ringsmith_vm_kernels_fast> -Wl,--no-whole-archive ${LIBRARIES})
   add_dependencies(vm_${PROGRAM} ringsmith_vm_kernels ringsmith_vm_kernels_fast)
 endforeach()
 
-# WHAT of guest.sh, devices, seconds. Exit status 77: not run, and why. Those with a configuration are
-# for `make test-rdma` (ctest -C rdma): the emulated processor needs a minute or two for each more rank.
+# WHAT of guest.sh, devices, seconds. Exit status 77: not run, with the reason. Tests with a
+# configuration are for `make test-rdma` (ctest -C rdma): the emulated processor needs a minute or
+# two per additional rank.
 function(ringsmith_rdma_test WHAT DEVICES SECONDS)
   add_test(NAME rdma_${WHAT} ${ARGN}
            COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/rdma/run.sh ${WHAT} ${DEVICES} ${CMAKE_BINARY_DIR}/vm)

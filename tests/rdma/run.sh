@@ -2,8 +2,10 @@
 # run.sh WHAT [DEVICES] [DIR]: tests of RDMA in a VM with soft-RoCE devices. WHAT: see guest.sh.
 #
 # The VM (vm/run-in-softroce-vm.sh) runs this host's programs under QEMU, whose processor lacks the
-# newest instructions: those in DIR (default build/release/vm) are built for it (programs.cmake).
-# RINGSMITH_VM_SECONDS: its deadline (280). Exit status 77 with a line that says why: not run.
+# newest instructions: the programs in DIR (default build/release/vm) are built for it
+# (programs.cmake).
+# RINGSMITH_VM_SECONDS: its deadline (280). Exit status 77: not run, with a line that gives the
+# reason.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 what=${1:?a world size, or one of the cases of guest.sh}
@@ -17,7 +19,7 @@ done
 [ -x "$dir/bin/tests_multi" ] || not_run "no programs for the VM in $dir"
 [ -n "$(find /usr/lib -name 'librxe-rdmav*.so' -print -quit 2> /dev/null)" ] || not_run "no librxe (ibverbs-providers)"
 
-# A VM that has not finished says no last line: then its exit status means nothing.
+# A VM that has not finished prints no last line: then its exit status means nothing.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0

@@ -1,4 +1,4 @@
-// Mixed precision against PyTorch (tests/reference/torch_amp.py): bf16 operators and their
+// Mixed precision compared with PyTorch (tests/reference/torch_amp.py): bf16 operators and their
 // gradients, a training under autocast, and GradScaler's scale and skipped steps.
 #include <cmath>
 #include <cstdlib>
@@ -35,10 +35,10 @@ Tensor bf16_tensor(const nlohmann::json& entry) {
 // Codes of bf16 in the order of their values: neighbours differ by 1.
 int place(bf16 x) { return (x.bits & 0x8000) != 0 ? -(x.bits & 0x7fff) : x.bits; }
 
-// What a result may be off by.
-//   exact   one operation, or a choice: the same bits
+// The permitted error of a result.
+//   exact   one operation, or a selection: the same bits
 //   one     a formula of several operations, or a sum of a few terms: f32 results that differ in
-//           their last bits, or in the order of the sum, may lie on two sides of a tie: 1 place
+//           their last bits, or in the order of the sum, may be on two sides of a tie: 1 place
 //           (or, where a formula's terms cancel, an absolute error of f32: 2^-20)
 //   sums    sums of products, of terms as large as 1 that cancel, and backward from a result that
 //           was rounded: 1 place, or 2^-8 absolute (half a place of values between 2 and 4)
@@ -52,7 +52,7 @@ Bound bound_of(const std::string& op) {
   return Bound::one;
 }
 
-// Empty, or what differs. Counts results that are not equal in `off`.
+// Empty, or the difference. Adds the number of unequal results to `off`.
 std::string difference(const Tensor& got, const Tensor& want, Bound bound, int& off) {
   if (got.dtype() != DType::bf16) return "dtype " + std::string(name_of(got.dtype()));
   if (got.sizes() != want.sizes()) return "shape " + to_string(got.sizes());
@@ -87,7 +87,7 @@ void check_operators() {
     output.backward(bf16_tensor(doc.at("grad_output")).to(test::device()));
     for (const auto& [name, entry] : doc.at("grads").items()) {
       INFO("gradient of " << name);
-      // Of a broadcast operand, a repeated row or a division, a sum or two roundings.
+      // Gradients of broadcast operands, repeated rows or divisions are sums or have two roundings.
       const Bound bound = bound_of(op) == Bound::exact ? Bound::one : bound_of(op);
       CHECK(difference(inputs.at(name).grad(), bf16_tensor(entry), bound, off) == "");
       values += static_cast<int>(inputs.at(name).numel());
@@ -143,9 +143,9 @@ TEST_CASE("bf16 operators of the oracle kernels agree with PyTorch") {
   check_operators();
 }
 
-// A rounding that falls to the other side of a tie moves one activation by 2^-8 of itself, of 32 x
-// 40: the loss of 30 steps stays where it was to 1e-4. PyTorch's own linear layer rounds after
-// every addition on processors without AVX-512, which costs it 1e-3.
+// A value that is rounded to the other side of a tie changes one of 32 x 40 activations by 2^-8 of
+// its value: the loss of 30 steps stays within 1e-4. PyTorch's own linear layer rounds after every
+// addition on processors without AVX-512, which costs it 1e-3.
 TEST_CASE("a training under autocast has PyTorch's losses", "[on_device]") {
   if (!has_part("amp")) return;
   const nlohmann::json doc = load("amp/train.json");
@@ -169,7 +169,7 @@ TEST_CASE("a training under autocast has PyTorch's losses", "[on_device]") {
 
 namespace {
 
-// The GPT of gpt.json, by products of this version of the ladder (0: the device's best).
+// The GPT of gpt.json, with this version of the matrix product (0: the device's best).
 std::vector<double> train_gpt(const nlohmann::json& doc, bool enabled, int version,
                               std::int64_t multiple) {
   const std::int64_t vocabulary = doc.at("vocabulary"), context = doc.at("context");
@@ -207,7 +207,7 @@ std::vector<double> train_gpt(const nlohmann::json& doc, bool enabled, int versi
     losses.push_back(static_cast<double>(loss.item<float>()));
   }
   kernels::cuda::set_matmul_version(0);
-  if (multiple > 1) {  // rows that no token names have learnt nothing
+  if (multiple > 1) {  // rows that no token selects have not been trained
     REQUIRE(gpt.head->weight.size(0) == multiple);
     for (const float w :
          gpt.head->weight.detach().slice(0, vocabulary, multiple).to_vector<float>())
@@ -220,17 +220,18 @@ double farthest(const std::vector<double>& losses, const nlohmann::json& wanted)
   double most = 0;
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const double off = std::abs(losses[i] - wanted.at(i).get<double>());
-    most = off <= most ? most : off;  // NaN stays
+    most = off <= most ? most : off;  // keeps NaN
   }
   return most;
 }
 
 }  // namespace
 
-// Losses fall from 4.2 to 2.3. Where a sum of floats has another order, one in some hundred results
-// is rounded to the other side. What that makes of 20 steps was measured: with each initial weight
-// moved by at most one unit in its last place, twelve runs on the CPU were 6e-4 to 1.54e-3 away at
-// most, and 9e-4 to 1.45e-3 from PyTorch's own autocast, which rounds inside of attention too.
+// Losses fall from 4.2 to 2.3. If float sums have another order, about one in some hundred results
+// is rounded to the other side. The effect on 20 steps was measured in twelve runs on the CPU, with
+// each initial weight changed by at most one unit in its last place: the largest deviation per run
+// was 6e-4 to 1.54e-3, and 9e-4 to 1.45e-3 from PyTorch's own autocast, which also rounds inside
+// attention.
 TEST_CASE("20 steps of a GPT under autocast have PyTorch's losses", "[on_device]") {
   if (!has_part("amp")) return;
   const nlohmann::json doc = load("amp/gpt.json");

@@ -1,4 +1,4 @@
-// The bucket plans of PyTorch, for parameter sizes and limits drawn at random.
+// PyTorch's bucket plans for random parameter sizes and limits.
 #include <nlohmann/json.hpp>
 
 #include "runtime/parallel/bucket.hpp"

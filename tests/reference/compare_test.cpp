@@ -1,4 +1,4 @@
-// The judge itself: it must be able to say no.
+// Tests of the comparison itself: it must reject wrong results.
 #include "tests/reference/compare.hpp"
 
 #include <filesystem>

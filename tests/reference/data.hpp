@@ -1,8 +1,9 @@
-// The numbers that tests_reference holds us to, computed by PyTorch, which nobody here wrote.
+// The numbers with which tests_reference compares ours, computed by PyTorch, an independent
+// program.
 //
-// They live in tests/reference/data, or in the directory that RINGSMITH_REFERENCE_DIR names: any
-// other set of the same form (other seeds, shapes, worlds, numbers of cases) must pass unchanged. A
-// set may leave parts out; what is left out is reported as skipped.
+// They are stored in tests/reference/data, or in the directory RINGSMITH_REFERENCE_DIR: any other
+// set of the same form (other seeds, shapes, worlds, numbers of cases) must pass without changes. A
+// set may omit parts, which are reported as skipped.
 //
 //   index.json       {"torch", "seed", "ops": [case names], "optim": [run names]}
 //   ops/CASE.json    one call: attributes, inputs, output, its vector-Jacobian products, an error
@@ -10,7 +11,7 @@
 //   randperm.json, sampler.json, buckets.json, ddp.json
 //   strict/RUN.json  a training with DistributedDataParallel, every sum in plain scalar order
 //   amp/             mixed precision; torch_amp.py describes and makes it
-//   features/        what else DDP can do; torch_ddp_features.py
+//   features/        other features of DDP; torch_ddp_features.py
 //   models/          first steps of whole models; torch_models.py
 //
 // A tensor is {"shape", "dtype": "f32"|"i64", "data": [row-major]}, or "npy": a file instead of
@@ -26,15 +27,15 @@
 
 namespace ringsmith::reference {
 
-// UsageError if RINGSMITH_REFERENCE_DIR is set but is no directory.
+// Throws UsageError if RINGSMITH_REFERENCE_DIR is set but is not a directory.
 [[nodiscard]] std::filesystem::path directory();
 [[nodiscard]] bool is_shipped_set();  // the copy in the repository, whose sizes are known
 
-// A file of the set by its name relative to directory(). UsageError naming the file if it is
-// missing or cannot be parsed.
+// Loads a file of the set by its name relative to directory(). Throws UsageError with the file's
+// name if it is missing or cannot be parsed.
 [[nodiscard]] nlohmann::json load(const std::string& name);
-// Whether the set has this file or directory. The shipped set has everything (else UsageError);
-// what another set leaves out is reported as skipped.
+// True if the set has this file or directory. The shipped set must have everything (otherwise
+// throws UsageError); parts that another set omits are reported as skipped.
 [[nodiscard]] bool has_part(const std::string& name);
 // The names (without ".json") of the files of a subdirectory, sorted; empty if there is none.
 [[nodiscard]] std::vector<std::string> list(const std::string& subdirectory);

@@ -1,4 +1,4 @@
-// What every rank must hold after backward: the mean over ranks of the gradients of their shards.
+// The gradients of every rank after backward: the mean over ranks of their shards' gradients.
 #include <nlohmann/json.hpp>
 
 #include "runtime/autograd/functions.hpp"

@@ -153,7 +153,7 @@ class Replay {
         model_(make_model(run, group->rank())) {
     require(group->size() == run.at("world"), "this run is for another number of ranks");
     const auto parameters = model_->parameters();
-    for (std::size_t i = 0; i < parameters.size(); ++i)  // every rank starts elsewhere
+    for (std::size_t i = 0; i < parameters.size(); ++i)  // every rank starts with other values
       parameters[i].detach().copy_(
           tensor_f32(run.at("init").at(rank_).at(i), parameters[i].sizes()));
     model_->to(device_);
@@ -241,7 +241,7 @@ class Replay {
       complaint_ = fmt::format("rank {}, {}: {}", rank_, what, why);
   }
 
-  // Entries that both have, and that mean the same in both.
+  // Compares the entries that both have, and that have the same meaning in both.
   void compare_logging() {
     const LoggingData mine = ddp_->logging_data();
     const json& theirs = run_.at("logging").at(rank_);
@@ -251,7 +251,7 @@ class Replay {
           "has_rebuilt_buckets", "bucket_sizes", "rebuilt_bucket_sizes",
           "rebuilt_per_bucket_param_indices", "prev_iteration_grad_ready_order_indices",
           "unused_parameter_size"}) {
-      const json entry = theirs.value(name, json(0));  // PyTorch leaves out what was never set
+      const json entry = theirs.value(name, json(0));  // PyTorch omits entries that were never set
       const std::string want = entry.is_string()    ? entry.get<std::string>()
                                : entry.is_boolean() ? (entry.get<bool>() ? "1" : "0")
                                                     : std::to_string(entry.get<std::int64_t>());
@@ -278,15 +278,15 @@ class Replay {
 
 double run_tolerance(const json& run, Device device) {
   const std::string hook = run.contains("hook") ? run.at("hook").at("name") : "none";
-  // Norms and products of factors are summed in other orders than PyTorch's, and what one step
-  // rounds the next one orthogonalises: a few times 1e-5.
+  // Norms and products of factors are summed in other orders than PyTorch's, and the
+  // orthogonalisation amplifies the rounding of the step before: a few times 1e-5.
   if (hook == "power_sgd") return 1e-4;
   // One process normalises and sums a whole batch; the ranks combine the sums of their parts. In
-  // backward the parts of dx that nearly cancel are rounded one by one.
+  // backward the nearly cancelling parts of dx are rounded separately.
   if (run.contains("alone")) return 2e-5;
   if (device.is_cpu()) return 0;
-  // A device sums in other orders. In 16 bits a sum next to a tie is then rounded the other way:
-  // 2^-11 of a gradient, times the learning rate, in several steps.
+  // A device sums in other orders. In 16 bits a sum near a tie is then rounded the other way: 2^-11
+  // of a gradient, times the learning rate, in several steps.
   return hook == "fp16_compress" ? 1e-3 : 2e-5;
 }
 

@@ -1,5 +1,5 @@
-// What PyTorch's DistributedDataParallel does with hooks, accumulation, join, a static graph and
-// BatchNorm, and its ZeroRedundancyOptimizer, done by ranks as threads.
+// PyTorch's runs of DistributedDataParallel with hooks, accumulation, join, a static graph and
+// BatchNorm, and of its ZeroRedundancyOptimizer, repeated by ranks as threads.
 #include "tests/reference/features.hpp"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Catch2's main(), with the one variable of this program in its --help.
+// Catch2's main(), with this program's environment variable in its --help.
 #include <iostream>
 #include <string>
 

@@ -1,6 +1,6 @@
-// Whole models, their first steps under real PyTorch DDP: initial values, losses, parameters and
-// buffers, bit for bit, by ranks as threads. Millions of parameters are
-// compared by their checks: torch_models.py, which made the runs, says what that is.
+// The first steps of whole models under real PyTorch DDP: initial values, losses, parameters and
+// buffers, bit for bit, by ranks as threads. Millions of parameters are compared by checksums,
+// defined in torch_models.py, which created the runs.
 #include <bit>
 #include <fmt/format.h>
 #include <map>
@@ -60,7 +60,7 @@ std::unique_ptr<Module> make_model(const json& run) {
   return std::make_unique<SmallCNN>(image[0], image[1], image[2], o.at("classes"));
 }
 
-// One generator for all threads: each draws its model alone.
+// All threads share one generator, so each draws its model alone.
 std::unique_ptr<Module> draw_model(const json& run, int rank) {
   static std::mutex one;
   const std::lock_guard lock(one);
@@ -68,7 +68,7 @@ std::unique_ptr<Module> draw_model(const json& run, int rank) {
   return make_model(run);
 }
 
-// The first complaint of one rank, after its last step; empty if there is none.
+// The first difference on one rank, after its last step; empty if there is none.
 std::string replay(const json& run, const std::shared_ptr<comm::ProcessGroup>& group) {
   const auto rank = static_cast<std::size_t>(group->rank());
   std::string complaint;

@@ -1,4 +1,4 @@
-// The driver's table: for each operation of the reference set, how ringsmith computes it.
+// The driver's table: how ringsmith computes each operation of the reference set.
 //
 // One file per group (ops_elementwise.cpp, ...), as in runtime/autograd/functions. An operation
 // that is not in the table fails the test.
@@ -18,9 +18,9 @@ using Tensors = std::map<std::string, Tensor>;
 struct Call {
   const nlohmann::json& attrs;
   const Tensors& inputs;
-  Tensors& extra;  // results beside the output, by the names of the set
+  Tensors& extra;  // additional results, by their names in the set
 
-  [[nodiscard]] const Tensor& in(const std::string& name) const;  // UsageError if absent
+  [[nodiscard]] const Tensor& in(const std::string& name) const;  // throws UsageError if absent
   [[nodiscard]] Tensor optional_in(const std::string& name) const;
 };
 

@@ -1,5 +1,5 @@
-// Every operation against PyTorch: forward, the gradient of sum(output * grad_output) for each
-// input, and extra results, with the fast kernels and with the oracles, and on a device
+// Every operation compared with PyTorch: forward, the gradient of sum(output * grad_output) for
+// each input, and additional results, with the fast kernels and with the oracles, and on a device
 // (RINGSMITH_TEST_DEVICE).
 #include "tests/reference/ops.hpp"
 
@@ -29,7 +29,7 @@ Tensor largest(const Tensors& inputs) {
   return found;
 }
 
-// The complaints about one case; empty if all of it agrees.
+// The differences in one case; empty if there are none.
 std::vector<std::string> complaints(const nlohmann::json& doc) {
   std::vector<std::string> found;
   const auto note = [&](const std::string& what, const std::string& why) {

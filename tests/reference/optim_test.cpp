@@ -1,4 +1,4 @@
-// Twenty steps of every optimizer against PyTorch, every parameter after every step.
+// Twenty steps of every optimizer compared with PyTorch, every parameter after every step.
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ using namespace ringsmith::reference;
 
 namespace {
 
-// What is absent has PyTorch's default; what is unknown is refused, not ignored.
+// Absent attributes have PyTorch's defaults; unknown ones are refused, not ignored.
 std::unique_ptr<Optimizer> make(const std::string& kind, const nlohmann::json& attrs,
                                 const std::vector<Tensor>& params) {
   std::set<std::string> known{"lr", "weight_decay", "clip_grad_norm", "norms"};
@@ -43,7 +43,7 @@ std::unique_ptr<Optimizer> make(const std::string& kind, const nlohmann::json& a
   return std::make_unique<AdamW>(params, options);
 }
 
-// Replays one run; returns the first complaint.
+// Replays one run; returns the first difference.
 std::string replay(const nlohmann::json& doc) {
   std::vector<Tensor> params;
   for (const auto& p : doc.at("params"))

@@ -1,4 +1,4 @@
-// randperm and DistributedSampler, index for index.
+// randperm and DistributedSampler must give PyTorch's indices.
 #include "runtime/data/sampler.hpp"
 
 #include <cstdio>
@@ -21,7 +21,7 @@ TEST_CASE("randperm draws PyTorch's permutations") {
     INFO("seed " << row.at("seed") << ", n " << row.at("n"));
     Generator g(row.at("seed").get<std::uint64_t>());
     const auto n = row.at("n").get<std::int64_t>();
-    if (row.contains("repeated"))  // several from one generator
+    if (row.contains("repeated"))  // several permutations from one generator
       for (const auto& perm : row.at("repeated")) CHECK(randperm(n, g) == perm.get<Indices>());
     else
       CHECK(randperm(n, g) == row.at("perm").get<Indices>());

@@ -28,7 +28,7 @@ struct StrictRun {
   std::int64_t sampler_seed = 0;
   std::int64_t epochs = 0, batch = 0;
   Tensor x, y;                            // (samples, in), (samples, out)
-  std::vector<std::vector<Tensor>> init;  // [rank]: before wrapping; rank 0's win
+  std::vector<std::vector<Tensor>> init;  // [rank]: before wrapping; wrapping copies rank 0's
   std::vector<StrictStep> steps;
 };
 
@@ -36,7 +36,7 @@ struct StrictRun {
 
 [[nodiscard]] Tensor rows(const Tensor& t, const std::vector<std::int64_t>& indices);
 
-// Empty if a and b have the same shape and the same bits; else one line with the first difference.
+// Empty if a and b have the same shape and bits; otherwise one line with the first difference.
 [[nodiscard]] std::string bit_difference(const Tensor& got, const Tensor& want);
 
 }  // namespace ringsmith::reference

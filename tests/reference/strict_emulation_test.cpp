@@ -1,7 +1,7 @@
 // The golden trajectories, replayed in one process: the ranks one after the other, the ring as data
-// (ring_replay.hpp). What DistributedDataParallel must do, spelled out in forty lines: if this test
-// fails the order of a sum in a kernel is wrong, if only the one with real ranks (tests/multi)
-// fails, the runtime is.
+// (ring_replay.hpp). This is the work of DistributedDataParallel in forty lines: if this test
+// fails, the order of a sum in a kernel is wrong; if only the test with real ranks (tests/multi)
+// fails, the runtime is wrong.
 #include <cstdio>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -50,7 +50,7 @@ void average(std::vector<Rank>& ranks, const BucketPlan& plan) {
   const float share = 1.0F / static_cast<float>(world);
   for (const BucketLayout& bucket : plan.buckets) {
     std::vector<std::vector<float>> work(ranks.size(), std::vector<float>(bucket.count.value));
-    const auto visit = [&](const auto& f) {  // f(element of a gradient, its place in the bucket)
+    const auto visit = [&](const auto& f) {  // f(element of a gradient, its position in the bucket)
       for (std::size_t r = 0; r < ranks.size(); ++r)
         for (const BucketSlot& slot : bucket.slots) {
           const Tensor grad = ranks[r].params[static_cast<std::size_t>(slot.parameter)].grad();
@@ -64,7 +64,7 @@ void average(std::vector<Rank>& ranks, const BucketPlan& plan) {
   }
 }
 
-// Returns the first complaint.
+// Returns the first difference.
 std::string replay_run(const StrictRun& run) {
   std::vector<Rank> ranks;
   for (int r = 0; r < run.world; ++r) ranks.push_back(make_rank(run));

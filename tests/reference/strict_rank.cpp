@@ -14,7 +14,7 @@ namespace ringsmith::reference {
 
 namespace {
 
-// The batches of one rank, epoch by epoch; the last of an epoch may be smaller.
+// The batches of one rank, epoch by epoch; the last one of an epoch may be smaller.
 std::vector<std::vector<std::int64_t>> batches(const StrictRun& run, int rank) {
   DistributedSampler sampler(run.samples, {.replicas = run.world,
                                            .rank = rank,
@@ -50,7 +50,7 @@ std::string train_and_compare(const StrictRun& run,
     return device.is_cpu() ? bit_difference(got, want) : difference(got, want, tolerance(want, 0));
   };
 
-  std::vector<Tensor> p;  // w1, b1, w2, b2; each rank starts from values of its own
+  std::vector<Tensor> p;  // w1, b1, w2, b2; each rank starts with its own values
   for (const Tensor& t : run.init.at(rank)) p.push_back(t.clone().to(device).requires_grad_());
   const NamedTensors named{
       {"0.weight", p[0]}, {"0.bias", p[1]}, {"2.weight", p[2]}, {"2.bias", p[3]}};

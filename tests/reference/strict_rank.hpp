@@ -1,4 +1,4 @@
-// One rank of a golden trajectory, with everything real: DistributedSampler, the model,
+// One rank of a golden trajectory, with all real parts: DistributedSampler, the model,
 // DistributedDataParallel over the given group, SGD.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace ringsmith::reference {
 
-// Collective over the group, whose size must be run.world. Oracle kernels must be chosen. Trains
-// like the run, on the group's device, and compares batches, loss and parameters of every step:
-// bit for bit on the CPU; on a GPU, whose sums have another order, to a few millionths. Returns the
-// first complaint, after the last step (so that no rank leaves the others waiting).
+// Collective over the group, whose size must be run.world. Oracle kernels must be selected. Trains
+// like the run, on the group's device, and compares batches, loss and parameters of every step: bit
+// for bit on the CPU; on a GPU, whose sums have another order, to a few millionths. Returns the
+// first difference, after the last step (so that no rank leaves the others waiting).
 [[nodiscard]] std::string train_and_compare(const StrictRun& run,
                                             const std::shared_ptr<comm::ProcessGroup>& group);
 

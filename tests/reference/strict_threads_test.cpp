@@ -1,5 +1,5 @@
 // The golden trajectories with real ranks: as many threads as the run had processes, each with its
-// own DistributedDataParallel, over shared memory or with a device for every rank
+// own DistributedDataParallel, over shared memory or with one device per rank
 // (RINGSMITH_TEST_DEVICE). tests/multi/strict_test.cpp is the same with processes.
 #include <string>
 

@@ -1,5 +1,5 @@
-// A run of PyTorch's done again by as many threads as it had processes, over shared memory or with
-// a device for every rank (RINGSMITH_TEST_DEVICE).
+// Repeats a run of PyTorch's with as many threads as it had processes, over shared memory or with
+// one device per rank (RINGSMITH_TEST_DEVICE).
 #pragma once
 
 #include <exception>
@@ -15,8 +15,8 @@
 
 namespace ringsmith::reference {
 
-// What replay() complains of on each rank, empty if nothing; what it throws is a complaint too, so
-// that the next run goes on.
+// The result of replay() on each rank, empty if there is no difference. An exception is returned as
+// a difference, too, so that the next run is not skipped.
 inline std::vector<std::string> complaints_of(
     int world, const std::function<std::string(std::shared_ptr<comm::ProcessGroup>)>& replay) {
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);

@@ -1,23 +1,23 @@
 #!/usr/bin/python3
-"""Makes tests/reference/data/amp: mixed precision as PyTorch does it on the CPU.
+"""Creates tests/reference/data/amp: PyTorch's mixed precision on the CPU.
 
     /usr/bin/python3 tests/reference/torch_amp.py [--out tests/reference/data/amp]
 
-Needs Debian's python3-torch (1.13). Floats are printed with nine digits, which name a float32 exactly.
+Needs Debian's python3-torch (1.13). Floats are printed with nine digits, which identify a float32 exactly.
 
 ops.json: operators on bf16 tensors: [{"name", "op", "attrs", "inputs", "output", "grad_output", "grads"}]. The loss of
-  the gradients is sum(output * grad_output). A bf16 tensor has "bits" for "data": its codes. By PyTorch's bf16 kernels
-  where these round once; for the operators in ROUND_INSIDE by its float kernels, whose results are rounded to bf16.
+  the gradients is sum(output * grad_output). A bf16 tensor has "bits" for "data": its codes. Computed by PyTorch's bf16
+  kernels if these round once; for the operators in ROUND_INSIDE by its float kernels, whose results are rounded to bf16.
 train.json: an MLP with f32 parameters, trained with SGD under torch.autocast("cpu", bfloat16): "init", "x", "target",
-  "losses" and "params" after the last step; "f32_losses" are those without autocast. These are of a linear layer that
-  rounds once (RoundedLinear); "autocast_losses" of PyTorch's own, which rounds inside.
+  "losses" and "params" after the last step; "f32_losses" are without autocast. "losses" are with a linear layer that rounds
+  once (RoundedLinear), "autocast_losses" with PyTorch's own, which rounds inside.
 gpt.json: 20 steps of AdamW of a small GPT, from the values that manual_seed("seed") draws: "losses", "autocast_losses"
-  and "f32_losses" as in train.json. Layers round once, as RoundedLinear does; attention, GELU and the embeddings compute
-  in float, and the first two round what they give; normalisation, residuals and the loss are floats, as under CUDA's autocast.
+  and "f32_losses" as in train.json. Layers round once, as RoundedLinear does; attention, GELU and the embeddings compute in
+  float, and the first two round their results; normalisation, residuals and the loss are floats, as under CUDA's autocast.
 scaler.json: runs of torch.cuda.amp.GradScaler: "options" and "steps" of {"grads": [optimizer][values], "scale",
-  "tracker", "stepped": [optimizer]}. "values" are gradients before unscaling; scale and tracker are those after
-  update(). The class is PyTorch's own. Its two kernels exist for CUDA only, so they are registered for the CPU here,
-  as aten/src/ATen/native/cuda/AmpKernels.cu has them.
+  "tracker", "stepped": [optimizer]}. "values" are gradients before unscaling; scale and tracker are the values after update().
+  The class is PyTorch's own. Its two kernels exist only for CUDA, so they are registered for the CPU here, as defined in
+  aten/src/ATen/native/cuda/AmpKernels.cu.
 """
 import argparse, json, math, os, types
 import torch
@@ -99,7 +99,8 @@ def make_ops():
 
 
 class RoundedLinear(torch.autograd.Function):
-    """The bf16 linear layer of processors and GPUs that add in float: one rounding of each result."""
+    """The bf16 linear layer of processors and GPUs that sum in float: each result is rounded
+    once."""
 
     @staticmethod
     def forward(ctx, x, weight, bias):
@@ -150,7 +151,7 @@ GPT = {"vocabulary": 61, "context": 32, "layers": 2, "dim": 64, "heads": 2, "bat
 
 
 def rounded(f, x):
-    """f in float on what is bf16, rounded; so are the gradients."""
+    """Computes f in float on bf16 values and rounds the result; the gradients as well."""
     return f(x.float()).to(BF16)
 
 
@@ -246,7 +247,7 @@ def make_scaler():
     library.impl("_amp_foreach_non_finite_check_and_unscale_", unscale, "CPU")
     library.impl("_amp_update_scale_", update_scale, "CPU")
     torch.cuda.amp.grad_scaler.amp_definitely_not_available = lambda: False
-    # It asserts that the scale is on a GPU, and copies it to others.
+    # The replicator asserts that the scale is on a GPU, and copies it to others.
     torch.cuda.amp.grad_scaler._MultiDeviceReplicator = lambda t: types.SimpleNamespace(
         get=lambda device: t, _per_device_tensors={t.device: t})
     inf, nan = float("inf"), float("nan")
@@ -258,7 +259,8 @@ def make_scaler():
              ({"init_scale": 1e-36, "growth_interval": 2}, "x....")]
     for options, plan in plans:
         scaler = torch.cuda.amp.GradScaler(**options)
-        scaler._lazy_init_scale_growth_tracker(torch.device("cpu"))  # scale() itself wants a CUDA tensor
+        # scale() itself requires a CUDA tensor
+        scaler._lazy_init_scale_growth_tracker(torch.device("cpu"))
         params = [torch.zeros(3, requires_grad=True), torch.zeros(2, requires_grad=True)]
         optimizers = [torch.optim.SGD([p], lr=1.0) for p in params]
         steps = []

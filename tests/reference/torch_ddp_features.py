@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Makes tests/reference/data/features: what real PyTorch DDP does with hooks, accumulation, join and the rest.
+"""Creates tests/reference/data/features: runs of real PyTorch DDP with hooks, accumulation, join and other features.
 
     /usr/bin/python3 tests/reference/torch_ddp_features.py [--out tests/reference/data/features] [--only NAME...]
 
 Needs Debian's python3-torch (1.13), Debian's reference BLAS (libblas3) and a loopback interface. Every sum is in
 plain scalar order (no vectors, one thread, reference BLAS, no mkldnn, foreach=False), and the all-reduce is gloo's
 ring, so that a scalar program has the same bits (tests/reference/features_test.cpp). Floats are printed with nine
-digits, which name a float32 exactly. A set takes ten minutes on two cores.
+digits, which identify a float32 exactly. A set takes ten minutes on two cores.
 
 RUN.json: {"model", "world", "caps": [bytes of the first bucket, of the others], "optimizer", "init": [rank][parameter],
   "buffers": names, "steps": [...], ...}. Parameters are in the order of module.parameters(), flat.
@@ -29,7 +29,7 @@ IMAGES = {"channels": 2, "size": 6, "classes": 3, "batch": 3, "rows": 16}
 def micro_steps(run, world):
     """[step][rank][micro-step] row indices, all distinct within a step."""
     groups = run.get("groups") or [1] * run.get("steps", 4)
-    counts = run.get("inputs")  # join: batches of each rank
+    counts = run.get("inputs")  # join: number of batches of each rank
     steps, row = [], 0
     for step in range(max(counts[:world]) if counts else len(groups)):
         ranks = []
@@ -46,7 +46,8 @@ def micro_steps(run, world):
 def make_model(run):
     import torch
     nn = torch.nn
-    if run["model"] == "mlp":  # the head is used by every rank, `extra` only where a run says so
+    # Every rank uses the head; `extra` is only used where the run says so.
+    if run["model"] == "mlp":
         class Mlp(nn.Module):
             def __init__(self):
                 super().__init__()
@@ -182,8 +183,8 @@ def run_ddp(run, world, port):
 
 
 def run_alone(run, world, port):
-    """What SyncBatchNorm must give, by one process without DDP: PyTorch's own only runs on GPUs. All rows go through
-    one BatchNorm2d; the loss is the mean over ranks of the sum over their rows, divided by "batch"."""
+    """The results that SyncBatchNorm must give, by one process without DDP: PyTorch's own only runs on GPUs. All
+    rows go through one BatchNorm2d; the loss is the mean over ranks of the sum over their rows, divided by "batch"."""
     import torch
     torch.set_num_threads(1)
     torch.backends.mkldnn.enabled = False
@@ -214,8 +215,8 @@ def run_alone(run, world, port):
 def runs():
     two_buckets = {"caps": [100, 100]}
     mlp = {"model": "mlp", **SMALL, **two_buckets, "optimizer": SGD}
-    # One bucket: gloo's threads start the second half of PowerSGD's exchange, and with several buckets in another
-    # order on each rank, of which gloo dies.
+    # One bucket: gloo's threads start the second half of PowerSGD's exchange, and with several
+    # buckets they do so in a different order on each rank, which crashes gloo.
     wide = {"model": "mlp", **WIDE, "caps": [2**20, 2**20], "optimizer": SGD, "steps": 5}
     conv = {"model": "convnet", **IMAGES, "caps": [200, 200], "optimizer": SGD}
     out = {}
@@ -252,7 +253,8 @@ def rounded(v):
 
 
 def main(doc, folder, runs, compute):
-    """Writes data/FOLDER/NAME_wWORLD.json for all runs() or those of --only: what compute(run, world, port) returns."""
+    """Writes the results of compute(run, world, port) to data/FOLDER/NAME_wWORLD.json for all runs(), or for the runs
+    in --only."""
     here = os.path.dirname(os.path.abspath(__file__))
     ap = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--out", default=os.path.join(here, "data", folder))

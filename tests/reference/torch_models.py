@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Makes tests/reference/data/models: the first steps of whole models under real PyTorch DDP.
+"""Creates tests/reference/data/models: the first steps of whole models under real PyTorch DDP.
 
     /usr/bin/python3 tests/reference/torch_models.py [--out tests/reference/data/models] [--only NAME...]
 
@@ -7,14 +7,14 @@ Needs Debian's python3-torch (1.13), Debian's reference BLAS (libblas3) and a lo
 plain scalar order (no vectors, one thread, reference BLAS, no mkldnn, foreach=False), and the all-reduce is gloo's
 ring, so that a scalar program has the same bits (tests/reference/models_test.cpp). A set takes five minutes on two cores.
 
-Millions of parameters do not fit here: a tensor is kept as its check, the sum over i of (2 i + 1) bits(element i),
-modulo 2^64, in hex; integers count as floats. Everything is drawn from seeds: the model of rank r after
+Millions of parameters are too large to store: a tensor is stored as its check, the sum over i of (2 i + 1) bits(element i),
+modulo 2^64, in hex; integers are treated as floats. Everything is drawn from seeds: the model of rank r after
 manual_seed(100 + r), the images after manual_seed(1000).
 
-RUN.json: {"model", "options", "world", "image": [c, h, w] or "tokens": in a row, "batch", "lr", "momentum", "x": check of the images, "y": labels,
+RUN.json: {"model", "options", "world", "image": [c, h, w] or "tokens": per row, "batch", "lr", "momentum", "x": check of the images, "y": labels,
   "names": of parameters, then of buffers; "shapes"; "init": [rank][parameter] checks,
   "steps": [{"loss": [rank], "params": checks after the step, "buffers": [rank] checks}]}
-Rank r takes the rows (world * step + r) * batch ... of step `step`.
+Rank r uses the rows (world * step + r) * batch ... of step `step`.
 """
 import os
 
@@ -22,7 +22,7 @@ from torch_ddp_features import main
 
 
 def resnet(depth, classes, channels, width, small_stem):
-    """As torchvision builds it; torchvision itself is not in Debian 12."""
+    """Built like torchvision's, which is not in Debian 12."""
     import torch
     nn = torch.nn
 
@@ -95,7 +95,7 @@ def make_model(run):
     nn = torch.nn
     if run["model"] == "resnet":
         return resnet(**run["options"])
-    if run["model"] == "tied":  # a language model's ends: the table of tokens is the head's weight too
+    if run["model"] == "tied":  # as in a language model, the token table is also the head's weight
         class Tied(nn.Module):
             def __init__(self, classes, dim):
                 super().__init__()

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# run.sh [BUILD_DIR]: one small training on 4 ranks, by mpirun on this host and by Slurm on two nodes
-# of it (slurm-cluster.sh): by srun, and by each script of labs/slurm. The model must be the same,
-# byte for byte; and a rank that fails must fail its job.
+# run.sh [BUILD_DIR]: one small training on 4 ranks, by mpirun on this host and by Slurm on two
+# nodes of it (slurm-cluster.sh): by srun, and by each script of labs/slurm. The model must be the
+# same, byte for byte; and a rank that fails must fail its job.
 #
-# Exit status 77 with a line that says why: not run.
+# Exit status 77: not run, with a line that gives the reason.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 scripts=$here/../../labs/slurm
@@ -18,8 +18,8 @@ unshare --net true 2> /dev/null || not_run "no right to make network namespaces:
 unshare --net --mount --propagation private true 2> /dev/null ||
   not_run "namespaces need a root folder that is a mount point; in a chroot: mount --bind ROOT ROOT before entering it"
 
-# In a build with AddressSanitizer: Open MPI's plugins leak, and are gone when that is reported, so
-# that they cannot be told from our code. That is looked at in tests without plugins.
+# With AddressSanitizer: Open MPI's plugins leak, and are unloaded when the leaks are reported, so
+# that they look like our code. Tests without plugins check for leaks.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 
 work=$(mktemp -d)

@@ -27,10 +27,10 @@ net=$here/../nodes/netns-cluster.sh
 export PATH=$PATH:/usr/sbin:/sbin
 export NETNS_CLUSTER=${NETNS_CLUSTER:-default}
 export NETNS_CLUSTER_DIR=${NETNS_CLUSTER_DIR:-${TMPDIR:-/tmp}/netns-cluster.$(id -u)}
-dir=$NETNS_CLUSTER_DIR/$NETNS_CLUSTER/slurm     # goes away with the network
+dir=$NETNS_CLUSTER_DIR/$NETNS_CLUSTER/slurm     # removed with the network
 
-# Slurm's daemons insist on setgroups(), which a user namespace denies to root:
-# there everything runs as the ordinary user "daemon" instead.
+# Slurm's daemons insist on setgroups(), which a user namespace denies to root: in one, everything
+# runs as the ordinary user "daemon" instead.
 user=root as_user=()
 if [ "$(cat /proc/self/setgroups)" = deny ]; then
     user=daemon as_user=(unshare --user --map-user="$(id -u daemon)" --map-group="$(id -g daemon)" --)
@@ -69,7 +69,7 @@ CompleteWait=0
 MpiDefault=none
 CONF
     if [ "$3" -gt 0 ]; then
-        # File= must be a character device; a link to one does.
+        # File= must be a character device; a link to one is accepted.
         for ((i = 0; i < $3; i++)); do ln -s /dev/null "$dir/dev/gpu$i"; done
         echo "GresTypes=gpu" >>"$dir/slurm.conf"
         echo "NodeName=node[0-$last] Name=gpu File=$dir/dev/gpu[0-$(($3 - 1))]" >"$dir/gres.conf"
@@ -80,7 +80,7 @@ PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=FORCE:4
 CONF
 }
 
-on() {                                  # NODE CMD...: clean environment, as from boot
+on() {                                  # NODE CMD...: with a clean environment, as after boot
     local node=$1; shift
     "$net" exec "$node" env -i PATH="$PATH" HOME="${HOME:-/}" SLURM_CONF="$dir/slurm.conf" \
         "${as_user[@]}" "$@" </dev/null

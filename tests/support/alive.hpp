@@ -1,4 +1,4 @@
-// Does a process still run?
+// Checks whether a process still runs.
 #pragma once
 
 #include <fstream>
@@ -7,7 +7,7 @@
 
 namespace ringsmith::testing {
 
-// Not even as a zombie that nobody has waited for: those do nothing, and hold nothing open.
+// True if the process runs. A zombie, which does nothing and holds no files open, does not count.
 inline bool alive(pid_t pid) {
   std::string status;
   std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), status);

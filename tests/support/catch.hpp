@@ -1,4 +1,4 @@
-// Catch2, whichever version the system has: Debian 12 ships 2.13, newer systems ship 3.
+// Catch2, in the version of the system: Debian 12 ships 2.13, newer systems ship 3.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-using Catch::Approx;  // version 2 has it in the global namespace
+using Catch::Approx;  // global in version 2
 using Catch::Matchers::ContainsSubstring;
 #else
 #include <catch2/catch.hpp>

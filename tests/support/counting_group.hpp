@@ -1,4 +1,4 @@
-// A group that does what another does, and counts the communication memory that is alive.
+// A group that forwards to another one, and counts the live communication memory.
 #pragma once
 
 #include <algorithm>

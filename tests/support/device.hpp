@@ -1,5 +1,5 @@
-// The device that a test program is run on: RINGSMITH_TEST_DEVICE (cpu, cuda:1, ...), else the CPU.
-// CTest runs the programs that look at it twice: autograd and autograd_cuda, ...
+// The device on which a test program runs: RINGSMITH_TEST_DEVICE (cpu, cuda:1, ...), by default the
+// CPU. CTest runs the programs that use it twice: autograd and autograd_cuda, ...
 #pragma once
 
 #include <cstdlib>

@@ -11,8 +11,8 @@ namespace ringsmith::test {
 // From cudaMalloc; uninitialised.
 [[nodiscard]] std::shared_ptr<std::byte> device_bytes(Device device, std::size_t bytes);
 
-// Copies in the order of the device's current stream, and waits. Nothing for the CPU, or where
-// source and destination are the same.
+// Copies in the order of the device's current stream, and waits. A no-op for the CPU, or if source
+// and destination are the same.
 void copy_on_device(void* to, const void* from, std::size_t bytes, Device device);
 
 }  // namespace ringsmith::test

@@ -1,5 +1,5 @@
-// One rank of a group whose other ranks do not exist: what the code under test calls is written
-// down, and the test decides what the peers would have sent.
+// One rank of a group whose other ranks do not exist: the calls of the code under test are
+// recorded, and the test provides the data that the peers would have sent.
 #pragma once
 
 #include <cstdlib>
@@ -38,7 +38,7 @@ class FakeGroup : public comm::ProcessGroup {
   std::vector<std::string> log;
   // Called when an all-reduce or a broadcast is waited for; changes the data as peers would.
   std::function<void(comm::Buffer)> on_all_reduce, on_broadcast;
-  // Called after this rank's part has been copied to every rank's place in the output.
+  // Called after this rank's part has been copied to every rank's position in the output.
   std::function<void(comm::Buffer output)> on_all_gather;
   Bytes allocated;
 

@@ -1,7 +1,7 @@
-// A port for a program that is started a moment later. Port 0 of the kernel would do for this
-// process's own socket; handed to another program it may be taken in between, by any connection of
-// the machine. Those take theirs from ip_local_port_range, so these lie below it; and each test
-// process begins at another one.
+// A port for a program that is started a moment later. A port chosen by the kernel (port 0) works
+// for this process's own socket, but before another program binds it, any connection of the machine
+// may take it. Connections use ports from ip_local_port_range, so these ports are below it, and
+// each test process starts with a different one.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,13 @@
 
 namespace ringsmith::testing {
 
-// Free on the loopback interface now.
+// A port that is free on the loopback interface now.
 inline std::string free_port() {
   constexpr int kLowest = 10'000;
   int ephemeral = 32'768;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> ephemeral;
   const int span = std::max(1, std::min(ephemeral, 32'768) - kLowest);
-  static std::atomic<int> next = getpid() * 61;  // others' numbers are near: far from theirs
+  static std::atomic<int> next = getpid() * 61;  // pids that are close together give distant ports
   for (int tries = 0; tries < span; ++tries) {
     const int port = kLowest + (next++ % span);
     try {

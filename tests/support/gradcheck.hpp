@@ -1,12 +1,12 @@
-// gradcheck: is the gradient of a function the slope of that function?
+// gradcheck: checks that the gradient of a function is its slope.
 //
 // For random cotangents g, d/dx sum(f(x) * g) from backward() is compared with the central
 // difference (L(x + h) - L(x - h)) / 2h of each element, in f64: with h = 1e-5 the difference has
 // an error of about 1e-10 of the third derivative and 1e-11 of rounding, so 1e-6 leaves no room for
-// a wrong term. Inputs must keep clear of kinks (ties of a maximum, 0 of a relu).
+// a wrong term. Inputs must not be near kinks (ties of a maximum, 0 of a relu).
 //
-// Run on a device (tests/support/device.hpp), it compares result and gradients there with those of
-// the CPU instead, whose slopes the other run has checked: two evaluations, not thousands.
+// Run on a device (tests/support/device.hpp), it compares result and gradients there with the CPU's
+// instead, whose slopes the other run has checked: two evaluations instead of thousands.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ inline Tensor spread_values(const Shape& shape, unsigned seed) {
   return from_vector(values, shape);
 }
 
-// Element i of t in row-major order, whatever its strides.
+// Element i of t in row-major order, for any strides.
 inline double& element(const Tensor& t, std::int64_t i) {
   std::int64_t offset = 0;
   for (int d = t.dim() - 1; d >= 0; --d) {
@@ -44,7 +44,7 @@ inline double& element(const Tensor& t, std::int64_t i) {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// Result and gradients of f on a device, strides of the inputs kept.
+// Result and gradients of f on a device; the inputs keep their strides.
 inline std::vector<Tensor> evaluate(const Function& f, const std::vector<Tensor>& inputs,
                                     Device where) {
   std::vector<Tensor> in, out;
@@ -56,9 +56,9 @@ inline std::vector<Tensor> evaluate(const Function& f, const std::vector<Tensor>
   return out;
 }
 
-// Empty if result and gradients on the device agree with the CPU's, else one line.
+// Empty if result and gradients on the device agree with the CPU's, otherwise one line.
 inline std::string agrees_with_cpu(const Function& f, const std::vector<Tensor>& inputs) {
-  constexpr double kTolerance = 1e-11;  // of sums in another order
+  constexpr double kTolerance = 1e-11;  // for sums in another order
   const std::vector<Tensor> want = evaluate(f, inputs, Device::cpu());
   const std::vector<Tensor> got = evaluate(f, inputs, device());
   for (std::size_t k = 0; k < want.size(); ++k) {
@@ -76,7 +76,7 @@ inline std::string agrees_with_cpu(const Function& f, const std::vector<Tensor>&
   return {};
 }
 
-// Empty if all gradients agree, else one line naming the worst element. Undefined inputs stay so.
+// Empty if all gradients agree, otherwise one line with the worst element. Inputs may be undefined.
 inline std::string gradcheck(const Function& f, const std::vector<Tensor>& inputs,
                              double tolerance = 1e-6) {
   if (!device().is_cpu()) return agrees_with_cpu(f, inputs);
@@ -99,7 +99,7 @@ inline std::string gradcheck(const Function& f, const std::vector<Tensor>& input
     if (grad.sizes() != inputs[k].sizes())
       return "input " + std::to_string(k) + ": gradient of shape " + to_string(grad.sizes());
     const std::vector<double> got = grad.to_vector<double>();
-    const Tensor values = inputs[k].detach();  // shares memory, and writing to it records nothing
+    const Tensor values = inputs[k].detach();  // shares memory, and writes to it are not recorded
     for (std::size_t i = 0; i < got.size(); ++i) {
       double& x = element(values, static_cast<std::int64_t>(i));
       const double kept = x;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""hooks_test.py: .ci/hooks in a repository of their own: what they refuse, what they let pass, and how fast.
+"""hooks_test.py: tests .ci/hooks in a temporary repository: the commits that they refuse and accept, and
+their speed.
 
-Exit codes: 0 all holds, 1 it does not, 77 not run: no git or no clang-format here.
+Exit codes: 0 all tests passed, 1 a test failed, 77 not run: no git or no clang-format here.
 """
 import os
 import pathlib
@@ -37,7 +38,7 @@ def repository(folder):
 
 
 def commits(folder, text, message=GOOD, *options, path="runtime/base/one.cpp"):
-    """(was it committed, what was said)."""
+    """Returns (was it committed, output)."""
     before = git(folder, "rev-parse", "HEAD").stdout
     if text is not None:
         (folder / path).write_text(text)
@@ -59,7 +60,7 @@ def main():
         repository(folder)
 
         def expect(what, word, *call, **where):
-            """word: what the refusal says, or None: it must be committed."""
+            """word: a word of the refusal, or None if the commit must succeed."""
             committed, said = commits(folder, *call, **where)
             if committed != (word is None) or (word or "") not in said:
                 wrong.append(f"{what}: {'committed' if committed else 'refused'}, and said: {said.strip() or 'nothing'}")
@@ -78,7 +79,7 @@ def main():
         expect("no body, skipped", None, None, "Ranks meet earlier\n", "--no-verify")
         expect("a merge", None, None, "Merge branch 'x'\n")
 
-        # What counts is what is staged: here a clean file, over which a wrong one lies in the work tree.
+        # Only staged contents count: here a clean file, with a wrong one in the work tree.
         (folder / "runtime/base/five.cpp").write_text(CLEAN)
         git(folder, "add", ".")
         (folder / "runtime/base/five.cpp").write_text("int  five( ){}\n")

@@ -1,4 +1,4 @@
-// Chooses the kernels for one scope.
+// Selects the kernels for one scope.
 #pragma once
 
 #include "kernels/mode.hpp"

@@ -1,12 +1,15 @@
-// Loaded before a program (LD_PRELOAD): ends it with a line on stderr where it changes its environment
-// beside a thread that may be reading it. setenv() moves the array, and getenv() in another thread then
-// reads freed memory: a crash that shows once in some hundred runs. This shows it in every one.
+// Loaded before a program (LD_PRELOAD): ends it with a line on stderr if it changes its environment
+// while another thread may read it. setenv() moves the array, and getenv() in another thread then
+// reads freed memory: a crash that happens once in some hundred runs. This library reports it in
+// every run.
 //
-//   - the program itself may call setenv(), putenv(), unsetenv() and clearenv() only as its only thread;
-//   - a library (Open MPI in MPI_Init) may beside threads that it started for itself, which the program
-//     cannot help, but not beside threads that the program has started.
+//   - the program itself may call setenv(), putenv(), unsetenv() and clearenv() only as its only
+//     thread;
+//   - a library (Open MPI in MPI_Init) may call them while threads run that it started for itself,
+//     which the program cannot prevent, but not while threads run that the program has started.
 //
-// A thread is the program's if pthread_create() is called by the program or by libstdc++ (std::thread).
+// A thread is the program's if pthread_create() is called by the program or by libstdc++
+// (std::thread).
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -41,7 +44,7 @@ static int threads(void) {
 
 static void look(const char* call, const char* name, void* caller) {
   const int own = is_in_program(caller), beside = atomic_load(&threads_of_program);
-  // A detached thread that has ended may still be in the list for a moment; one that reads is in it for long.
+  // A thread that has ended may stay in the list for a moment; a running one stays for long.
   if (own ? threads() == 1 : beside == 0) return;
   fprintf(stderr, "lone_setenv: %s(%s) by %s while %d threads run, %d of them the program's own\n", call, name,
           own ? "the program" : "a library", threads(), beside);

@@ -1,4 +1,4 @@
-// What lone_setenv.c must find, and what it must let pass: `lone_setenv_planted after|beside`.
+// `lone_setenv_planted after|beside`: a call that lone_setenv.c must accept, or must report.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

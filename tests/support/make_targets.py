@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""make_targets.py: every `make TARGET` that a workflow runs, or that a page or script names, is in the Makefile.
+"""make_targets.py: checks that every `make TARGET` that a workflow runs, or that a page or script names, is in the
+Makefile.
 
-Workflows may also run .ci/SCRIPT, which must be there and executable. Ends with 1 and a line for each that is not.
-Pages say "make" in prose, too: there, only code counts (`...`, and blocks between ```).
+Workflows may also run .ci/SCRIPT, which must exist and be executable. Exits with 1 and a line for each target or
+script that is not. Pages also use "make" in prose: there, only code counts (`...`, and blocks between ```).
 """
 import os
 import pathlib
@@ -11,12 +12,12 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# At the start of a command: "apt-get install make git" is none.
+# Only at the start of a command: "apt-get install make git" does not match.
 COMMAND = re.compile(r"(?:^|[;&|$(]|\brun:|\bsudo) *make(?: +[A-Z][A-Z0-9_]*=\S*| +-\w+)*((?: [a-z][a-z0-9-]*(?![\w.=/-]))+)")
 
 
 def targets(root):
-    """Names of the Makefile and of what it includes."""
+    """Targets of the Makefile and of the files that it includes."""
     found = set()
     for name in ("Makefile", "labs/course/labs.mk"):
         for line in (root / name).read_text().splitlines():
@@ -28,14 +29,14 @@ def targets(root):
 def named(text):
     """(line, target) of every make command in a text."""
     for number, line in enumerate(text.splitlines(), 1):
-        line = re.sub(r"(^|\s)#.*", "", line)  # what follows is no argument
+        line = re.sub(r"(^|\s)#.*", "", line)  # comments are not arguments
         for command in COMMAND.finditer(line):
             for target in command[1].split():
                 yield number, target
 
 
 def code_of(page):
-    """A Markdown page with everything but its code blanked; its lines keep their numbers."""
+    """A Markdown page with everything except its code blanked; the line numbers are unchanged."""
     kept, block = [], False
     for line in page.splitlines():
         if line.lstrip().startswith("```"):
@@ -64,7 +65,7 @@ def faults(root, files):
 
 
 def checks_itself():
-    """What must be found, and what must not."""
+    """Examples that must be found, and examples that must not."""
     right = "# make it\n- run: make deps && make lint TIDY=1\n"
     assert [t for _, t in named(right)] == ["deps", "lint"]
     assert [t for _, t in named("make PRESET=clang no-such-target")] == ["no-such-target"]

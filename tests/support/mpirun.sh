@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # mpirun.sh WORLD PROGRAM [ARGS...]: starts PROGRAM on WORLD ranks, also as root and on fewer cores.
-# RINGSMITH_DEADLINE (seconds, default 240; 0: none) bounds the whole group: past it every rank is
-# killed, and a line says so. Without an mpirun on the machine, ringrun starts the ranks.
+# RINGSMITH_DEADLINE (seconds, default 240; 0: none) bounds the whole group: after it every rank is
+# killed, and a line reports it. Without an mpirun on the machine, ringrun starts the ranks.
 set -u
 world=$1
 shift
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
-# Ranks share two cores: one BLAS thread each.
+# Ranks share two cores, so each uses one BLAS thread.
 export OPENBLAS_NUM_THREADS=1
-# Open MPI keeps its session there, and explains a bad folder in 30 lines.
+# Open MPI stores its session there, and explains an unusable folder in 30 lines.
 for variable in TMPDIR TEMP TMP; do
   folder=${!variable:-}
   [ -z "$folder" ] || break
@@ -36,23 +36,24 @@ else
   trap 'kill -TERM $group' TERM HUP
 fi
 began=$SECONDS
-wait $group 2>/dev/null  # bash's word for a timeout that killed itself, too
+wait $group 2>/dev/null  # also hides bash's message about a timeout that killed itself
 code=$?
-while [ $code -gt 128 ] && kill -0 $group 2>/dev/null; do  # the wait was broken by a signal
+while [ $code -gt 128 ] && kill -0 $group 2>/dev/null; do  # a signal interrupted the wait
   wait $group 2>/dev/null
   code=$?
 done
-# 124 and 137 are timeout's own after the deadline; Open MPI 5 ends with 137, too, when a rank is killed.
+# 124 and 137 are timeout's codes after the deadline; Open MPI 5 also exits with 137 for a killed
+# rank.
 if { [ $code -eq 124 ] || [ $code -eq 137 ]; } && [ $((SECONDS - began)) -ge "${deadline%.*}" ] && [ "$deadline" != 0 ]; then
   echo "mpirun.sh: $world ranks of $1 did not end within $deadline s; all were killed" >&2
 fi
 if [ -n "$interrupted" ]; then
-  [ -t 2 ] && printf '\r\033[K' >&2  # a progress line may be there
+  [ -t 2 ] && printf '\r\033[K' >&2  # there may be a progress line
   for ((i = 1; i < $#; ++i)); do
     [ "${!i}" = --run-dir ] && { ((++i)); folder=${!i}; [ ! -d "$folder" ] || wrote="; what it wrote is in $folder"; }
   done
   echo "mpirun.sh: interrupted${wrote:-}" >&2
   trap - INT
-  kill -INT $$  # so that the caller knows
+  kill -INT $$  # so that the caller sees the signal
 fi
 exit $code

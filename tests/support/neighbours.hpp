@@ -1,5 +1,5 @@
-// What a process of another user of the machine does to the sockets of a job: it finds them in
-// /proc/net/unix, as everybody can, and connects.
+// A process of another user that attacks the sockets of a job: it finds them in /proc/net/unix,
+// which every user can read, and connects.
 #pragma once
 
 #include <cstring>
@@ -13,13 +13,13 @@
 
 namespace ringsmith::testing {
 
-// For this process, forever; only root can.
+// Makes this process run as nobody, permanently. Only root can.
 inline bool become_nobody() {
   constexpr int kNobody = 65534;
   return ::setgroups(0, nullptr) == 0 && ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;
 }
 
-// Names of the abstract sockets that contain this.
+// Names of the abstract sockets that contain `part`.
 inline std::set<std::string> sockets_named(const std::string& part) {
   std::set<std::string> names;
   std::ifstream table("/proc/net/unix");
@@ -30,7 +30,7 @@ inline std::set<std::string> sockets_named(const std::string& part) {
   return names;
 }
 
-// A socket connected to that name, or bound to it; -1 and errno if that cannot be. Never waits.
+// A socket connected to that name, or bound to it; -1 and errno on failure. Never waits.
 inline int abstract_socket(const std::string& name,
                            int (*bind_or_connect)(int, const sockaddr*, socklen_t)) {
   sockaddr_un address{};

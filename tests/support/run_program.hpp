@@ -1,4 +1,4 @@
-// Runs a program as a reader would: a process of its own, standard streams captured, a deadline.
+// Runs a program as a user would: a separate process, captured standard streams, a deadline.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct ProgramResult {
   std::string err;
 };
 
-// argv[0] is looked up in PATH. Past the deadline the program's whole process group is killed.
+// argv[0] is looked up in PATH. After the deadline the program's whole process group is killed.
 inline ProgramResult run_program(const std::vector<std::string>& argv, double seconds = 60,
                                  const std::string& working_dir = "") {
   std::array<std::array<int, 2>, 2> pipes{};
@@ -56,7 +56,7 @@ inline ProgramResult run_program(const std::vector<std::string>& argv, double se
       result.timed_out = true;
       kill(-child, SIGKILL);
     }
-    // A grandchild that left the group may hold the pipe open: do not wait for it forever.
+    // A grandchild that has left the group may hold the pipe open: do not wait for it forever.
     if (poll(fds.data(), 2, result.timed_out ? 1000 : static_cast<int>(left.count()) + 1) == 0 &&
         result.timed_out)
       break;

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Runs the tests of a build folder: a tier, or a room.
 
-    run_tests.py DIR --tier quick        what `make test` runs (tests/README.md has the table of tiers)
+    run_tests.py DIR --tier quick        run by `make test` (tests/README.md has the table of tiers)
     run_tests.py DIR --tier all          every entry; --tier rest: every entry that is not quick
     run_tests.py DIR --only ROOM         a room in both tiers: a folder of tests/, a label or an entry; repeatable
     run_tests.py DIR ... --targets       runs nothing: prints the targets that these entries need to be built
     run_tests.py DIR --record            runs nothing: writes the times of the last run into durations.txt
 
-It says beforehand how many entries there are and how long they will take, then one line for each that has ended (on a
-terminal a counter in place), and at the end what was not run and why, what failed and how to run it again, and what
-was left out. The last line is "N passed, N failed, N skipped". DIR/tests.log has all output, DIR/tests.xml the results
-as JUnit. Other options are ctest's. Exit status: ctest's own; 6 for a wrong call.
+First prints the number of entries and the expected time, then one line for each entry that has ended (on a terminal a
+counter in place), and at the end the entries that were not run and why, the failures and how to run them again, and
+the number of entries left out. The last line is "N passed, N failed, N skipped". DIR/tests.log has all output,
+DIR/tests.xml the results as JUnit. Other options are ctest's. Exit status: ctest's own; 6 for a wrong call.
 """
 import argparse
 import collections
@@ -33,10 +33,10 @@ import xml.etree.ElementTree as xml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DURATIONS = ROOT / "tests/support/durations.txt"
 PAGE = ROOT / "tests/README.md"
-SHOWN = 10  # of those that took longest
+SHOWN = 10  # number of the slowest entries
 WIDTH = 80
-UNKNOWN_S = 5  # counted for an entry whose time is not recorded
-QUIET_S = 30  # where there is no terminal, a line at least as often as this
+UNKNOWN_S = 5  # assumed for an entry whose time is not recorded
+QUIET_S = 30  # without a terminal, print a line at least this often
 ENDED = re.compile(r"^ *\d+/\d+ Test +#\d+: (\S+) [ .]*(.*?) +([\d.]+) sec")
 STARTED = re.compile(r"^ *Start +\d+: (\S+)")
 
@@ -49,7 +49,8 @@ def stop(text):
 
 
 def read_entries(folder, config):
-    """What ctest would run without a selection, with what CMake wrote about it (tests/tiers.cmake)."""
+    """The entries that ctest would run without a selection, with CMake's properties of them
+    (tests/tiers.cmake)."""
     table = {}
     written = folder / "tests/entries.txt"
     if not written.exists():
@@ -75,7 +76,7 @@ def in_room(entry, room):
 
 
 def room_of(entry, rooms):
-    """The folder of tests/ that an entry belongs to, for a count of what was left out."""
+    """The folder of tests/ to which an entry belongs, for counting the entries left out."""
     return max((r for r in rooms if entry.name == r or entry.name.startswith((r + "_", r.rstrip("s") + "_"))), key=len,
                default=(entry.labels or [entry.name])[0])
 
@@ -99,7 +100,7 @@ def choose(entries, args):
 
 
 def recorded(folder, entries):
-    """({entry: seconds}, where they were measured)"""
+    """Returns ({entry: seconds}, where they were measured)."""
     here, text = {}, folder / "Testing/Temporary/CTestCostData.txt"
     if text.exists():
         for line in text.read_text().split("---")[0].splitlines():
@@ -115,7 +116,8 @@ def recorded(folder, entries):
 
 
 def estimate(entries, times, slots):
-    """Seconds that ctest needs: those that take all cores first, then the longest; those that are serial alone."""
+    """Seconds that ctest needs: it starts entries that take all cores first, then the longest;
+    serial ones run alone."""
     waiting = sorted(entries, key=lambda e: (e.serial, e.processors < slots - 2, -times.get(e.name, UNKNOWN_S)))
     running, now = [], 0.0  # (end, slots)
     while waiting or running:
@@ -146,7 +148,8 @@ def last_lines(text):
 
 
 def why_failed(text):
-    """The first failed assertion of Catch2; else the last exception; else the last two lines that say something."""
+    """The first failed assertion of Catch2; otherwise the last exception; otherwise the last two
+    meaningful lines."""
     lines = (text or "").splitlines()
     at = next((n for n, line in enumerate(lines) if re.search(r":\d+: FAILED:|\(\d+\): FAILED:", line)), None)
     if at is not None:
@@ -162,7 +165,7 @@ def why_failed(text):
 
 
 def why_skipped(text):
-    """A test says why it was not run in one of its lines, often after 'NOT RUN:'."""
+    """The line in which a test gives the reason why it was not run, often after 'NOT RUN:'."""
     said = [line.strip() for line in (text or "").splitlines() if "not run" in line.lower() or "skipped" in line.lower()]
     return said[0] if said else last_lines(text)[-1]
 
@@ -175,7 +178,7 @@ def cut(text, width=WIDTH - 1):
 
 
 class Progress:
-    """What ctest has told so far, as a counter in place or as lines."""
+    """The progress that ctest has reported, as a counter in place or as lines."""
 
     def __init__(self, entries, expected):
         self.total, self.expected = len(entries), expected
@@ -219,7 +222,7 @@ class Progress:
 
 
 def run_ctest(command, progress):
-    """(exit status, everything it printed)"""
+    """Returns (exit status, all output)."""
     ctest = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     lines, kept = queue.Queue(), []
     threading.Thread(target=pump, args=(ctest, lines), daemon=True).start()
@@ -235,7 +238,7 @@ def run_ctest(command, progress):
                 break
             kept.append(line.rstrip("\n"))
             progress.read(line)
-    except KeyboardInterrupt:  # the terminal has told ctest and its tests, too
+    except KeyboardInterrupt:  # the terminal has sent SIGINT to ctest and its tests as well
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         ctest.terminate()
         ctest.wait()
@@ -256,7 +259,7 @@ def pump(ctest, lines):
 
 
 def report(cases, folder, shown_folder, timeouts, faults):
-    # A program that is not there is "notrun" to ctest, too; but that is no reason of the test's own.
+    # ctest also reports a missing program as "notrun", but then the test itself gives no reason.
     failed = [c for c in cases if c.get("status") == "fail" or c.get("name") in faults]
     skipped = [c for c in cases if c.get("status") in ("notrun", "disabled") and c not in failed]
     if skipped:
@@ -318,7 +321,7 @@ def rows_of_page():
 
 
 def row_of(name, rows):
-    """The row that names an entry; else that of the longest pattern that it matches."""
+    """The row that names an entry; otherwise the row of the longest pattern that matches it."""
     found = [(name == p, len(p), row) for row in rows for p in row[1] if fnmatch.fnmatchcase(name, p)]
     return max(found, key=lambda f: f[:2])[2] if found else None
 
@@ -335,12 +338,12 @@ def record_on_page(times):
 
 
 def record(folder):
-    """Writes the times of the last run; those of entries that it did not have stay."""
+    """Writes the times of the last run; times of entries that were not in it are kept."""
     if not (folder / "tests.xml").exists():
         stop(f"no results in '{folder}': run make test-all first")
     cases = xml.parse(folder / "tests.xml").getroot().findall("testcase")
     times, measured = recorded(folder, [])
-    if not measured.startswith("measured"):  # guesses to begin with
+    if not measured.startswith("measured"):  # initially the times are guesses
         times = {}
     times.update({c.get("name"): float(c.get("time")) for c in cases if c.get("status") == "run"})
     today = datetime.date.today().isoformat()

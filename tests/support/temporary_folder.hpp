@@ -1,4 +1,4 @@
-// A folder that is removed with everything in it.
+// A temporary folder that is removed with its contents.
 #pragma once
 
 #include <filesystem>

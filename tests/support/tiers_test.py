@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""tiers_test.py BUILD: the tiers lose no case and run none twice, and run_tests.py tells what ctest found.
+"""tiers_test.py BUILD: checks that the tiers lose no case and run none twice, and that run_tests.py reports ctest's
+results.
 
-The first part reads the sources and what CMake wrote; nothing needs to be built. The second runs run_tests.py on a small
+The first part reads the sources and CMake's output; nothing needs to be built. The second runs run_tests.py on a small
 folder of tests, of which some fail.
 """
 import collections
@@ -27,13 +28,14 @@ RUN = HERE / "run_tests.py"
 
 
 def started_programs(text):
-    """(entry, program tests_X, how it is started, test spec) of each entry that starts one, without a configuration."""
+    """(entry, program tests_X, how it is started, test spec) of each entry that starts a
+    program, without a configuration."""
     environment = {}
     for names, value in re.findall(r'^set_tests_properties\((\[=\[.*?\]=\]) .*?ENVIRONMENT "([^"]*)"', text, re.M):
         environment[names[3:-3]] = value
     found = []
     for line in text.splitlines():
-        if not line.startswith("add_test("):  # those of a configuration are indented
+        if not line.startswith("add_test("):  # the lines of a configuration are indented
             continue
         name, *words = [a or b for a, b in re.findall(r'\[=\[(.*?)\]=\]|"((?:\\.|[^"\\])*)"', line)]
         at = next((n for n, w in enumerate(words) if re.search(r"/bin/tests_\w+$", w)), None)
@@ -47,7 +49,8 @@ def started_programs(text):
 
 
 def cases_of(program):
-    """{case: tags} of the folder that a program is made of: kernels/cuda for tests_kernels_cuda."""
+    """{case: tags} of the folder from which a program is built: kernels/cuda for
+    tests_kernels_cuda."""
     room = program.removeprefix("tests_")
     folder = next((f for f in (TESTS / room, TESTS / room.replace("_cuda", "/cuda")) if f.is_dir()), None)
     assert folder, f"no folder for {program}"

@@ -1,5 +1,4 @@
-// As on a full disk: while this lives, no file that this process writes may grow beyond a few
-// bytes.
+// Simulates a full disk: while it exists, files of this process cannot grow beyond a few bytes.
 #pragma once
 
 #include <csignal>

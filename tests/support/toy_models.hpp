@@ -1,6 +1,6 @@
-// Toy models chosen to hurt a data-parallel wrapper, with integer weights and data: every sum is
-// exact in any order, so "equal to the serial answer" means equal, and a gradient counted twice,
-// dropped or divided once too often shows.
+// Toy models chosen to break a data-parallel wrapper, with integer weights and data: every sum is
+// exact in any order, so results must equal the serial answer exactly, and a gradient that is
+// counted twice, dropped or divided once too often is detected.
 #pragma once
 
 #include <functional>
@@ -51,7 +51,7 @@ inline Toy mlp_toy(std::uint32_t seed) {
           }};
 }
 
-// One weight used twice, as by an embedding that is also the output layer.
+// One weight used twice, as in an embedding that is also the output layer.
 inline Toy tied_toy(std::uint32_t seed) {
   const Tensor w = trained(integers({4, 6}, seed)), b = trained(integers({4}, seed + 1));
   return {"tied", 6, {{"w", w}, {"b", b}}, [=](const Tensor& x) {
@@ -68,7 +68,7 @@ inline Toy frozen_toy(std::uint32_t seed) {
           }};
 }
 
-// A parameter larger than any bucket among many of one element, and one of none.
+// A parameter larger than any bucket, many of one element, and one without elements.
 inline Toy uneven_toy(std::uint32_t seed) {
   Toy toy{"uneven", 3, {}, {}};
   const Tensor large = trained(integers({3, 20'011}, seed)), none = trained(integers({0}, seed));
@@ -95,7 +95,7 @@ inline std::vector<Toy> all_toys(std::uint32_t seed) {
   return {mlp_toy(seed), tied_toy(seed), frozen_toy(seed), uneven_toy(seed)};
 }
 
-// The rows of rank r when n rows are dealt to world ranks in equal blocks.
+// The rows of rank r if the rows are divided among `world` ranks in equal blocks.
 inline Tensor rows_of_rank(const Tensor& x, int rank, int world) {
   const std::int64_t each = x.size(0) / world;
   return x.slice(0, rank * each, (rank + 1) * each).contiguous();

@@ -1,4 +1,4 @@
-// The same tests on another transport: RINGSMITH_TEST_TRANSPORT=tcp, set by their CTest entry.
+// Runs the same tests on another transport: RINGSMITH_TEST_TRANSPORT=tcp, set by their CTest entry.
 #pragma once
 
 #include <cstdlib>

@@ -1,24 +1,27 @@
 #!/usr/bin/env bash
-# run.sh CASE [BUILD_DIR]: a short training on 2 ranks in surroundings that its makers do not have. The model must be
-# the same as that of the same training without them, byte for byte.
+# run.sh CASE [BUILD_DIR]: a short training on 2 ranks in an unusual environment. Its model must
+# equal the model of the same training in the usual environment, byte for byte.
 #
 #   one-core      both ranks on one core
-#   load          beside eight busy programs
+#   load          next to eight busy programs
 #   ranks-64      64 ranks, each with 1,024 open files at most: an all-reduce
-#   docker-shm    /dev/shm of 64 MB, as in Docker; mpirun, which uses it, and ringrun, which does not
-#   no-shm        nobody may write to /dev/shm
-#   no-ptrace     no process may look into another: ptrace, process_vm_readv and pidfd_getfd are refused
+#   docker-shm    /dev/shm of 64 MB, as in Docker; mpirun, which uses it, and ringrun, which does
+#                 not
+#   no-shm        no user may write to /dev/shm
+#   no-ptrace     no process may access another: ptrace, process_vm_readv and pidfd_getfd are
+#                 refused
 #   no-ipv6       only IPv4 (a network namespace)
-#   only-ipv6     no IPv4; ranks that share memory, and ranks that speak TCP
-#   host-name     a host name that nothing resolves
+#   only-ipv6     no IPv4; ranks that share memory, and ranks that use TCP
+#   host-name     a host name that does not resolve
 #   other-user    a user without a home, a name or a group
 #   spaces        programs, folders and files with spaces in their names
 #   no-home       HOME, USER, TMPDIR, LANG and TERM are unset
 #   locale        LANG=de_DE.UTF-8, which writes 0,5
 #   memory        a memory cgroup of 512 MiB
-#   build-paths   make BUILD= with spaces, missing parents, or where nobody may write; read-only sources
+#   build-paths   make BUILD= with spaces, missing parents, or in a folder without write permission;
+#                 read-only sources
 #
-# Exit status 77 with a line that says why: not run. Cases that need root say so.
+# Exit status 77: not run, with a line that gives the reason. Cases that need root say so.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 what=${1:?a case; see the head of this file}
@@ -35,7 +38,8 @@ namespaces() {
   unshare "$@" true 2> /dev/null || not_run "no right to make namespaces here (a container?)"
 }
 
-# The training: arguments are what ringrun is started by, RUN_DIR, and a BIN folder if not the build's.
+# The training. Arguments: the command that starts ringrun, RUN_DIR, a BIN folder if not the
+# build's.
 options=(--hidden 16 --draw 200 --steps 6 --batch 8 --no-trace --progress off --timeout 60)
 train() {
   local out=$1 bin=${2:-$build/bin}
@@ -115,7 +119,7 @@ case $what in
   no-home) plain; train_here env -u HOME -u USER -u LOGNAME -u TMPDIR -u LANG -u TERM ;;
   locale)
     plain
-    # Compiled here, for few systems have it; without its sources the variables alone must do no harm.
+    # Compiled here, because few systems have it; without its sources the variables must do no harm.
     localedef -i de_DE -f UTF-8 "$work/de_DE.UTF-8" > /dev/null 2>&1 || echo "surroundings: no sources of de_DE here: the variables alone"
     train_here env LOCPATH="$work" LANG=de_DE.UTF-8 LC_ALL=de_DE.UTF-8
     python3 -c 'import json, sys; [json.loads(line) for line in open(sys.argv[1])]' "$work/here/metrics.jsonl"

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""commands.py [--list] [FILE...]: does every command that our scripts run come with a package that somebody installs?
+"""commands.py [--list] [FILE...]: checks that every command that our scripts run is in a package that is installed.
 
 It collects the external commands of shell scripts, of the Makefile's recipes, of the lessons' console blocks, and of the
 calls in Python and C++ files that run a program. Each must be one of:
 
-  bare.txt          what a bare system has: `make`, `git` and `ca-certificates` on Debian's minbase (tests/systems/run.sh)
-  PACKAGE_OF        a package's command, where the Makefile or a script under .ci has the package in one of its lists
+  bare.txt          commands of a bare system: `make`, `git` and `ca-certificates` on Debian's minbase
+                    (tests/systems/run.sh)
+  PACKAGE_OF        a package's command, if the Makefile or a script under .ci has the package in one of its lists
   looked for        the file looks for it first (command -v NAME, shutil.which("NAME"), a list of such names), and so can
-                    say what is missing. A lesson's block cannot.
+                    report that it is missing. A lesson's block cannot.
 
 So a command that works only because the machine at hand has it (bc, once, in lesson 17) is found on that machine.
 --list prints every command, its source and the first place that runs it. Exit status 1: something is missing.
@@ -23,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGE_OF = {
     "g++": "g++", "c++": "g++", "gcc": "g++", "cc": "g++", "gcov": "g++",
-    # binutils comes with the compiler.
+    # binutils is installed with the compiler.
     "ld": "g++", "nm": "g++", "objdump": "g++", "objcopy": "g++", "readelf": "g++", "strip": "g++", "ar": "g++",
     "addr2line": "g++", "c++filt": "g++", "size": "g++", "strings": "g++",
     "cmake": "cmake", "ctest": "cmake", "ninja": "ninja-build", "pkg-config": "pkg-config",
@@ -45,14 +46,17 @@ disown echo elif else enable esac eval exec exit export false fc fg fi for funct
 let local mapfile popd printf pushd pwd read readarray readonly return select set shift shopt source test then time times trap
 true type typeset ulimit umask unalias unset until wait while { } ! ]]""".split())
 BEFORE = {"if", "then", "else", "elif", "while", "until", "do", "!", "{", "(", "time", "exec", "command", "builtin", "eval"}
-# They run the command that follows them: after so many words, and after options, of which these letters take a value.
+# They run the command that follows them, after this number of words, and after options; these
+# option letters take a value.
 WRAPPERS = {"env": (0, "uCS"), "sudo": (0, "ugpCh"), "nice": (0, "n"), "nohup": (0, ""), "setsid": (0, ""), "timeout": (1, "ks"),
             "xargs": (0, "InPLdsEa"), "taskset": (1, ""), "unshare": (0, ""), "nsenter": (0, ""), "chroot": (1, ""),
             "runuser": (0, "ugG"), "setpriv": (0, ""), "prlimit": (0, ""), "stdbuf": (0, "ioe"), "flock": (1, "wE"), "ionice": (0, "cnt")}
-LONG_WITH_VALUE = {"--user", "--wd", "--root", "--reuid", "--regid", "--signal", "--propagation"}  # where no = follows
-OPTIONAL = {"nvidia-smi"}  # the driver's: a script that asks it goes on where it is missing
+# Where no = follows.
+LONG_WITH_VALUE = {"--user", "--wd", "--root", "--reuid", "--regid", "--signal", "--propagation"}
+OPTIONAL = {"nvidia-smi"}  # the driver's: a script that uses it continues without it
 BUILT = re.compile(r"lesson\d\d_\w+|tests_\w+")
-IN_THE_VM = ("tests/rdma/vm/init", "tests/rdma/guest.sh")  # they run beside busybox, whose commands are others
+# They run with busybox, which has other commands.
+IN_THE_VM = ("tests/rdma/vm/init", "tests/rdma/guest.sh")
 NAME = re.compile(r"[A-Za-z_][\w.+-]*")
 
 
@@ -62,7 +66,7 @@ def functions_of(text):
 
 class Shell:
     """The words of a script, command by command, as far as command names need it. Not an interpreter: a name in a
-    variable, or with a path, is nobody's package."""
+    variable, or with a path, belongs to no package."""
 
     def __init__(self, text):
         self.text, self.at, self.line, self.found = text, 0, 1, []  # found: (line, command)
@@ -81,7 +85,7 @@ class Shell:
         return character
 
     def newline(self):
-        """After a line with << WORD: its body is no script."""
+        """After a line with << WORD: skips the body, which is not script."""
         for word, tabs in self.heredocs:
             while self.at < len(self.text):
                 end = self.text.find("\n", self.at)
@@ -289,7 +293,7 @@ class Shell:
             if word in BEFORE or re.match(r"\w+(\[[^]]*\])?\+?=", word):
                 words = words[1:]
                 if word == "command" and words and words[0].startswith("-"):
-                    return  # command -v: it is looked for
+                    return  # command -v: the script looks for it
             elif word in ("for", "select", "case", "function"):
                 return
             else:
@@ -336,7 +340,7 @@ def of_makefile(text):
         line_number, number = number, number + 1 + line.count("\x01")
         recipe = line[1:] if line.startswith("\t") else ""
         recipe = re.sub(r"^[@+-]+", "", recipe).replace("\x01", "\n")
-        while True:  # make's own variables and functions, from the inside out
+        while True:  # make's own variables and functions, innermost first
             shorter = re.sub(r"(?<!\$)\$\((?:if |or |foreach |filter |abspath |shell |subst )?[^()$]*\)", "X/", recipe)
             if shorter == recipe:
                 break
@@ -348,7 +352,7 @@ def of_makefile(text):
 
 
 def of_python(text):
-    """The first word of lists and strings that are given to a call which starts a program."""
+    """The first word of lists and strings that are passed to a call which starts a program."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call) or not node.args:
@@ -393,7 +397,8 @@ def of_markdown(text, language="console"):
 
 
 def of_cpp(text):
-    """What tests and programs start: run_program({"NAME", ...}), system("..."), popen("..."), "sh", "-c", "..."."""
+    """The programs that tests and programs start: run_program({"NAME", ...}), system("..."),
+    popen("..."), "sh", "-c", "..."."""
     found, literal = [], r'"((?:[^"\\]|\\.)*)"'
     for call in re.finditer(rf'(?:run_program\(\{{|\bsystem\(\(?|\bpopen\(\(?){literal}|"(?:ba)?sh", "-c",\s*{literal}', text):
         script = (call[1] or call[2] or "").encode().decode("unicode_escape")
@@ -402,7 +407,8 @@ def of_cpp(text):
 
 
 def looked_for(text):
-    """Names after command -v and which, and all words of the file's lists that such a loop goes through."""
+    """Names after command -v and which, and all words of the file's lists over which such a loop
+    runs."""
     text = re.sub(r"\\\n\s*", " ", text)
     found = set(re.findall(r"(?:command -v|which|type -P|hash)\s+\"?([\w.+-]+)", text))
     found |= set(re.findall(r"which\(\"([\w.+-]+)\"", text))
@@ -415,7 +421,8 @@ def looked_for(text):
 
 
 def packages(root):
-    """(the Makefile's lists: what a user's commands install, every list, with those of single targets and of .ci)."""
+    """(the Makefile's lists: packages that a user's commands install; all lists, including those
+    of single targets and of .ci)."""
     lists, everything = set(), set()
     name = re.compile(r"(?<![\w$/.-])[a-z][a-z0-9.+-]+")
     for path in [root / "Makefile", root / "labs/course/labs.mk", *sorted((root / ".ci").glob("*"))]:
@@ -460,7 +467,7 @@ def collect(root, only=()):
             found = of_makefile(text)
         else:
             shell = Shell(text)
-            for beside in (root / name).parent.glob("*.sh"):  # it may read them
+            for beside in (root / name).parent.glob("*.sh"):  # it may source them
                 shell.functions |= functions_of(beside.read_text())
             found = shell.commands()
         yield name, text, found

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""includes.py [--fix] [--root FOLDER]: each source includes the standard headers that it uses.
+"""includes.py [--fix] [--root FOLDER]: checks that each source includes the standard headers that it uses.
 
-A standard library may stop including one of its headers in another, and does in almost every release: then a file that
-compiled for years does not (std::uint32_t without <cstdint>, on g++ 13). No compiler at hand shows it beforehand. So
-each use of a name in USES needs its header: in the file, in a header of ours that it includes, or in one that the
-standard or every library promises (GIVES). --fix adds the missing lines. Names that a version of Catch2 lacks (MOVED) are
-found, too. Exit status 1: something is missing.
+Almost every release of a standard library stops including some of its headers in others: then a file that compiled for
+years no longer does (std::uint32_t without <cstdint>, on g++ 13). No installed compiler shows it beforehand. So each use
+of a name in USES needs its header: in the file, in a header of ours that it includes, or in one that the standard or
+every library guarantees (GIVES). --fix adds the missing lines. Names that a version of Catch2 lacks (MOVED) are found,
+too. Exit status 1: something is missing.
 """
 import argparse
 import pathlib
@@ -68,7 +68,7 @@ USES = {
     "utility": of("move swap exchange pair make_pair forward index_sequence make_index_sequence cmp_less declval as_const"),
     "variant": of("variant visit monostate get_if holds_alternative"), "vector": of("vector"),
 }
-# Names that only some versions of a library have, and what all that we build with have instead.
+# Names that only some versions of a library have, and replacements that all of them have.
 MOVED = {
     r"\bCatch::(?:Contains|Equals|StartsWith|EndsWith|Matches|WithinAbs|WithinRel)\b":
         "Catch2 3 has it in Catch::Matchers: take ContainsSubstring, or add to tests/support/catch.hpp",
@@ -108,7 +108,7 @@ class Sources:
             self.code[name] = re.sub(r'R"\w*\((?:.|\n)*?\)\w*"|"(?:\\.|[^"\\\n])*"', '""', text)
 
     def reached(self, name, seen):
-        """Standard headers that a file includes, itself or by headers of ours."""
+        """Standard headers that a file includes, directly or through headers of ours."""
         if name in seen:
             return set()
         seen.add(name)
@@ -126,13 +126,14 @@ class Sources:
                 if header not in there and not there & set(GIVES.get(header, "").split()) and re.search(use, self.code[name])]
 
     def add(self, name, headers):
-        """Where a line of the same kind is; clang-format sorts them."""
+        """Adds a line next to one of the same kind; clang-format sorts them."""
         lines = (self.root / name).read_text().split("\n")
         new = [f"#include <{header}>" for header in headers]
         at = next((n for n, line in enumerate(lines) if re.fullmatch(r"#include <[a-z_/.]+>", line)), None)
         if at is None:
             at = next(n for n, line in enumerate(lines) if re.match(r"#(include|pragma once)", line))
-            first = lines[at]  # a file's own header stays the first, and in a lab's driver the student's file
+            # A file's own header stays first, and in a lab's driver the student's file.
+            first = lines[at]
             if first.startswith("#pragma") or pathlib.PurePath(name).stem in first or re.match("#include [A-Z]", first):
                 at += 1
                 new.insert(0, "")
@@ -151,7 +152,7 @@ def main():
     if args.fix and not shutil.which("clang-format"):
         parser.error("--fix needs clang-format: apt install clang-format")
     sources = Sources(args.root)
-    # Headers first: what they then include is not missing in the files that include them.
+    # Headers first: the files that include them then need not include the same again.
     order = sorted(sources.code, key=lambda n: not n.endswith((".hpp", ".cuh", ".h")))
     found = moved = 0
     for name in order:

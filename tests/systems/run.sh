@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
-# run.sh [--cache FOLDER] [--keep] [--fresh] [ROW...]: what README says, on bare systems made for it: Debian minbase with
-# make, git, ca-certificates and sudo, an ordinary user, a clone of this checkout's HEAD, and nothing else.
+# run.sh [--cache FOLDER] [--keep] [--fresh] [ROW...]: runs the commands of README on bare systems
+# created for it: Debian minbase with make, git, ca-certificates and sudo, an ordinary user, a clone
+# of this checkout's HEAD, and nothing else.
 #
-#   run.sh --list                the rows: all of them run where none is named
-#   run.sh --bare                the commands that Debian 12 and 13 have without any package of ours: bare.txt
-#   build/systems/ROW.N.log      what the row's command N printed; table.txt: the table
-#   build/systems/cache          (--cache) SUITE.tar, the base system; SUITE.packages and SUITE.ccache: a repeat downloads
-#                                no package and compiles only files that changed
-#   --fresh                      compiles everything: only then are the table's seconds a bare machine's
+#   run.sh --list                the rows: all of them are run if none is named
+#   run.sh --bare                the commands that Debian 12 and 13 have without any package of
+#                                ours: bare.txt
+#   build/systems/ROW.N.log      output of the row's command N; table.txt: the table
+#   build/systems/cache          (--cache) SUITE.tar, the base system; SUITE.packages and
+#                                SUITE.ccache: a repeat downloads no package and compiles only files
+#                                that changed
+#   --fresh                      compiles everything: only then are the table's seconds valid for a
+#                                bare machine
 #   --keep                       leaves the system in build/systems/ROW; otherwise it is removed
 #
-# For root, with debootstrap or mmdebstrap; no container engine. The packages come from the mirror that this machine
-# uses (RINGSMITH_MIRROR: another). JOBS: compilers at a time. Each system has its own mounts and processes, which end
-# with it, whatever happens. A command has two hours. Exit status 1 if a command failed.
+# For root, with debootstrap or mmdebstrap; no container engine. The packages come from the mirror
+# that this machine uses (RINGSMITH_MIRROR: another). JOBS: number of concurrent compilers. Each
+# system has its own mounts and processes, which end with it, whatever happens. A command has two
+# hours. Exit status 1 if a command failed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -23,7 +28,7 @@ readonly USERNAME=reader
 readonly CCACHE=home/$USERNAME/.cache/ccache
 readonly UNIT='make build; make test ONLY=unit'
 
-# row | suite | compiler | packages | what it stands for | commands
+# row | suite | compiler | packages | the system it represents | commands
 ROWS="bookworm-g++     | bookworm | g++     |        | Debian 12                      | make train; make test
 bookworm-clang   | bookworm | clang++ | clang  | Debian 12                      | make train; make test
 trixie-g++       | trixie   | g++     |        | Debian 13                      | make train; make test
@@ -40,7 +45,8 @@ field() { awk -F ' *[|] *' -v row="$1" -v n="$2" '$1 == row { print $n }' <<< "$
 if [ "${1:-}" = --inside ]; then
   root=$2 packages=$3 objects=$4
   shift 4
-  mount --bind "$root" "$root"  # pivot_root wants a mount point; and in a mere chroot there are no user namespaces
+  # pivot_root requires a mount point; and in a mere chroot there are no user namespaces
+  mount --bind "$root" "$root"
   mount --rbind /dev "$root/dev"
   mount -t tmpfs tmpfs "$root/dev/shm"
   mount --rbind /sys "$root/sys"
@@ -52,7 +58,7 @@ if [ "${1:-}" = --inside ]; then
   pivot_root . .host
   umount -l /.host
   cd /
-  "$@" || exit $?  # not exec: as the first process, bash reaps those whose parents have ended
+  "$@" || exit $?  # not exec: as the first process, bash reaps orphaned processes
   exit 0
 fi
 
@@ -113,7 +119,8 @@ if [ -n "$bare" ]; then
   exit 0
 fi
 
-# Everything in the system runs by this: with processes and mounts that end together. For a subshell, which it replaces.
+# Runs everything in the system; processes and mounts end together. For a subshell, which it
+# replaces.
 root='' packages='' objects=''
 enter() {
   exec timeout --kill-after=5 $LIMIT unshare --mount --propagation private --pid --fork --kill-child \
@@ -122,8 +129,8 @@ enter() {
 as_root() (
   enter /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive /bin/sh -c "$1"
 )
-# COMPILER COMMAND: with a login's environment, the compiler, and nothing of this machine's. For a job, whose process it
-# becomes, so that the trap below ends it.
+# COMPILER COMMAND: with a login's environment, the compiler, and no settings of this machine. For a
+# job, whose process it replaces, so that the trap below ends it.
 as_user() {
   local c=${1/clang++/clang}
   enter /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/sbin/runuser -u $USERNAME -- /usr/bin/env -i \
@@ -138,10 +145,12 @@ prepare() {  # ROW SUITE PACKAGES
   tar -C "$root" -xf "$cache/$suite.tar"
   cp -L /etc/resolv.conf "$root/etc/resolv.conf"
   printf '127.0.0.1 localhost\n127.0.1.1 %s\n::1 localhost\n' "$(hostname)" > "$root/etc/hosts"
-  echo 'Acquire::Check-Valid-Until "false";' > "$root/etc/apt/apt.conf.d/10systems"  # the mirror may be a frozen one
+  # The mirror may be a snapshot.
+  echo 'Acquire::Check-Valid-Until "false";' > "$root/etc/apt/apt.conf.d/10systems"
   as_root "command -v sudo > /dev/null && [ -z '$3' ] ||
            { apt-get update -qq && apt-get install -y -qq --no-install-recommends sudo $3; }" || return 1
-  # Debian's libraries are the newest compiler's, and need its C++ library; an older compiler has an older one to link with.
+  # Debian's libraries are built by the newest compiler, and need its C++ library; an older compiler
+  # would link its older one.
   as_root 'for own in /usr/lib/gcc/*/*/libstdc++.so; do [ ! -e "$own" ] || ln -sf /lib/*/libstdc++.so.6 "$own"; done'
   as_root "useradd --create-home --shell /bin/bash $USERNAME" || return 1
   echo "$USERNAME ALL=(ALL) NOPASSWD: ALL" > "$root/etc/sudoers.d/$USERNAME"
@@ -152,7 +161,7 @@ prepare() {  # ROW SUITE PACKAGES
   as_root "chown -R $USERNAME: /home/$USERNAME"
 }
 
-versions() {  # COMPILER: one line of what the row was built with
+versions() {  # COMPILER: one line with the versions with which the row was built
   as_root "v() { dpkg-query -W -f='\${Version}' \"\$1\" 2> /dev/null | sed -E 's/^[0-9]+://; s/[-+~].*//'; }
     printf 'Debian %s, %s %s, CMake %s, Open MPI %s, fmt %s, json %s,\n  Catch2 %s, CLI11 %s, Python %s' \
       \"\$(cat /etc/debian_version)\" $1 \"\$($1 -dumpfullversion 2> /dev/null || $1 -dumpversion)\" \"\$(v cmake)\" \
@@ -160,7 +169,9 @@ versions() {  # COMPILER: one line of what the row was built with
       \"\$(v python3)\""
 }
 
-follow() {  # LOG PID ROW: a line a minute, so that one sees where it is; and first_step, of make train: seconds until then
+# LOG PID ROW: prints a line per minute, to show the progress; and first_step, of make train:
+# seconds until then
+follow() {
   local log=$1 pid=$2 begin=$SECONDS next=60
   first_step=''
   while kill -0 "$pid" 2> /dev/null; do
@@ -216,7 +227,7 @@ row() {  # ROW
       failed=1
       about+=$'\n'"$name: $command failed:"$'\n'"$(grep -aE 'error:|\*\*\*Failed|FAILED|failed:|^make' "$log" |
         tail -n 12 | cut -c1-160)"
-      break  # what follows builds on it
+      break  # the following commands depend on it
     fi
     ! grep -q '^Not run, and why:' "$log" ||
       about+=$'\n'"$name: not run, and why:"$'\n'"$(sed -n '/^Not run, and why:/,/^$/p' "$log" | sed 1d)"

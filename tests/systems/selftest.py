@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of what tests/systems itself promises, and of how we refuse systems that are too old: selftest.py [-v] [Name]."""
+"""Tests of the checks in tests/systems, and of our refusal of systems that are too old: selftest.py [-v] [Name]."""
 import ast
 import os
 import pathlib
@@ -117,7 +117,7 @@ class Units(unittest.TestCase):
 class TooOld(unittest.TestCase):
     def test_a_compiler(self):
         with tempfile.TemporaryDirectory() as name:
-            fake = pathlib.Path(name) / "g++"  # says that it is g++ 11, as on Ubuntu 22.04
+            fake = pathlib.Path(name) / "g++"  # reports that it is g++ 11, as on Ubuntu 22.04
             fake.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} -U__GNUC__ -D__GNUC__=11 "$@"\n')
             fake.chmod(0o755)
             environment = {k: v for k, v in os.environ.items() if not k.startswith(("CMAKE_", "CXX", "CC"))}
@@ -129,14 +129,15 @@ class TooOld(unittest.TestCase):
             self.assertRegex(said[0], r"^g\+\+ 11\.[0-9.]+ is too old: use g\+\+ 12 or clang\+\+ 14 or newer \(CXX=\.\.\.\)$")
 
     def test_a_python(self):
-        """Any version that can read the file says it, before it imports what an old one lacks."""
+        """Any version that can parse the file reports it, before it imports modules that an old
+        one lacks."""
         for name in ("__init__", "__main__"):
             ast.parse((ROOT / f"labs/course/{name}.py").read_text(), feature_version=(3, 7))
         say = "import sys, runpy; sys.version_info = (3, 10, 12); sys.modules['tomllib'] = None; " \
               "sys.argv = ['labs', 'progress']; runpy.run_module('labs.course', run_name='__main__')"
         done = subprocess.run([sys.executable, "-c", say], cwd=ROOT, capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertEqual(done.stderr, "labs: python3 is 3.10.12, and the labs need 3.11 or newer: install it first in PATH\n")
+        self.assertEqual(done.stderr, "labs: python3 is 3.10.12, but the labs need 3.11 or newer: put it first in PATH\n")
 
     def test_a_python_of_the_lessons(self):
         for name, program in (("figures", "check"), ("ledger", "ledger")):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""units.py BUILD_DIR: no name in an unnamed namespace means two things in one unit of compilation.
+"""units.py BUILD_DIR: checks that no name in an unnamed namespace has two meanings in one unit of compilation.
 
 Several sources are compiled as one unit (CMakeLists.txt, ringsmith_unity). Two functions of the same name in unnamed
 namespaces of two sources are then overloads, and a call may silently choose the other file's; the compiler refuses
-only equal signatures. Exit status 77: the build compiles each source alone.
+only equal signatures. Exit status 77: the build compiles each source separately.
 """
 import json
 import pathlib

@@ -29,7 +29,7 @@ TEST_CASE("classes hold their sizes, waste at most an eighth, and do not mix", "
     REQUIRE(c <= std::max<std::size_t>(size + 63, size + size / 8));
     REQUIRE(host_allocator::class_size(Bytes(c)).value == c);
     previous = c;
-    // The class that a block is returned to must be the one it was taken from.
+    // A block must be returned to the size class from which it was taken.
     std::byte* block = host_allocator::allocate(Bytes(size));
     std::memset(block, 1, size);
     host_allocator::free(block, Bytes(size));

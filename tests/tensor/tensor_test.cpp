@@ -1,4 +1,4 @@
-// Views, strides, copies, conversions, and what is said about wrong ones.
+// Views, strides, copies, conversions, and the errors for wrong ones.
 #include "runtime/tensor/tensor.hpp"
 
 #include <array>
@@ -162,7 +162,7 @@ TEST_CASE("is_sole_owner is false as soon as anything else holds the memory", "[
   }
   REQUIRE(t.is_sole_owner());
   REQUIRE_FALSE(zeros({4}).slice(0, 0, 2).is_sole_owner());
-  std::array<float, 4> memory{};  // adopted: its real owner may be looking
+  std::array<float, 4> memory{};  // adopted: its real owner may read it
   auto storage =
       Storage::adopt(reinterpret_cast<std::byte*>(memory.data()), Bytes(sizeof memory), nullptr);
   const Tensor over = Tensor::from_storage(std::move(storage), {4}, {1}, 0, DType::f32);

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""Every collective of the backend against two others: gloo's result, and what the inputs of all ranks say.
+"""Compares every collective of the backend with two others: gloo's result, and the result computed from the inputs of
+all ranks.
 
     collectives.py [--worlds 1,2,3,4] [--short]
 
 Inputs are small integers in every type, so that a sum has the same bits in any order: results are compared bit by bit.
-Values that do round are added in gloo's order (algorithm gloo_ring), and must then have gloo's bits.
+Values that round are added in gloo's order (algorithm gloo_ring), and must then have gloo's bits.
 """
 import argparse
 import itertools
@@ -14,7 +15,7 @@ import ranks
 
 SIZES = [0, 1, 2, 3, 7, 16, 127, 1000, 4097, 65537]
 SHORT_SIZES = [0, 1, 7, 4097]
-# gloo has no sums of bfloat16 and bool, nor moves bool; then the second oracle stands alone.
+# gloo has no sums of bfloat16 and bool, and cannot send bool; then only the second oracle is used.
 NOT_IN_GLOO = ("bfloat16", "bool")
 
 
@@ -28,7 +29,7 @@ def rank_main(short):
 
     import ringsmith_torch
 
-    warnings.simplefilter("ignore")  # of PyTorch: calls that it will drop one day
+    warnings.simplefilter("ignore")  # from PyTorch: deprecated calls
     rank, world = ranks.join()
     gloo = dist.new_group(backend="gloo")
     sizes = SHORT_SIZES if short else SIZES
@@ -37,7 +38,8 @@ def rank_main(short):
     checked = 0
 
     def values(n, dtype, r, salt=0):
-        """What rank r gives; products and sums of four ranks are exact in every type (and wrap around alike)."""
+        """The input of rank r; products and sums of four ranks are exact in every type (and wrap
+        around in the same way)."""
         g = torch.Generator().manual_seed(7919 * r + n + salt)
         whole = torch.randint(1, 4, (n,), generator=g)
         return (whole % 2).bool() if dtype == torch.bool else whole.to(dtype)
@@ -51,7 +53,7 @@ def rank_main(short):
                                      f"{int(different.nonzero()[0])}")
 
     def layouts(n, dtype):
-        """Memory for n elements, as programs may give it: (name, tensor)."""
+        """Memory for n elements in the layouts that programs use: (name, tensor)."""
         yield "contiguous", torch.zeros(n, dtype=dtype)
         yield "one element on", torch.zeros(n + 1, dtype=dtype)[1:]
         yield "every other", torch.zeros(2 * n, dtype=dtype)[::2]
@@ -101,12 +103,12 @@ def rank_main(short):
         dist.all_reduce(tensor, dist.ReduceOp.AVG)
         wanted = functools.reduce(operator.add, [values(n, dtype, r) * world * torch.tensor(1 / world, dtype=dtype)
                                                  for r in range(world)], torch.zeros(n, dtype=dtype))
-        if world in (1, 2, 4):  # 1/3 rounds
+        if world in (1, 2, 4):  # with 3 ranks, 1/3 would round
             same(tensor, wanted, f"average of {n} {dtype}")
         else:
             torch.testing.assert_close(tensor, wanted)
 
-    # ---- moves ----
+    # ---- copies ----
     for dtype, n in itertools.product([*types, torch.int16, torch.complex64], sizes):
         name = f"{dtype}, {n} elements"
         mine = values(n, dtype, rank)
@@ -174,7 +176,7 @@ def rank_main(short):
         dist.all_reduce(theirs, group=gloo)
         same(ours, theirs, f"gloo_ring's sum of {n} random {dtype} against gloo's")
 
-    # ---- many at once, futures, objects ----
+    # ---- many concurrent operations, futures, objects ----
     tensors = [values(1000 + k, torch.float32, rank, k) for k in range(50)]
     works = [dist.all_reduce(t, async_op=True) for t in tensors]
     futures = [w.get_future().then(lambda f: f.value()[0] * 2) for w in works]
@@ -184,7 +186,8 @@ def rank_main(short):
         same(tensors[k], wanted, f"asynchronous all_reduce {k}")
         same(futures[k].wait(), wanted * 2, f"what hangs on the future of all_reduce {k}")
         assert works[k].is_completed() and works[k].is_success()
-    # What hangs on a future may call and wait, and what hangs on that one: the thread that tells is replaced.
+    # A callback of a future may make calls and wait, and so may the callback of that call's future:
+    # the notifying thread is replaced.
     def again(depth):
         def then(future):
             value = future.value()[0] if isinstance(future.value(), list) else future.value()
@@ -235,7 +238,7 @@ def rank_main(short):
             dist.broadcast(tensor, members[-1], group=group)
             same(tensor, values(9, torch.int64, members[-1]), f"broadcast in {members}")
 
-    # ---- what is refused, by name, on the rank that asks, with the group as good as before ----
+    # ---- refused calls: named on the calling rank; the group must still work afterwards ----
     def refused(text, call):
         nonlocal checked
         checked += 1
@@ -254,7 +257,7 @@ def rank_main(short):
     refused("call tensor.clone()", lambda: dist.all_reduce(torch.ones(1).expand(4)))
     refused("reduce: tensors of type ComplexFloat cannot be reduced",
             lambda: dist.reduce(torch.ones(2, dtype=torch.complex64), 0))
-    refused("tensors of one size are needed, got 5 and 4 elements", lambda: dist.all_gather([torch.ones(5)] * world, x))
+    refused("tensors of the same size are needed, got 5 and 4 elements", lambda: dist.all_gather([torch.ones(5)] * world, x))
     refused("must hold world size", lambda: dist.all_gather_into_tensor(torch.zeros(4 * world + 1), x))
     refused("split sizes must add up", lambda: dist.all_to_all_single(x, x, [9] * world, [9] * world))
     if world > 1:

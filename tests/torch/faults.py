@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""What a PyTorch program is told when a rank dies, stops, or calls something else: the exception, and how soon.
+"""The exception in a PyTorch program when a rank dies, stops, or makes another call, and how soon it is thrown.
 
     faults.py [--kills 20] [--short]
 
-Every survivor must end with the exception that fits, naming the rank to blame, the call and the line of the program,
-within 5 seconds: from the kill, from the wrong call, or from the end of the timeout that the program asked for.
+Every survivor must end with the right exception, which names the rank to blame, the call and the line of the
+program, within 5 seconds of the kill, of the wrong call, or of the end of the program's timeout.
 """
 import argparse
 import random
@@ -16,8 +16,8 @@ import time
 import ranks
 
 SOON = 5.0      # seconds
-TIMEOUT = 2.0   # that programs ask for
-LONG = 1800.0   # PyTorch's own
+TIMEOUT = 2.0   # set by the programs
+LONG = 1800.0   # PyTorch's default
 
 
 def rank_main(case, victim):
@@ -28,13 +28,13 @@ def rank_main(case, victim):
     rank, world = ranks.join(timeout=TIMEOUT if case.startswith("timeout") else LONG)
 
     def now():
-        """From here on the rank is to fail."""
+        """Marks the time from which the rank is expected to fail."""
         print(f"AT {time.monotonic()}", flush=True)
 
     def ddp():
         net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(200, 200), bucket_cap_mb=0.01)
         while True:
-            yield net(torch.randn(4, 200)).sum().backward()  # the line of a training
+            yield net(torch.randn(4, 200)).sum().backward()  # the line of a training step
 
     def forever():
         x = torch.ones(100_000)
@@ -92,7 +92,8 @@ def rank_main(case, victim):
                 dist.all_reduce(torch.ones(10))
     except ringsmith_torch.Error as error:
         print(f"CAUGHT {time.monotonic()} {type(error).__name__}: {error}", flush=True)
-        time.sleep(1)  # as a program that writes its last words: the others must not need its end
+        # Like a program that writes its last messages: the others must not depend on its end.
+        time.sleep(1)
         sys.exit(5)
 
 
@@ -102,7 +103,8 @@ def last(pattern, text):
 
 
 def check(case, done, victim, kind, words, since, excused=()):
-    """Every rank but the excused ones has been told: this kind of error, with these words, soon. Gives the slowest."""
+    """Every rank except the excused ones must have reported this kind of error soon, with these
+    words. Returns the slowest time."""
     slowest = 0.0
     for rank, end in enumerate(done):
         if rank in excused:
@@ -124,9 +126,9 @@ def check(case, done, victim, kind, words, since, excused=()):
 
 
 def kill(rng, where, how):
-    """One rank is killed at a random moment of a run; how long the others took to say so."""
+    """Kills one rank at a random moment of a run; returns how long the others took to report it."""
     world = rng.choice((2, 3, 4))
-    # Of messages, rank 0 has all: who sends to it would have rank 0 to blame, which fails first.
+    # With messages it is rank 0; otherwise rank 0 would fail first, and its senders would blame it.
     victim = 0 if where == "messages" else rng.randrange(world)
     at = []
 
@@ -144,7 +146,7 @@ def kill(rng, where, how):
     return check(f"{how.name} in {where}", done, victim, "PeerLost", words, at[0], [victim])
 
 
-# What each case must end in on all ranks, and what the message must say; excused ranks end otherwise.
+# The error of each case on all ranks, and words of its message; excused ranks end otherwise.
 MISTAKES = {
     "mismatch-shape": ("MismatchError", ["all_reduce(sum, f32, 10)", "all_reduce(sum, f32, 11)", "rank {v} ", "faults.py:"]),
     "mismatch-type": ("MismatchError", ["all_reduce(sum, f32, 10)", "all_reduce(sum, f64, 10)", "rank {v} ", "faults.py:"]),
@@ -166,7 +168,8 @@ def mistake(rng, case):
     done = ranks.run(world, __file__, "--rank", case, "--victim", victim, limit=120)
     starts = [float(last(r"^AT ([\d.]+)", end.text) or sys.exit(f"{case}: a rank never began:\n{end.text}")) for end in done]
     kind, words = MISTAKES[case]
-    # The culprit of a timeout comes too late, and is told that the group is broken; in messages others have no part.
+    # The culprit of a timeout arrives too late, and its error is that the group is broken; other
+    # ranks take no part in messages.
     excused = [victim] if case.startswith("timeout") else []
     if case == "mismatch-message":
         excused = [rank for rank in range(world) if rank != victim]

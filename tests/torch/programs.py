@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Programs that were written for gloo, and reference trajectories of gloo, on this backend.
+"""Runs programs that were written for gloo, and reference trajectories of gloo, on this backend.
 
     programs.py [--worlds 2,3,4]
 
-1. The peers' MLP, CNN and GPT (tests/bench/peers/torch_ddp_*.py), not a line changed: init_process_group("gloo") makes
-   the other backend instead, and every loss.item() is written down. In gloo's order of sums each loss has the bits of
-   the run on gloo itself; in the backend's own order it may differ by rounding.
+1. The peers' MLP, CNN and GPT (tests/bench/peers/torch_ddp_*.py), unchanged: init_process_group("gloo") creates the
+   other backend instead, and every loss.item() is recorded. In gloo's order of sums each loss has the bits of the run on
+   gloo itself; in the backend's own order it may differ by rounding.
 2. The trajectories in tests/reference/data/strict, which the runtime's own trainer follows bit for bit
-   (tests/reference): PyTorch on this backend follows them too, so that both train alike on the same ring.
+   (tests/reference): PyTorch on this backend must follow them too, so that both train identically on the same ring.
 """
 import argparse
 import json
@@ -24,12 +24,12 @@ PROGRAMS = {name: program.split() for name, program in {
     "gpt": "torch_ddp_gpt.py --steps 3 --warmup 1 --batch 2"}.items()}
 STRICT = ranks.TOP / "tests/reference/data/strict"
 SCALAR_BLAS = "/usr/lib/x86_64-linux-gnu/blas/libblas.so.3"
-# gloo's sums in plain scalar order: how the trajectories were made
+# gloo's sums in plain scalar order, in which the trajectories were recorded
 SCALAR = {"ATEN_CPU_CAPABILITY": "default", "LD_PRELOAD": SCALAR_BLAS}
 
 
 def as_backend(way, program, *args):
-    """In a rank: the program as it stands, on another backend."""
+    """In a rank: runs the unchanged program on another backend."""
     import torch
     import torch.distributed as dist
 
@@ -52,7 +52,7 @@ def as_backend(way, program, *args):
 
     def destroy_process_group():
         print("LOSSES", json.dumps(losses), flush=True)
-        if way == "gloo":  # whose destructor waits for ever in one run of ten, as of PyTorch 1.13
+        if way == "gloo":  # its destructor hangs in one of ten runs, as of PyTorch 1.13
             os._exit(0)
         destroy()
 
@@ -64,7 +64,7 @@ def as_backend(way, program, *args):
 
 
 def follow(world):
-    """In a rank: the training of a reference file; what differs from it."""
+    """In a rank: runs the training of a reference file; returns the differences."""
     import torch
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel

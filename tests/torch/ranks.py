@@ -1,7 +1,8 @@
-"""Starts the ranks of a PyTorch program and gathers what they say: run(world, FILE, args) in a parent, join() in a rank.
+"""Starts the ranks of a PyTorch program and collects their output: run(world, FILE, args) in the parent, join() in a
+rank.
 
-Every rank is a process of its own, in the environment that torchrun would make; they meet in a file store, so that no
-port is taken by somebody else meanwhile.
+Every rank is a process in the environment that torchrun would set; they meet in a file store, so that no other process
+can take a port meanwhile.
 """
 import dataclasses
 import os
@@ -19,20 +20,20 @@ NOT_RUN = 77
 
 @dataclasses.dataclass
 class Rank:
-    status: int   # of its process; negative: a signal
+    status: int   # exit status of the process; negative: a signal
     text: str     # standard output and error
-    seconds: float  # until it ended, from the start of all
+    seconds: float  # until it ended, from the start of all ranks
 
 
 def environment(rank, world, **more):
-    """Of one rank. One thread each: sums of several threads have another order."""
+    """Environment of one rank. One thread each: sums by several threads have another order."""
     return {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank),
             "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
             "PYTHONPATH": str(BUILD), "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
 def why_not():
-    """Why nothing of this can run here; empty if it can."""
+    """Why these tests cannot run here; empty if they can."""
     have = subprocess.run([PYTHON, "-c", "import torch.distributed"], capture_output=True, text=True, check=False)
     if have.returncode:
         return "no PyTorch (make torch installs python3-torch)"
@@ -48,8 +49,8 @@ def leave_if_impossible():
 
 
 def run(world, program, *args, limit=120, watch=None, **more):
-    """All ranks of a program to their ends; watch(processes, said) may do something to them meanwhile, where said(rank)
-    is what a rank has printed so far."""
+    """Runs all ranks of a program to their ends. Meanwhile watch(processes, said) may act on them; said(rank) is the
+    output of a rank so far."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
         ranks = []
@@ -87,7 +88,8 @@ def expect_success(done, what):
 
 
 def join(backend="ringsmith", timeout=60.0, **options):
-    """In a rank: makes the group; options as ringsmith_torch.Options. Returns (rank, world)."""
+    """In a rank: creates the group; options as in ringsmith_torch.Options. Returns (rank,
+    world)."""
     import datetime
 
     import torch

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# run.sh [short]: tests of PyTorch's backend (labs/torch). Exit status 77 with a line that says why: not run.
+# run.sh [short]: tests of PyTorch's backend (labs/torch). Exit status 77: not run, with a line that
+# gives the reason.
 #
-#   short   what ctest runs: each collective on a few sizes, a training of each model, a kill, a mismatch, a timeout
-#   (all)   `make test-torch`: 1 to 4 ranks, all sizes and layouts, all features, gloo's programs, 20 kills, PyTorch's own
-#           tests
+#   short   run by ctest: each collective on a few sizes, a training of each model, a kill, a
+#           mismatch, a timeout
+#   (all)   `make test-torch`: 1 to 4 ranks, all sizes and layouts, all features, gloo's programs,
+#           20 kills, PyTorch's own tests
 set -eu
 cd "$(dirname "$0")"
 python=/usr/bin/python3

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""PyTorch's own tests of torch.distributed, which come with the package, on this backend.
+"""Runs PyTorch's own tests of torch.distributed, which are part of its package, on this backend.
 
     suite.py [--world 3] [--backend ringsmith|gloo] [--only PATTERN] [--list FILE]
 
-torch.testing._internal.distributed.distributed_test is what PyTorch runs its own backends through: collectives, groups,
-DDP, ZeroRedundancyOptimizer, join. Every case runs in processes of its own, by PyTorch's own runner, forked from one
-that has imported it. A case is passed, failed, or not applicable for the reason that PyTorch's decorators give (it wants
-a GPU, or NCCL). Each failure must be in EXPECTED, with its reason, or the script fails; so must a case in
-there that passes.
+torch.testing._internal.distributed.distributed_test is PyTorch's test of its own backends: collectives, groups,
+DDP, ZeroRedundancyOptimizer, join. Every case runs in separate processes, by PyTorch's own runner, forked from one that
+has imported it. A case is passed, failed, or not applicable for the reason that PyTorch's decorators give (it needs a
+GPU, or NCCL). Each failure must be in EXPECTED, with its reason, or the script fails; a case in EXPECTED that passes is
+a failure, too.
 """
 import argparse
 import multiprocessing
@@ -22,9 +22,10 @@ import unittest
 
 import ranks
 
-LIMIT = 90  # seconds of one case
+LIMIT = 90  # seconds per case
 
-# PyTorch's decorators leave a case to some backends by name; where what it needs is here, it is run all the same.
+# PyTorch's decorators restrict some cases to named backends; they are run nevertheless if this
+# backend has what they need.
 BY_NAME = re.compile(r"gloo|\bMPI\b", re.I)
 ELSEWHERE = re.compile(r"CUDA|NCCL only|high priority")
 
@@ -63,7 +64,7 @@ def load(backend, world):
     sys.path.insert(0, str(ranks.BUILD))
     # A package that Debian does not have: its TestCase adds a method that no case here uses.
     sys.modules.setdefault("expecttest", types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=False))
-    sys.argv = sys.argv[:1]  # PyTorch's module reads arguments of its own
+    sys.argv = sys.argv[:1]  # PyTorch's module parses the arguments
     import torch
     torch.set_num_threads(1)
     import ringsmith_torch  # noqa: F401
@@ -88,7 +89,7 @@ def one_rank(suite, rank, name, store, pipe, log):
 
 
 def reason_of(text):
-    """Why PyTorch's runner says that it skipped."""
+    """The reason that PyTorch's runner gives for a skip."""
     found = re.search(r"skipping test \w+ for following reason: (.*)", text)
     return found[1] if found else "skipped"
 
@@ -119,7 +120,7 @@ def run_case(suite, module, common, name, world):
         until = time.monotonic() + LIMIT
         while any(p.exitcode is None for p in processes) and time.monotonic() < until:
             if any(p.exitcode == suite.TEST_ERROR_EXIT_CODE for p in processes):
-                until = min(until, time.monotonic() + 10)  # the others will hear of it
+                until = min(until, time.monotonic() + 10)  # the others will soon learn of it
             time.sleep(0.01)
         hung = [rank for rank, p in enumerate(processes) if p.exitcode is None]
         for p in processes:

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""PyTorch's DDP trains an MLP, a CNN and a GPT on this backend; the losses beside gloo's.
+"""PyTorch's DDP trains an MLP, a CNN and a GPT on this backend; the losses are compared with gloo's.
 
     training.py [--worlds 2,3,4] [--short]
 
 In gloo's order of sums (algorithm gloo_ring) every loss and every parameter must have gloo's bits. In the backend's own
-order they may differ by rounding, but not more. With the buckets in communication memory the bits are those without.
+order they may differ by rounding, but not more. Buckets in communication memory do not change the bits.
 Then ZeroRedundancyOptimizer, a join of uneven inputs, hooks, and buffers that DDP broadcasts, again against gloo.
 """
 import argparse
@@ -50,7 +50,8 @@ def models():
 
         def forward(self, x):
             x = self.token(x) + self.place(torch.arange(x.shape[1]))
-            return self.norm(self.blocks(x)) @ self.token.weight.t()  # tied, so its gradient comes from two places
+            # Tied: its gradient is a sum of two.
+            return self.norm(self.blocks(x)) @ self.token.weight.t()
 
     def mlp():
         return nn.Sequential(nn.Linear(40, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 10))
@@ -76,7 +77,7 @@ def models():
 
 
 def train(kind, group, wrap, steps=STEPS):
-    """Losses of this rank, and a digest of its parameters at the end."""
+    """Returns the losses of this rank, and a digest of its parameters at the end."""
     import torch
     import torch.distributed as dist
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -86,7 +87,7 @@ def train(kind, group, wrap, steps=STEPS):
     make, batch_of, loss_of = models()
     name = {"batch_norm": "normed"}.get(kind, kind if kind in make else "mlp")
     rank = dist.get_rank()
-    torch.manual_seed(rank)  # differ: rank 0's must win
+    torch.manual_seed(rank)  # different values: rank 0's must be used
     net = wrap(make[name](), process_group=group, bucket_cap_mb=0.1, gradient_as_bucket_view=kind in ("gpt", "zero"))
     if kind == "zero":
         optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=0.01, process_group=group)
@@ -146,7 +147,7 @@ def rank_main(kinds):
 
 
 def judge(world, kind, results):
-    """One line for a kind, of the results of all ranks by way."""
+    """Checks the results of all ranks by way, and prints one line per kind."""
     of = {way: sorted((r for r in results if r["kind"] == kind and r["way"] == way), key=lambda r: r["rank"])
           for way in ("gloo", "strict", "own", "shared")}
     for way, rows in of.items():
@@ -161,7 +162,8 @@ def judge(world, kind, results):
     value = float.fromhex
     off = max(abs(value(a) - value(b)) / abs(value(b)) for mine, theirs in zip(plain["own"], plain["gloo"])
               for a, b in zip(mine, theirs))
-    # Float rounding of the sums, amplified by a dozen steps; PowerSGD orthogonalizes, which amplifies more.
+    # Rounding of float sums, amplified by a dozen steps; PowerSGD's orthogonalization amplifies
+    # more.
     assert off < (1e-3 if kind == "power_sgd" else 2e-5), f"{kind}, {world} ranks: losses are off by {off:.1e}"
     first, last = value(plain["own"][0][0]), value(plain["own"][0][-1])
     return f"{world} ranks, {kind:10}: loss {first:.4f} to {last:.4f}; gloo's bits in gloo's order; own order off by {off:.0e}"

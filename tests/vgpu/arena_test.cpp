@@ -1,4 +1,4 @@
-// What an arena does when its addresses are used up, which with a tebibyte of them takes days.
+// An arena whose addresses are used up: with a tebibyte of addresses that takes days.
 #include "kernels/vgpu/arena.hpp"
 
 #include <cstring>
@@ -37,7 +37,7 @@ TEST_CASE("an arena uses addresses again only when all were used, and never a li
   std::memset(kept_small, 2, 100);
 
   std::set<void*> fresh;
-  for (int n = 0; n < 6; ++n) {  // 6 blocks of 4 MiB: 30 of 32 are used
+  for (int n = 0; n < 6; ++n) {  // 6 blocks of 4 MiB: 30 of 32 MiB are used
     void* const p = arena.allocate(3 * kMiB);
     REQUIRE(p != nullptr);
     CHECK(fresh.insert(p).second);
@@ -50,7 +50,7 @@ TEST_CASE("an arena uses addresses again only when all were used, and never a li
     CHECK(fresh.count(p) == 1);
     CHECK_FALSE(arena.was_freed(p));
     CHECK(arena.block_lives(arena.offset(p)));
-    CHECK(p[0] == std::byte{0xff});  // fresh memory, not what lay here
+    CHECK(p[0] == std::byte{0xff});  // fresh memory, without the old contents
     std::memset(p, 3, 3 * kMiB);
     arena.check_patterns([] { return "now"; });
     REQUIRE(arena.free(p));

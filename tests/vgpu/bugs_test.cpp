@@ -1,5 +1,5 @@
-// Every planted bug of tests/vgpu/children/bugs.cu ends in a message that names it, and the right
-// version beside it ends well: in the plain build, and under ThreadSanitizer.
+// Every planted bug of tests/vgpu/children/bugs.cu ends with a message that names it, and its right
+// version succeeds: in the plain build, and under ThreadSanitizer.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -28,8 +28,8 @@ std::string line_of(const std::string& name) {
   return "";
 }
 
-bool use_keys = true;  // false: as on a processor that has none
-std::string guard;     // VGPU_GUARD, if a test asks for one
+bool use_keys = true;  // false: as on a processor without keys
+std::string guard;     // VGPU_GUARD, if a test sets it
 
 ProgramResult run(const std::string& program, const std::string& bug, bool right, int deadline_ms) {
   std::vector<std::string> command = {"env",
@@ -44,7 +44,7 @@ ProgramResult run(const std::string& program, const std::string& bug, bool right
 
 constexpr int kRightDeadline_ms = 30'000;
 
-// wrong_ms: the emulator's deadline for the mistaken version.
+// wrong_ms: the emulator's deadline for the wrong version.
 void caught(const std::string& program, const std::string& bug,
             const std::vector<std::string>& words, int wrong_ms) {
   const auto wrong = run(program, bug, false, wrong_ms);
@@ -67,8 +67,8 @@ void caught_as_race(const std::string& bug, const std::vector<std::string>& word
 #ifdef VGPU_TSAN_PROGRAMS
   std::vector<std::string> all = {"ThreadSanitizer: data race", line_of(bug)};
   all.insert(all.end(), words.begin(), words.end());
-  // No race waits for the deadline, and ThreadSanitizer takes its time to write a report: a kernel
-  // that is stopped meanwhile must not be ended.
+  // No race waits for the deadline, and ThreadSanitizer needs time to write a report: a kernel that
+  // is stopped meanwhile must not be ended.
   caught("vgpu_bugs_tsan", bug, all, kRightDeadline_ms);
 #else
   WARN(bug << ": not run, this build has no ThreadSanitizer programs");
@@ -159,7 +159,7 @@ TEST_CASE("a report of a fault is written to its end, though that takes longer t
 }
 
 TEST_CASE("host access to device memory, and access to a device that is no peer") {
-  use_keys = GENERATE(true, false);  // false, or no keys here: by pages
+  use_keys = GENERATE(true, false);  // false, or no keys on this machine: guarded by pages
   guard = "pages";
   caught_by_emulator("host_access", {"host access to device memory", line_of("host_access")});
   caught_by_emulator("no_peer_access",
@@ -176,7 +176,7 @@ TEST_CASE("without protection keys nothing guards device memory, unless pages ar
     guard = wanted;
     const auto result = run("vgpu_bugs", "host_access", false, kRightDeadline_ms);
     CAPTURE(wanted, result.err);
-    CHECK(result.exit_code <= 1);  // it ran to its end, whatever it read
+    CHECK(result.exit_code <= 1);  // it ran to its end, with whatever it read
     CHECK(result.err.empty());
     use_keys = true;
   }

@@ -25,7 +25,7 @@ struct Results {
 __device__ __half fused(__half a, __half b, __half c) { return __hfma(a, b, c); }
 __device__ __nv_bfloat16 fused(__nv_bfloat16 a, __nv_bfloat16 b, __nv_bfloat16 c) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-  // No such instruction: the closest, rounded twice.
+  // There is no such instruction: the closest one, rounded twice.
   return __float2bfloat16(fmaf(__bfloat162float(a), __bfloat162float(b), __bfloat162float(c)));
 #else
   return __hfma(a, b, c);
@@ -43,8 +43,8 @@ __global__ void arithmetic(const T* x, int n, Results<T>* out) {
 float value(__half h) { return __half2float(h); }
 float value(__nv_bfloat16 h) { return __bfloat162float(h); }
 
-// The exact value (long double holds sums and products of these) against the nearest number with p
-// digits and smallest exponent e: the slow obvious way.
+// The nearest number with p digits and smallest exponent e to the exact value (long double holds
+// sums and products of these): the slow, obvious way.
 float round_to(long double exact, int p, int least_exponent, float overflow) {
   if (exact == 0 || std::isnan(exact) || std::isinf(exact)) return static_cast<float>(exact);
   int exponent = 0;
@@ -80,7 +80,7 @@ void check(const std::vector<T>& x, int p, int least_exponent, float overflow) {
     wrong += !same(value(got[i].sum), want(a + b));
     wrong += !same(value(got[i].difference), want(a - b));
     wrong += !same(value(got[i].product), want(a * b));
-    // The oracle's 64 digits hold a sum only if its terms are not too far apart.
+    // The oracle's 64 digits hold a sum only if the magnitudes of its terms are close enough.
     const bool near = c == 0 || a * b == 0 || std::fabs(std::log2(std::fabs(a * b / c))) < 40;
     if (near || !std::isfinite(a * b + c))
       wrong += !same(value(got[i].fused), want(std::fma(a, b, c)));
@@ -117,7 +117,7 @@ TEST_CASE("conversions from float and double round once") {
   CHECK(std::isinf(value(__float2half(65520.0F))));
   CHECK(value(__float2half(0x1p-25F)) == 0.0F);
   CHECK(value(__float2half(0x1.000002p-25F)) == 0x1p-24F);
-  // Just above the middle of 1 and its successor: by way of float it would fall on the middle.
+  // Just above the middle of 1 and its successor: rounded to float first, it would be the middle.
   CHECK(value(__double2half(1.0 + 0x1p-11 + 0x1p-40)) == 1.0F + 0x1p-10F);
   CHECK(value(__double2bfloat16(1.0 + 0x1p-8 + 0x1p-40)) == 1.0F + 0x1p-7F);
 }

@@ -1,5 +1,5 @@
-// Memory and events between processes, in programs of their own: a process that has used CUDA
-// cannot fork (tests/vgpu/children/ipc.cu).
+// Memory and events between processes, in separate programs: a process that has used CUDA cannot
+// fork (tests/vgpu/children/ipc.cu).
 #include <dirent.h>
 #include <fstream>
 #include <string>
@@ -71,7 +71,7 @@ TEST_CASE("a guessed handle opens nothing, and silent connections delay nobody")
 }
 
 TEST_CASE("kill -9 of an exporter leaves nothing behind") {
-  const auto result = run_program({kProgram, "killed"}, 60);  // prints whom it killed
+  const auto result = run_program({kProgram, "killed"}, 60);  // prints the pid that it kills
   CAPTURE(result.out, result.err);
   CHECK(result.exit_code == 0);
   REQUIRE(std::stoi(result.out) > 0);

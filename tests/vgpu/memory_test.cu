@@ -80,7 +80,8 @@ TEST_CASE("copies beyond an allocation, or of the wrong kind, are refused with t
   const auto copy = [&](std::size_t bytes, cudaMemcpyKind kind) {
     cuda_check(cudaMemcpyAsync(x.data(), host.data(), bytes, kind, stream.get()));
   };
-  CHECK_THROWS_WITH(copy(401, cudaMemcpyHostToDevice), ContainsSubstring("do not fit the target"));
+  CHECK_THROWS_WITH(copy(401, cudaMemcpyHostToDevice),
+                    ContainsSubstring("do not fit in the target"));
   CHECK_THROWS_WITH(copy(400, cudaMemcpyDeviceToHost),
                     ContainsSubstring("the kind says that the target is host memory"));
   CHECK_NOTHROW(copy(400, cudaMemcpyHostToDevice));

@@ -1,5 +1,5 @@
-// Every mistake of tests/vgpu/children/mistakes.cu ends in a message that names it, soon, and the
-// right version beside it ends well.
+// Every mistake of tests/vgpu/children/mistakes.cu soon ends with a message that names it, and its
+// right version succeeds.
 #include <string>
 
 #include "tests/support/catch.hpp"
@@ -34,7 +34,7 @@ void caught(const std::string& mistake, const std::vector<std::string>& words,
 
 TEST_CASE("an exception that leaves a host function") {
   caught("host_throws",
-         {"an exception left a host function in stream 1 of device 0: no more cake"});
+         {"an exception escaped from a host function in stream 1 of device 0: no more cake"});
 }
 
 TEST_CASE("a host function that calls CUDA, and would wait for itself") {
@@ -43,7 +43,7 @@ TEST_CASE("a host function that calls CUDA, and would wait for itself") {
   caught("host_allocates", {"cudaMalloc is called in a host function in stream 1"});
 }
 
-#ifdef VGPU_TSAN_PROGRAMS  // the other sanitizers say it first, in their words
+#ifdef VGPU_TSAN_PROGRAMS  // the other sanitizers report it first, in their own words
 TEST_CASE("a misaligned vector, and a division by zero") {
   caught("misaligned", {"misaligned address", "kernel load_four", "mistakes.cu:"});
   caught("divide_by_zero", {"integer division by zero", "kernel divide", "mistakes.cu:"});
@@ -51,7 +51,7 @@ TEST_CASE("a misaligned vector, and a division by zero") {
 #endif
 
 TEST_CASE("a copy that the host's memory has no room for") {
-  caught("copy_into_nowhere", {"a copy runs over the end of host memory", "copy in stream 1"});
+  caught("copy_into_nowhere", {"a copy runs past the end of host memory", "copy in stream 1"});
 }
 
 TEST_CASE("memory of another process after its handle was closed") {
@@ -63,7 +63,7 @@ TEST_CASE("a driver that waits: an allocation, and a first launch, while a kerne
   const std::vector<std::string> words = {"a kernel spins forever", "kernel wait_for"};
   caught("allocation_beside_waiting", words, waits);
   caught("first_launch_beside_waiting", words, waits);
-  // Loaded before: no launch is the first. And without the mode nothing waits.
+  // Kernels loaded in advance: no launch is the first. And without the mode nothing waits.
   for (const std::string setting : {"VGPU_DRIVER_WAITS=1", "VGPU_DRIVER_WAITS=0"}) {
     const auto eager = run_program(
         {"env", "CUDA_MODULE_LOADING=EAGER", setting, kProgram, "first_launch_beside_waiting"}, 60);

@@ -1,4 +1,4 @@
-// Calls with wrong arguments return CUDA's code, and vgpu::why() says what was wrong.
+// Calls with wrong arguments return CUDA's code, and vgpu::why() gives the reason.
 #include <mutex>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ __global__ void nothing() {}
 void refused(cudaError_t code, cudaError_t want, const std::string& reason) {
   CHECK(code == want);
 #ifdef __CUDACC__
-  (void)reason;  // CUDA's own codes come without one
+  (void)reason;  // CUDA's own codes have none
 #else
   CHECK_THAT(vgpu::why(), ContainsSubstring(reason));
 #endif
@@ -30,12 +30,12 @@ TEST_CASE("a destroyed stream or event, or what is none, is refused") {
   cudaStream_t stream = nullptr;
   cuda_check(cudaStreamCreate(&stream));
   cuda_check(cudaStreamDestroy(stream));
-  refused(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle, "destroyed before");
-  refused(cudaStreamDestroy(stream), cudaErrorInvalidResourceHandle, "destroyed before");
-  CHECK_THROWS_WITH(launch(nothing, 1, 1, 0, stream), ContainsSubstring("destroyed before"));
+  refused(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle, "already been destroyed");
+  refused(cudaStreamDestroy(stream), cudaErrorInvalidResourceHandle, "already been destroyed");
+  CHECK_THROWS_WITH(launch(nothing, 1, 1, 0, stream), ContainsSubstring("already been destroyed"));
   int local = 0;
   refused(cudaStreamQuery(reinterpret_cast<cudaStream_t>(&local)), cudaErrorInvalidResourceHandle,
-          "not a handle that this program was given");
+          "not a valid handle");
   refused(cudaStreamQuery(reinterpret_cast<cudaStream_t>(2)),  // NOLINT: cudaStreamPerThread
           cudaErrorInvalidResourceHandle, "per-thread default stream");
 
@@ -43,10 +43,11 @@ TEST_CASE("a destroyed stream or event, or what is none, is refused") {
   cuda_check(cudaEventCreate(&event));
   cuda_check(cudaEventRecord(event, living.get()));
   cuda_check(cudaEventDestroy(event));
-  refused(cudaEventRecord(event, living.get()), cudaErrorInvalidResourceHandle, "destroyed before");
+  refused(cudaEventRecord(event, living.get()), cudaErrorInvalidResourceHandle,
+          "already been destroyed");
   refused(cudaStreamWaitEvent(living.get(), event), cudaErrorInvalidResourceHandle, "destroyed");
-  refused(cudaEventSynchronize(event), cudaErrorInvalidResourceHandle, "destroyed before");
-  refused(cudaEventDestroy(event), cudaErrorInvalidResourceHandle, "destroyed before");
+  refused(cudaEventSynchronize(event), cudaErrorInvalidResourceHandle, "already been destroyed");
+  refused(cudaEventDestroy(event), cudaErrorInvalidResourceHandle, "already been destroyed");
 }
 
 TEST_CASE("a copy or fill that the pinned memory does not hold, or of null, is refused") {
@@ -56,9 +57,9 @@ TEST_CASE("a copy or fill that the pinned memory does not hold, or of null, is r
   cuda_check(cudaHostAlloc(&pinned, 400, cudaHostAllocPortable));
   refused(cudaMemcpyAsync(pinned, x.data(), 401, cudaMemcpyDeviceToHost, stream.get()),
           cudaErrorInvalidValue,
-          "401 bytes do not fit the target, pinned host memory (400 bytes) + 0");
+          "401 bytes do not fit in the target, pinned host memory (400 bytes) + 0");
   refused(cudaMemcpyAsync(x.data(), pinned + 100, 301, cudaMemcpyDefault, stream.get()),
-          cudaErrorInvalidValue, "301 bytes do not fit the source");
+          cudaErrorInvalidValue, "301 bytes do not fit in the source");
   refused(cudaMemsetAsync(pinned, 0, 401, stream.get()), cudaErrorInvalidValue, "401 bytes");
   refused(cudaMemcpyAsync(nullptr, x.data(), 4, cudaMemcpyDeviceToHost, stream.get()),
           cudaErrorInvalidValue, "the target is null");
@@ -93,8 +94,8 @@ TEST_CASE("what is only not ready yet is not given the reason of an earlier erro
     const std::scoped_lock lock(gate.closed);
     cuda_check(cudaLaunchHostFunc(stream.get(), Gate::pass, &gate));
     cuda_check(cudaEventRecord(event, stream.get()));
-    refused(cudaEventQuery(event), cudaErrorNotReady, "has not come to it yet");
-    refused(cudaEventElapsedTime(&ms, event, event), cudaErrorNotReady, "has not come to it yet");
+    refused(cudaEventQuery(event), cudaErrorNotReady, "has not reached it yet");
+    refused(cudaEventElapsedTime(&ms, event, event), cudaErrorNotReady, "has not reached it yet");
     refused(cudaStreamQuery(stream.get()), cudaErrorNotReady, "has work left");
   }
   stream.synchronize();

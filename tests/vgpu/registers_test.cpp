@@ -1,5 +1,5 @@
-// What is read in saved registers: user-mode emulation of arm64 leaves the record out that tells
-// reads from writes, so that no test of a whole program sees it there.
+// Reading saved registers: user-mode emulation of arm64 omits the record that distinguishes reads
+// from writes, so that no test of a whole program covers it there.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +15,7 @@ using vgpu::was_write;
 #if defined(__x86_64__)
 TEST_CASE("registers: a page fault's error code tells reads from writes") {
   const auto at = std::make_unique<ucontext_t>();
-  at->uc_mcontext.gregs[REG_ERR] = 4;  // by a program, of a page that is not there
+  at->uc_mcontext.gregs[REG_ERR] = 4;  // a read by a program from an unmapped page
   CHECK(was_write(*at) == std::optional(false));
   at->uc_mcontext.gregs[REG_ERR] = 6;
   CHECK(was_write(*at) == std::optional(true));

@@ -1,5 +1,5 @@
-// What a program presets instead of changing its environment. The settings are read once in a
-// process, so the hidden case is run in a process of its own.
+// Settings that a program presets instead of changing its environment. They are read once per
+// process, so the hidden case runs in a separate process.
 #include "kernels/vgpu/settings.hpp"
 
 #include <cuda_runtime.h>

@@ -25,7 +25,7 @@ __global__ void wait_until(int* flag, int value) {
   while (f.load(cuda::memory_order_acquire) != value) __nanosleep(100);
 }
 
-// Pinned memory that host and devices share.
+// Pinned memory shared by the host and devices.
 class Flag {
  public:
   Flag() {
@@ -84,7 +84,7 @@ TEST_CASE("streams run at the same time: a kernel of one releases the kernel of 
   DeviceArray<int> flag(std::vector<int>{0}, first.get());
   launch(wait_until, 1, 1, 0, first.get(), flag.data(), 7);
   launch(set, 1, 1, 0, second.get(), flag.data(), 7);
-  first.synchronize();  // the other kernel has stored, but its stream may not have noted its end
+  first.synchronize();  // the other kernel has stored, but its stream may not have recorded its end
   CHECK(flag.host(second.get())[0] == 7);
 }
 

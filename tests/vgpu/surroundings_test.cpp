@@ -1,4 +1,4 @@
-// vgpu where addresses are few, and where a setting is no value.
+// vgpu with few addresses, and with invalid settings.
 #include <string>
 #include <vector>
 
@@ -10,23 +10,22 @@ using ringsmith::testing::run_program;
 namespace {
 const std::string kProgram = std::string(RINGSMITH_BINARY_DIR) + "/bin/vgpu_bugs";
 
-// A program that does nothing wrong: it allocates, copies, runs a kernel.
+// Runs a program without mistakes: it allocates, copies, and runs a kernel.
 auto run_with(const std::string& limits_and_variables) {
   return run_program({"sh", "-c", limits_and_variables + " " + kProgram + " out_of_bounds right"},
                      60);
 }
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__)  // which takes more addresses for itself
+#if !defined(__SANITIZE_ADDRESS__)  // it reserves more addresses for itself
 TEST_CASE("devices fit into the addresses that ulimit -v leaves, or say what helps") {
-  const auto enough =
-      run_with("ulimit -v 40000000;");  // KiB; a tebibyte each where there is no limit
+  const auto enough = run_with("ulimit -v 40000000;");  // KiB; otherwise a tebibyte each
   CAPTURE(enough.err);
   CHECK(enough.exit_code == 0);
   const auto few = run_with("ulimit -v 8000000;");
   CHECK(few.exit_code == 2);
-  CHECK_THAT(few.err, ContainsSubstring(
-                          "no address space for 8 devices: 16 GiB are needed, ulimit -v allows 7"));
+  CHECK_THAT(few.err, ContainsSubstring("no address space for 8 devices: they need 16 GiB, and "
+                                        "ulimit -v allows 7"));
   CHECK_THAT(few.err,
              ContainsSubstring("ulimit -v unlimited, fewer VGPU_DEVICES or less VGPU_MEMORY_MB"));
   const auto fewer_devices = run_with("ulimit -v 8000000; export VGPU_DEVICES=1;");

@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffffU;
 
-// Row r of out: what shuffle number r gave to each of 32 lanes, whose values are 100 + lane.
+// Row r of out: the result of shuffle number r for each of 32 lanes, whose values are 100 + lane.
 __global__ void shuffles(int* out) {
   const int lane = static_cast<int>(threadIdx.x);
   const int value = 100 + lane;
@@ -36,7 +36,7 @@ __global__ void votes(unsigned* out, int n) {
     out[0] = ballot, out[1] = static_cast<unsigned>(any), out[2] = static_cast<unsigned>(all);
 }
 
-// Halves of a warp that do different things, each with its own mask.
+// The halves of a warp execute different code, each with its own mask.
 __global__ void halves(int* out) {
   const int lane = static_cast<int>(threadIdx.x);
   int v = lane;
@@ -49,7 +49,7 @@ __global__ void halves(int* out) {
   out[lane] = v;
 }
 
-// Lanes leave one by one; those that stay still meet.
+// Lanes leave one by one; the remaining ones still synchronize.
 __global__ void leaving(int* out) {
   const unsigned lane = threadIdx.x;
   for (unsigned turn = 0; turn < lane; ++turn) out[lane] = static_cast<int>(__ballot_sync(kAll, 1));

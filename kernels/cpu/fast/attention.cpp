@@ -1,6 +1,6 @@
-// Scores in tiles of kTile query rows: a causal tile ends at its last row's diagonal, so that most
-// of the upper triangle is never computed; what lies beyond a row's diagonal within its tile is set
-// to -inf, whose exp is 0, so that all rows of a tile are vectors of one length.
+// Scores in tiles of kTile query rows. A causal tile ends at its last row's diagonal, so most of
+// the upper triangle is never computed. Within a tile, scores beyond a row's diagonal are set to
+// -inf, whose exp is 0, so that all rows of a tile are vectors of the same length.
 //
 //      keys ->          tile 0: |##|            each tile: S by one small product, softmax in
 //   queries             tile 1: |####|          place, out (or the gradients) by further small
@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::int64_t kTile = 64;
 
-// The rows [begin, end) of a head and the number of keys that they see.
+// The rows [begin, end) of a head and the number of keys that they attend to.
 struct Tile {
   std::int64_t begin, end, keys;
   [[nodiscard]] std::int64_t rows() const { return end - begin; }
@@ -36,8 +36,8 @@ Tile tile_at(std::int64_t begin, const AttentionShape& s) {
   return {begin, end, s.causal ? end : s.tokens};
 }
 
-// Scores of a tile, unscaled: rows of tile.keys elements. keys_t is k^T of the whole head
-// (dim x tokens): a plain product is faster than one that transposes as it goes.
+// Unscaled scores of a tile: rows of tile.keys elements. keys_t is k^T of the whole head (dim x
+// tokens), because a plain product is faster than one that transposes on the fly.
 void scores(const Tile& t, const float* q, std::int64_t q_stride, const float* keys_t,
             const AttentionShape& s, float* out) {
   sgemm({.m = t.rows(),
@@ -55,7 +55,7 @@ void mask_row(float* row, std::int64_t i, std::int64_t keys, const AttentionShap
   if (s.causal) std::fill(row + i + 1, row + keys, -std::numeric_limits<float>::infinity());
 }
 
-// Scores to probabilities, in place.
+// Turns scores into probabilities, in place.
 RowStatistic<float> softmax_row(float* p, std::int64_t n, float scale) {
   const float largest = row_max_of(n, p) * scale;
   for (std::int64_t j = 0; j < n; ++j) p[j] = vec::exp(p[j] * scale - largest);
@@ -64,7 +64,8 @@ RowStatistic<float> softmax_row(float* p, std::int64_t n, float scale) {
   return {largest, inverse};
 }
 
-// Scores to probabilities again, and their gradients dp to those of the unscaled scores.
+// Recomputes the probabilities in p and turns their gradients dp into the gradients of the unscaled
+// scores.
 void softmax_row_backward(float* __restrict p, float* __restrict dp, std::int64_t n, float scale,
                           RowStatistic<float> row, float mean) {
   for (std::int64_t j = 0; j < n; ++j) {
@@ -74,7 +75,7 @@ void softmax_row_backward(float* __restrict p, float* __restrict dp, std::int64_
   }
 }
 
-// Memory that one thread reuses for all its heads.
+// Memory that a thread reuses for all of its heads.
 struct Workspace {
   explicit Workspace(const AttentionShape& s)
       : keys_t(static_cast<std::size_t>(s.dim * s.tokens)),
@@ -84,7 +85,7 @@ struct Workspace {
   std::vector<float> keys_t, values_t, p, ds;
 };
 
-// Spreads the heads over threads: f(workspace, b, h, number of the head's first row of scores).
+// Spreads the heads over threads: f(workspace, b, h, index of the head's first row of scores).
 template <class F>
 void for_each_head(const AttentionShape& s, const F& f) {
   if (s.tokens == 0 || s.dim == 0) return;
@@ -132,7 +133,8 @@ void attention_backward(Heads<const float> dout, const AttentionSaved<float>& sa
     float* ds = work.ds.data();
     transpose(k.head(b, h), k.token_stride, s.tokens, s.dim, work.keys_t.data(), s.tokens);
     transpose(v.head(b, h), v.token_stride, s.tokens, s.dim, work.values_t.data(), s.tokens);
-    // From the last tile, which sees every key: so dk and dv are first replaced, then added to.
+    // Starts with the last tile, which has every key, so that dk and dv are first replaced, then
+    // added to.
     for (std::int64_t begin = (s.tokens - 1) / kTile * kTile; begin >= 0; begin -= kTile) {
       const Tile tile = tile_at(begin, s);
       const float add = tile.end == s.tokens ? 0.0F : 1.0F;

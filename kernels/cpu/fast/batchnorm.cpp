@@ -1,8 +1,8 @@
-// Batch normalisation, vectorised: channels over threads, and within a channel the sums run in
-// kSumLanes independent partial sums, so that the compiler may use vectors without reordering
-// anything. y is one multiply-add: x * scale + shift.
+// Batch normalisation, vectorised. Channels are spread over threads, and the sums within a channel
+// use kSumLanes independent partial sums, so that the compiler can vectorise without reordering
+// additions. y is (x - mean) * scale + bias.
 //
-// A layer after a Linear has one pixel per channel: its columns are walked as rows of channels.
+// After a Linear layer a channel has one pixel: the input is then processed as rows of channels.
 #include "kernels/batchnorm.hpp"
 
 #include <array>
@@ -19,9 +19,9 @@ constexpr std::size_t kSumLanes = 16;
 
 typedef double Lanes __attribute__((vector_size(kSumLanes * sizeof(double))));
 
-// Sums of each term over n elements, in one pass: lane l adds elements l, l + kSumLanes, ...; the
-// lanes are added in order. A term gets a function that loads from an array: a number or, of
-// contiguous elements, all lanes at once, which stay in registers then.
+// Sums each term over n elements, in one pass: lane l adds elements l, l + kSumLanes, ..., then the
+// lanes are added in order. A term is called with a function that loads from an array: one number
+// or, from contiguous elements, all lanes together, which then stay in registers.
 template <class... Terms>
 std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t step, std::int64_t n,
                                                const Terms&... terms) {
@@ -51,7 +51,7 @@ std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t ste
   return sums;
 }
 
-// Sums over a channel of each term.
+// Sums each term over a channel.
 template <class... Terms>
 std::array<double, sizeof...(Terms)> channel_sums(const BatchNormShape& s, std::int64_t c,
                                                   const Terms&... terms) {

@@ -1,26 +1,26 @@
-// Convolution as matrix products whose second factor is never stored as a whole. The columns
+// Convolution as matrix products whose second factor is never stored as a whole. Its columns,
 //
 //   columns (taps x out pixels): row (c, kh, kw) holds, for every output pixel, the input pixel
-//                                that this tap sees
+//                                that this tap reads
 //
-// are nine times the image for a 3 x 3 kernel; here they are read from the image, in which a tap is
-// one offset and an output pixel another. Zeros around the image (a padded copy) make that true at
-// its border too.
+// take nine times the memory of the image for a 3 x 3 kernel. Here they are read from the image, in
+// which a tap is one offset and an output pixel another. A copy of the image with zeros around it
+// makes this true at its border too.
 //
-//   y    = weight (out_c x taps) columns + bias       columns read where they lie if neighbouring
-//                                                     outputs see neighbouring pixels for a vector
-//                                                     or more, else packed a panel at a time
-//   dx   = a convolution of dy by the kernel turned around, output channels for input channels:
-//          with a stride one for each of the stride_h x stride_w classes of input pixels, each by
-//          the taps that meet it
-//   dw^T = columns dy^T                               columns read where they lie, dy^T packed
+//   y    = weight (out_c x taps) columns + bias       columns read in place if neighbouring outputs
+//                                                     read neighbouring pixels for a vector or
+//                                                     more, else packed one panel at a time
+//   dx   = a convolution of dy with the reversed kernel, output channels as input channels; with a
+//          stride, one for each of the stride_h x stride_w classes of input pixels, each with the
+//          taps that reach it
+//   dw^T = columns dy^T                               columns read in place, dy^T packed
 //
-// All samples are one product: the deep layers of a network have more weights than pixels, and a
-// product for each sample would read all weights each time.
+// All samples form one product: deep layers have more weights than pixels, and a product per sample
+// would read all weights each time.
 //
-// Every element is one chain of fused multiply-adds: y over ascending (c, kh, kw), begun at the
-// bias; dx over ascending (output channel, kh, kw) of the turned kernel; dw over ascending (sample,
-// pixel). The same bits for any number of threads and any width of vectors.
+// Every element is one chain of fused multiply-adds: y over ascending (c, kh, kw), starting from
+// the bias; dx over ascending (output channel, kh, kw) of the reversed kernel; dw over ascending
+// (sample, pixel). The bits are the same for any number of threads and any vector width.
 #include "kernels/conv.hpp"
 
 #include <algorithm>
@@ -37,8 +37,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// What a tile takes at once: of dw pixels, of y and dx so many taps that the weights of all rows
-// lie in L2, and B with them. (A tile takes less of B in a cycle than L2 gives.)
+// The amount that a tile processes in one pass: kPixels pixels for dw; for y and dx, as many taps
+// as let the weights of all rows fit in L2 with B. (A tile needs less of B per cycle than L2
+// gives.)
 constexpr std::int64_t kPixels = 512;
 constexpr std::int64_t kWeights = 3 << 15, kLeastTaps = 384, kMostTaps = 1024;
 constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
@@ -46,16 +47,16 @@ constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
                      passes = (taps + most - 1) / most;
   return (taps + passes - 1) / passes;
 }
-constexpr std::int64_t kBlockColumns = 256;     // that take these taps before the next ones
+constexpr std::int64_t kBlockColumns = 256;     // processed before the next taps
 constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that are framed together for dw
 
 using Offsets = std::vector<std::int64_t>;
 
-// A tile of C as in gemm_tile.hpp, of which one operand is an image: a table says how far from the
-// first element step k reads. The other operand is contiguous in k.
+// A tile of C as in gemm_tile.hpp with an image as one operand: a table gives the offset, from the
+// first element, that step k reads. The other operand is contiguous in k.
 //
-//   by an image of B   C[r][v] += A[r][k]     * B[v][at[k]]       y and dx
-//   by an image of A   C[r][v] += A[r][at[k]] * B[v][k kWidth]    dw
+//   image as B   C[r][v] += A[r][k]     * B[v][at[k]]       y and dx
+//   image as A   C[r][v] += A[r][at[k]] * B[v][k kWidth]    dw
 struct ConvTile {
   std::array<const float*, kRows> a;
   std::array<const float*, kVectors> b;
@@ -63,14 +64,14 @@ struct ConvTile {
   std::int64_t depth;
   std::array<float*, kVectors> c;
   std::int64_t c_row;
-  const float* start;  // a number for each row; null: what C holds
+  const float* start;  // initial value of each row; null: the contents of C
 };
 enum class ImageOf { kA, kB };
 
 template <int R, int V, ImageOf kImage>
 void run_conv_tile(const ConvTile& t) {
   Vec sum[R][V];
-#pragma GCC unroll 6  // sums that a loop counted through would lie in memory
+#pragma GCC unroll 6  // without unrolling, the sums would be in memory
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v)
@@ -106,7 +107,7 @@ void run_tile_of(std::int64_t rows, const ConvTile& t) {
   kTilesOf[static_cast<std::size_t>(rows - 1)](t);
 }
 
-// Where the rows of a packed panel lie.
+// Offsets of the rows of a packed panel.
 constexpr auto kPacked = [] {
   std::array<std::int64_t, static_cast<std::size_t>(kMostTaps)> at{};
   for (std::size_t k = 0; k < at.size(); ++k) at[k] = static_cast<std::int64_t>(k) * kWidth;
@@ -116,14 +117,14 @@ constexpr std::array<float, static_cast<std::size_t>(kRows)> kZeros{};
 
 // Images with zeros around them.
 struct Frame {
-  std::int64_t planes;         // of an image
+  std::int64_t planes;         // per image
   std::int64_t h, w;           // of a plane, without zeros
-  std::int64_t top, left;      // zeros before; negative: rows and columns that are left out
+  std::int64_t top, left;      // zeros before; if negative, rows and columns skipped
   std::int64_t rows, columns;  // with zeros
   [[nodiscard]] std::int64_t size() const { return planes * rows * columns; }
 };
 
-// As std::copy_n, without a call: most rows of images are a few vectors long.
+// Like std::copy_n, but inlined: most rows of images are only a few vectors long.
 void copy_row(const float* from, std::int64_t n, float* to) {
   constexpr std::int64_t kChunk = 8;
   if (n < kChunk) {
@@ -136,7 +137,7 @@ void copy_row(const float* from, std::int64_t n, float* to) {
   }
 }
 
-// Fills out, n times f.size(), from n images that lie `stride` floats apart.
+// Fills out with n frames of f.size() floats from n images that are `stride` floats apart.
 void put_in_frames(const Frame& f, const float* images, std::int64_t n, std::int64_t stride,
                    float* out) {
   const std::int64_t plane = f.rows * f.columns, first_row = std::max<std::int64_t>(0, f.top),
@@ -153,13 +154,13 @@ void put_in_frames(const Frame& f, const float* images, std::int64_t n, std::int
   }
 }
 
-// Memory that a thread keeps from convolution to convolution.
+// Memory that a thread reuses for all its convolutions.
 float* scratch(std::vector<float>& memory, std::int64_t floats) {
   if (std::ssize(memory) < floats) memory.resize(static_cast<std::size_t>(floats));
   return memory.data();
 }
 
-// out[n][r][p] = start[r] + sum over k of a[r][k] in[n][taps[k] + pixels[p]], in framed.
+// out[n][r][p] = start[r] + sum over k of a[r][k] in[n][taps[k] + pixels[p]], with `in` framed.
 struct ImageProduct {
   const float* a;          // (rows, taps)
   std::int64_t rows;       // of a and of out
@@ -167,23 +168,23 @@ struct ImageProduct {
   const float* in;         // the images, not yet framed
   std::int64_t in_stride;  // from sample to sample
   Frame frame;
-  bool bare;     // the images are their own frames
-  Offsets taps;  // in an image's frame
+  bool bare;     // the images need no frame
+  Offsets taps;  // offsets in an image's frame
   std::int64_t samples;
-  Offsets pixels;  // in an image's frame
+  Offsets pixels;  // offsets in an image's frame
   float* out;
   std::int64_t out_stride;  // from sample to sample; rows are contiguous
 };
 
-// kWidth columns of all (sample, pixel) columns, or the last ones.
+// kWidth consecutive columns of all (sample, pixel) columns; the last panel may have fewer.
 struct Panel {
   std::int64_t count = 0;
   std::array<std::int64_t, static_cast<std::size_t>(kWidth)> from{}, to{};  // 0 beyond count
-  std::int64_t run = 1;         // so many neighbours have contiguous from; divides kWidth
+  std::int64_t run = 1;         // number of neighbours whose from are contiguous; divides kWidth
   bool writes_vectors = false;  // the panel is full, and each vector's to are contiguous
 };
 
-// So many neighbours, a power of two of at most kWidth, are contiguous.
+// The largest power of two, at most kWidth, such that all groups of that size are contiguous.
 std::int64_t run_of(std::span<const std::int64_t> at) {
   std::int64_t run = kWidth;
   for (std::int64_t j = 1; j < std::ssize(at); ++j)
@@ -193,7 +194,7 @@ std::int64_t run_of(std::span<const std::int64_t> at) {
   return run;
 }
 
-// frame_stride: from sample to sample, sample 0 being the one at first_sample.
+// frame_stride: distance between samples; `from` starts at first_sample.
 Panel make_panel(const ImageProduct& p, std::int64_t first, std::int64_t count,
                  std::int64_t first_sample, std::int64_t frame_stride) {
   const std::int64_t pixels = std::ssize(p.pixels);
@@ -212,7 +213,7 @@ Panel make_panel(const ImageProduct& p, std::int64_t first, std::int64_t count,
   return panel;
 }
 
-// Rows of the panel's columns, one for each tap.
+// Packs the panel's columns, one row per tap.
 template <std::int64_t kRun>
 void pack_runs(const float* in, const Panel& panel, const std::int64_t* taps, std::int64_t depth,
                float* out) {
@@ -229,8 +230,8 @@ void pack(const float* in, const Panel& panel, const std::int64_t* taps, std::in
   pack_runs<1>(in, panel, taps, depth, out);
 }
 
-// A panel's tiles of out, for `depth` taps from k on. Columns whose vectors are contiguous are read
-// where they lie, the others after packing into `packed`.
+// Computes a panel's tiles of out for `depth` taps from k on. Columns with contiguous vectors are
+// read in place, others are first packed into `packed`.
 void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::int64_t k,
                std::int64_t depth, float* packed) {
   const std::int64_t row = std::ssize(p.pixels), all = std::ssize(p.taps);
@@ -268,7 +269,7 @@ void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::
   }
 }
 
-// The columns [begin, end) of all (sample, pixel) columns, begin a multiple of kWidth.
+// Computes the columns [begin, end) of all (sample, pixel) columns; begin is a multiple of kWidth.
 void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
   const std::int64_t depth = std::ssize(p.taps), pixels = std::ssize(p.pixels);
   thread_local std::vector<float> frame_memory;
@@ -276,7 +277,7 @@ void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
   const std::int64_t at_once = taps_at_once(depth, p.rows);
   float* const packed = scratch(packed_memory, at_once * kWidth);
   std::vector<Panel> panels;
-  std::int64_t framed_from = 0, framed_to = 0;  // samples that are in frame_memory
+  std::int64_t framed_from = 0, framed_to = 0;  // samples in frame_memory
   for (std::int64_t block = begin; block < end; block += kBlockColumns) {
     const std::int64_t last = std::min(end, block + kBlockColumns), first_sample = block / pixels,
                        samples_to = (last - 1) / pixels + 1;
@@ -299,7 +300,7 @@ void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
   }
 }
 
-constexpr std::int64_t kThreadWork = 1 << 21;  // multiply-adds that are worth another thread
+constexpr std::int64_t kThreadWork = 1 << 21;  // multiply-adds that justify another thread
 
 void run(const ImageProduct& p) {
   const std::int64_t columns = p.samples * std::ssize(p.pixels), depth = std::ssize(p.taps);
@@ -310,14 +311,14 @@ void run(const ImageProduct& p) {
   });
 }
 
-// Where the windows of a convolution lie in the framed image.
+// Positions of a convolution's windows in the framed image.
 struct Windows {
   Frame frame;
   Offsets taps;    // (c, kh, kw)
   Offsets pixels;  // of the outputs
 };
 Windows windows_of(const Conv2dShape& s) {
-  // As many rows and columns as the windows see.
+  // The rows and columns that the windows cover.
   const std::int64_t rows = (s.out_h() - 1) * s.stride_h + (s.kh - 1) * s.dilation_h + 1,
                      columns = (s.out_w() - 1) * s.stride_w + (s.kw - 1) * s.dilation_w + 1;
   Windows out{{s.group_c(), s.h, s.w, s.pad_h, s.pad_w, rows, columns}, {}, {}};
@@ -331,11 +332,11 @@ Windows windows_of(const Conv2dShape& s) {
   return out;
 }
 
-// Along one dimension: the taps that meet the input pixels of class `phase`, that is those with
-// (pixel + pad) mod stride == phase, and the outputs that they come from: pixel number m of the
-// class, phase - pad + first + m stride, takes from output m + shift of each tap.
+// In one dimension: the taps that reach the input pixels of class `phase`, which are the pixels
+// with (pixel + pad) mod stride == phase, and the outputs that they belong to. Pixel number m of
+// the class is first + m stride and receives from output m + shift of each tap.
 struct Phase {
-  std::int64_t first = 0, count = 0;                        // the first pixel, how many
+  std::int64_t first = 0, count = 0;                        // the first pixel, the number of pixels
   std::vector<std::pair<std::int64_t, std::int64_t>> taps;  // tap, shift; ascending in shift
 };
 Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t stride, std::int64_t pad,
@@ -344,7 +345,7 @@ Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t stride, std::
   out.first = ((phase - pad) % stride + stride) % stride;
   out.count = out.first < size ? (size - out.first + stride - 1) / stride : 0;
   for (std::int64_t k = kernel - 1; k >= 0;
-       --k) {  // output o meets pixel o stride - pad + k dilation
+       --k) {  // output o reads pixel o stride - pad + k dilation
     const std::int64_t far = out.first + pad - k * dilation;
     if (far % stride == 0) out.taps.emplace_back(k, far / stride);
   }
@@ -375,8 +376,8 @@ void conv2d(const Conv2dShape& s, std::span<const float> x, std::span<const floa
 
 namespace {
 
-// dx of the pixels of one class, (samples, channels of the group, pixels of the class), and these
-// then put where they belong.
+// Computes dx for the pixels of one class as (samples, channels of the group, pixels of the class),
+// then copies them to their positions.
 void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, const Phase& rows,
                    const Phase& columns, float* dx) {
   const std::int64_t channels = s.group_c(), out_channels = s.group_out_c(),
@@ -385,7 +386,7 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
   const bool whole = s.stride_h == 1 && s.stride_w == 1;  // the class is the image
   thread_local std::vector<float> class_memory, turned_memory;
   float* out = whole ? dx : scratch(class_memory, s.n * channels * pixels);
-  if (taps == 0) {  // pixels that no window sees
+  if (taps == 0) {  // pixels that no window reads
     std::fill_n(out, s.n * channels * pixels, 0.0F);
   } else {
     const std::int64_t up = rows.taps.front().second, left = columns.taps.front().second;
@@ -409,7 +410,7 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
                    .out = out,
                    .out_stride = whole ? s.c * s.h * s.w : channels * pixels};
     float* turned = scratch(turned_memory, channels * out_channels * taps);  // (c, o, tap)
-    Offsets of_kernel;  // the taps of the class in a kernel
+    Offsets of_kernel;  // offsets of the class's taps in a kernel
     for (const auto& [kh, row] : rows.taps)
       for (const auto& [kw, column] : columns.taps) of_kernel.push_back(kh * s.kw + kw);
     for (std::int64_t o = 0; o < out_channels; ++o)
@@ -417,13 +418,13 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
         for (const auto& [kw, column] : columns.taps)
           p.taps.push_back((o * frame.rows + row - up) * frame.columns + column - left);
     const auto turn = [&](const float* kernel, float* to) {
-      constexpr std::int64_t kUsual = 9;  // taps: a loop of constant length
+      constexpr std::int64_t kUsual = 9;  // taps: the usual number, for a constant trip count
       if (whole && taps == kUsual)
         for (std::int64_t t = 0; t < kUsual; ++t) to[t] = kernel[kUsual - 1 - t];
       else
         for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
     };
-    constexpr std::int64_t kStreams = 8;  // rows written side by side: few enough for the cache
+    constexpr std::int64_t kStreams = 8;  // rows written alternately: few enough for the cache
     for (std::int64_t block = 0; block < channels; block += kStreams)
       for (std::int64_t o = 0; o < out_channels; ++o)
         for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c)
@@ -472,7 +473,7 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::sp
   const std::int64_t panels = (channels + kWidth - 1) / kWidth;
   const std::int64_t together =  // samples
       std::clamp<std::int64_t>(kFrameFloats / std::max<std::int64_t>(1, frame.size()), 1, s.n);
-  Offsets at;  // of the windows of those samples
+  Offsets at;  // of the windows of these samples
   for (std::int64_t n = 0; n < together; ++n)
     for (const std::int64_t pixel : windows.pixels) at.push_back(n * frame.size() + pixel);
   thread_local std::vector<float> frame_memory, sum_memory;
@@ -522,7 +523,7 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::sp
 }
 
 void conv2d_grad_bias(const Conv2dShape& s, std::span<const float> dy, std::span<float> db) {
-  constexpr std::size_t kSums = 16;  // independent, so that the loop becomes vectors
+  constexpr std::size_t kSums = 16;  // independent, so that the loop is vectorised
   const auto pixels = static_cast<std::size_t>(s.out_pixels());
   for (std::int64_t o = 0; o < s.out_c; ++o) {
     double lanes[kSums] = {};

@@ -7,10 +7,10 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// Inlined without fail: a call in the loop would undo the vectorisation.
+// Always inlined: a call in the loop would prevent vectorisation.
 #define RINGSMITH_INLINE [[gnu::always_inline]]
 
-// float: the vectorised functions; double, used for checks only: the C library's.
+// float uses the vectorised functions; double, which is only for checks, the C library's.
 struct VectorMath : LibraryMath {
   using LibraryMath::exp;
   using LibraryMath::gelu_erf;

@@ -1,16 +1,16 @@
-// A matrix product in three ideas, about as fast as OpenBLAS on one core (kernel_bench --family
-// matmul shows both).
+// A matrix product built on three ideas, about as fast as OpenBLAS on one core (kernel_bench
+// --family matmul shows both).
 //
 // 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs: gemm_tile.hpp.
 // 2. Caches. B is copied into panels as wide as the tile, in the order in which the tile reads them
-//    and kDepth rows at a time, so that a panel fits L1. A is read where it lies, or copied
-//    likewise if it lies the other way round.
-// 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less: a small batch times a large
-//    transposed weight copies the batch, and reads the weight once, as it lies.
+//    and kDepth rows at a time, so that a panel fits L1. A is read in place, or copied in the same
+//    way if it is stored transposed.
+// 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less: for a small batch times a large
+//    transposed weight, the batch is copied and the weight is read once, in place.
 //
-// Every element of C is one chain of fused multiply-adds over ascending k, begun at 0, at what C
-// held or at a bias: the same bits for every shape, blocking, orientation, number of threads and
-// vector width, on any processor that has the instruction.
+// Every element of C is one chain of fused multiply-adds over ascending k, starting from 0, the old
+// value of C or a bias. The bits are the same for every shape, blocking, orientation, number of
+// threads and vector width, on any processor that has the instruction.
 //
 // Paper: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008).
 #include "kernels/cpu/gemm.hpp"
@@ -34,13 +34,13 @@ namespace ringsmith::kernels::cpu::fast {
 namespace {
 
 constexpr std::int64_t kDepth = 128;      // a panel of kDepth x kWidth floats is 32 KiB
-constexpr std::int64_t kBlock = 1 << 16;  // floats of A or B that are worked on at a time: 256 KiB
+constexpr std::int64_t kBlock = 1 << 16;  // floats of A or B processed at a time: 256 KiB
 
 struct Range {
   std::int64_t begin, size;
 };
 
-// Rows k, columns j of b as rows of `padded` floats, zeros beyond j.size.
+// Copies rows k, columns j of b into rows of `padded` floats, with zeros beyond j.size.
 void pack_panel(Matrix<const float> b, Range k, Range j, std::int64_t padded,
                 float* __restrict out) {
   if (b.col_stride == 1) {
@@ -57,14 +57,14 @@ void pack_panel(Matrix<const float> b, Range k, Range j, std::int64_t padded,
     std::fill(out + r * padded + j.size, out + (r + 1) * padded, 0.0F);
 }
 
-// Floats of a packed tile: one cache line more than it needs, else tiles whose size is a multiple
-// of a large power of two would all compete for the same few sets of the cache during packing.
+// Size of a packed tile in floats: one cache line more than needed. Otherwise tiles whose size is a
+// multiple of a large power of two would compete for a few cache sets during packing.
 std::int64_t tile_space(std::int64_t tile_rows, std::int64_t depth) {
   return tile_rows * depth + 16;
 }
 
-// Rows i, columns k of a in the order in which tiles read them: tile by tile, column by column.
-// Rows are neighbours in memory (a is a transpose): one pass over them.
+// Copies rows i, columns k of a in the order in which tiles read them: tile by tile, column by
+// column. The rows are adjacent in memory (a is a transpose), so one pass over them suffices.
 void pack_rows(Matrix<const float> a, Range i, Range k, std::int64_t tile_rows,
                float* __restrict out) {
   const std::int64_t tiles = i.size / tile_rows, rest = i.size % tile_rows;
@@ -81,7 +81,7 @@ void pack_rows(Matrix<const float> a, Range i, Range k, std::int64_t tile_rows,
   }
 }
 
-// Aligned memory that a thread keeps from product to product.
+// Aligned memory that a thread reuses for all its products.
 class Scratch {
  public:
   float* get(std::int64_t floats) {
@@ -101,13 +101,13 @@ class Scratch {
   std::int64_t size_ = 0;
 };
 
-// A tile that is computed aside, for a partial vector or a transposed C: into it, and out of it.
+// For a tile in a separate buffer, used for a partial vector or a transposed C.
 void copy_in(Matrix<const float> from, float* tile, std::int64_t tile_row) {
   for (std::int64_t r = 0; r < from.rows; ++r)
     for (std::int64_t j = 0; j < from.cols; ++j) tile[r * tile_row + j] = from(r, j);
 }
 void copy_out(const float* tile, std::int64_t tile_row, Matrix<float> to) {
-  if (to.row_stride == 1)  // transposed: neighbours in memory are neighbours in r
+  if (to.row_stride == 1)  // transposed: r is contiguous in memory
     for (std::int64_t j = 0; j < to.cols; ++j)
       for (std::int64_t r = 0; r < to.rows; ++r) to(r, j) = tile[r * tile_row + j];
   else
@@ -122,21 +122,21 @@ Matrix<T> part(Matrix<T> c, Range i, Range j) {
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-// One product on one thread. start: what C begins with, of its shape and with any strides (C
-// itself, or a bias that is the same in every row); no data: zeros.
+// One product on one thread. start: initial value of C, with its shape and any strides (C itself,
+// or a bias that is the same in every row); no data: zeros.
 class Product {
  public:
   Product(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Matrix<const float> start)
       : a_(a), b_(b), c_(c), start_(start) {}
 
   void run() {
-    // A transposed C is copied in and out with every pass over k: as few as possible then.
+    // A transposed C is copied in and out in every pass over k, so the passes are few then.
     const std::int64_t narrow = kWidth / std::min(kWidth, round_up(c_.cols, kLanes));
     const std::int64_t most = kDepth * (c_.col_stride == 1 ? narrow : 8);
     for (Range k{0, 0}; k.begin < a_.cols; k.begin += k.size) {
       k.size = std::min(most, a_.cols - k.begin);
       const std::int64_t block = round_up(std::max<std::int64_t>(1, kBlock / k.size), kWidth);
-      // If A needs no copy and is short, one panel at a time: it is used while it lies in L1.
+      // If A needs no copy and is short, one panel at a time: it is used while it is in L1.
       const std::int64_t columns = !copies_a(k.size) && c_.rows <= block ? kWidth : block;
       for (std::int64_t j = 0; j < c_.cols; j += columns)
         for (std::int64_t i = 0; i < c_.rows; i += block)
@@ -144,7 +144,7 @@ class Product {
     }
   }
 
-  // What the copies of this orientation cost, in contiguous floats.
+  // Cost of the copies in this orientation, in contiguous floats.
   [[nodiscard]] double price() const {
     const auto size = [](const auto& m) { return static_cast<double>(m.rows * m.cols); };
     return (copies_a(a_.cols) ? size(a_) : 0) + (b_.col_stride == 1 ? 1 : 4) * size(b_) +
@@ -152,8 +152,9 @@ class Product {
   }
 
  private:
-  // Where they lie A and B are read if that part of them fits L1, gaps included, or if A's rows are
-  // contiguous, or if there are so few rows of A that B is hardly used.
+  // A is read in place if its rows are contiguous, or if the part in use, gaps included, fits L1. B
+  // is read in place if its rows are contiguous whole vectors, and it fits L1 or few rows of A use
+  // it.
   static constexpr std::int64_t kSmall = 8192;  // floats
   [[nodiscard]] bool copies_a(std::int64_t depth) const {
     return a_.col_stride != 1 && a_.col_stride * depth > kSmall;
@@ -168,7 +169,7 @@ class Product {
     float* panels = nullptr;
     if (copies_b(j, k.size)) {
       panels = panel_memory.get(round_up(j.size, kLanes) * k.size);
-      if (i.begin == 0)  // the blocks of rows below find them here
+      if (i.begin == 0)  // later blocks of rows reuse them
         for (std::int64_t p = 0; p < j.size; p += kWidth) {
           const Range columns{j.begin + p, std::min(kWidth, j.size - p)};
           pack_panel(b_, k, columns, round_up(columns.size, kLanes), panels + p * k.size);
@@ -256,7 +257,7 @@ void gemm(const Gemm& g) {
   Matrix<const float> start{nullptr, g.m, g.n, 0, 1};
   bool from_zero = true;
   if (g.bias != nullptr) {
-    start.data = g.bias;  // the same row everywhere
+    start.data = g.bias;  // the same for every row
     from_zero = false;
   }
   if (g.beta != 0) {

@@ -5,10 +5,10 @@
 //    col  a1 ->     [ c10  c11  c12  c13 ]   c_ij += a_i * b_j,  k = 0, 1, 2, ...
 //     k   ..        [ ..                 ]
 //
-// One step loads 4 vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds: each vector
-// that is loaded is used 6 times, each number for 4 vectors, so that the arithmetic sets the pace,
-// not the loads. (With AVX, 2 vectors and 12: it has half the registers.) Two dozen independent
-// sums also hide the latency of a multiply-add.
+// One step loads 4 vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds: each loaded
+// vector is used 6 times and each number for 4 vectors, so the arithmetic is the bottleneck, not
+// the loads. (With AVX, 2 vectors and 12 multiply-adds: it has half the registers.) Two dozen
+// independent sums also hide the latency of a multiply-add.
 #pragma once
 
 #include <array>
@@ -30,11 +30,11 @@ inline constexpr std::int64_t kLanes = 4, kVectors = 4;  // 24 of 32
 inline constexpr std::int64_t kLanes = 4, kVectors = 2;
 #endif
 inline constexpr std::int64_t kRows = 6, kWidth = kLanes * kVectors;
-inline constexpr std::int64_t kTallRows = 12;  // of narrow tiles, to have as many accumulators
+inline constexpr std::int64_t kTallRows = 12;  // for narrow tiles, to use as many accumulators
 
 // One register of floats.
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
-// From and to any address; the compiler turns each into one instruction.
+// Load from and store to any address; each compiles to one instruction.
 [[gnu::always_inline]] inline Vec load(const float* from) {
   Vec v;
   std::memcpy(&v, from, sizeof v);
@@ -42,7 +42,7 @@ typedef float Vec __attribute__((vector_size(kLanes * 4)));
 }
 [[gnu::always_inline]] inline void store(float* to, const Vec& v) { std::memcpy(to, &v, sizeof v); }
 
-// What a tile reads and writes. A: element (r, k) at a[r * a_row + k * a_step].
+// Operands of a tile. Element (r, k) of A is a[r * a_row + k * a_step].
 struct Tile {
   const float* a;
   std::int64_t a_row, a_step;
@@ -51,14 +51,14 @@ struct Tile {
   std::int64_t depth;
   float* c;
   std::int64_t c_row;
-  const float* start;  // what the sums begin with, like c; null: zeros
+  const float* start;  // initial value of the sums, laid out like c; null: zeros
   std::int64_t start_row;
 };
 
 template <int R, int V>
 void run_tile(const Tile& t) {
   Vec sum[R][V];
-  for (int r = 0; r < R; ++r)  // the next tile's C, which is usually the one below
+  for (int r = 0; r < R; ++r)  // prefetch the next tile's C, usually the tile below
     for (int v = 0; v < V; ++v) __builtin_prefetch(t.c + (R + r) * t.c_row + v * kLanes, 1);
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v)

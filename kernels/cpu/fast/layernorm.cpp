@@ -1,6 +1,6 @@
-// Forward: a row is read from memory once; mean, variance and result are computed while it lies in
-// L1. Backward: block by block of rows, first dx, then the block's share of dweight and dbias,
-// while the block lies in L2.
+// Forward: a row is read from memory once; mean, variance and result are computed while it is in
+// L1. Backward: a row gives first dx, then its part of dweight and dbias, while it is in cache. The
+// rows of a block add to one share of dweight and dbias.
 #include "kernels/layernorm.hpp"
 
 #include <algorithm>
@@ -15,19 +15,19 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-constexpr std::int64_t kGrain = 8192;  // elements for a thread of its own
-constexpr std::int64_t kBlock = 64;    // rows that gather one share of the weight gradients
+constexpr std::int64_t kGrain = 8192;  // elements that justify another thread
+constexpr std::int64_t kBlock = 64;    // rows that add to one share of the weight gradients
 
 std::int64_t rows_per_thread(std::int64_t n) { return std::max<std::int64_t>(1, kGrain / (n + 1)); }
 
-// A mean of more deviations than the root of this: the rounding of the sum, which is relative to
-// the mean, would show in the result.
+// If the mean is more than sqrt(kFarOff) standard deviations from 0, the rounding of the sum, which
+// is relative to the mean, would show in the result.
 constexpr float kFarOff = 1024;
 
-// The mean of such a row. The differences between its elements and a first mean are exact, or
-// nearly so, and the mean of these differences corrects the first mean; `rest` is the part of the
-// correction that does not fit into `mean`, which backward gets. The two more passes read from L1;
-// never inlined, so that the loop for other rows stays as it is.
+// Normalises such a row. The differences between its elements and a first mean are exact, or nearly
+// so, and the mean of these differences corrects the first mean. `rest` is the part of the
+// correction that does not fit into `mean`, the value that backward gets. The two additional passes
+// read from L1. Never inlined, so that the loop for other rows remains as it is.
 [[gnu::noinline]] void far_off_row(const float* row, std::int64_t n, float eps, const float* w,
                                    const float* b, float* __restrict out, float& mean,
                                    float& rstd) {
@@ -52,7 +52,7 @@ void layer_norm(std::span<const float> x, std::span<const float> weight,
   if (mean.empty()) return;
   const auto rows = static_cast<std::int64_t>(mean.size());
   const std::int64_t n = static_cast<std::int64_t>(x.size()) / rows;
-  // Ones and zeros stand in for a missing weight and bias, so that there is one inner loop.
+  // Ones and zeros replace a missing weight and bias, so that there is one inner loop.
   const std::vector<float> ones(weight.empty() ? static_cast<std::size_t>(n) : 0, 1.0F);
   const std::vector<float> zeros(bias.empty() ? static_cast<std::size_t>(n) : 0, 0.0F);
   const float* w = weight.empty() ? ones.data() : weight.data();
@@ -115,7 +115,7 @@ void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
       }
     }
   });
-  // In the order of the blocks, so that the sums do not depend on the number of threads.
+  // Added in the order of the blocks, so that sums do not depend on the number of threads.
   for (std::int64_t block = 0; block < blocks; ++block) {
     const float* share = shares.data() + block * 2 * n;
     for (std::size_t i = 0; i < dweight.size(); ++i) dweight[i] += share[i];

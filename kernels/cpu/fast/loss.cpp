@@ -8,7 +8,7 @@
 
 namespace ringsmith::kernels::cpu::fast {
 
-// One pass: the gradient of log_softmax with a one-hot row (plus the smoothing) put in by hand.
+// One pass: the gradient of log_softmax with the one-hot row (plus the smoothing) applied directly.
 void cross_entropy_backward(std::span<const float> log_probs, const Targets& t,
                             std::span<const float> row_grad, std::span<float> dx) {
   const auto keep = static_cast<float>(1 - t.smoothing);
@@ -28,7 +28,7 @@ void cross_entropy_backward(std::span<const float> log_probs, const Targets& t,
 
 void squared_error(std::span<const float> x, std::span<const float> y, double divisor,
                    std::span<float> loss) {
-  constexpr std::int64_t kBlock = 4096;  // block sums in double: no long float sums
+  constexpr std::int64_t kBlock = 4096;  // blocks are added in double, to avoid long float sums
   double sum = 0;
   const auto n = static_cast<std::int64_t>(x.size());
   for (std::int64_t first = 0; first < n; first += kBlock) {

@@ -1,5 +1,5 @@
-// Products through sgemm (kernels/cpu/gemm.hpp), which takes matrices with one stride of 1;
-// anything else is packed first.
+// Products by sgemm (kernels/cpu/gemm.hpp), which takes matrices with one stride of 1; other
+// matrices are packed first.
 #include "kernels/matmul.hpp"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t kOne = 1;
 
-// A matrix in sgemm's terms, which wants leading dimensions of at least 1 and the row length, also
-// where they do not matter (a single row).
+// A matrix in sgemm's terms. sgemm requires leading dimensions of at least 1 and the row length,
+// even where they have no effect (a single row).
 struct Operand {
   const float* data;
   std::int64_t leading;
@@ -36,7 +36,7 @@ Operand operand(Matrix<const float> x, std::vector<float>& packed) {
   return {packed.data(), std::max(x.cols, kOne), Transpose::no};
 }
 
-// a b, without the result; what has to be packed goes to the vectors.
+// a b, without the result; operands that need packing are packed into the vectors.
 Gemm product(Matrix<const float> a, Matrix<const float> b, std::vector<float>& packed_a,
              std::vector<float>& packed_b) {
   const Operand left = operand(a, packed_a), right = operand(b, packed_b);
@@ -86,8 +86,8 @@ void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float>
   sgemm(gemm);
 }
 
-// Strips of columns that stay in registers, blocks of rows whose sums are then added up: one pass
-// over x in the order of memory, and no sum longer than kRows + rows / kRows terms.
+// Sums strips of columns in registers over blocks of rows, then adds the blocks: one pass over x in
+// memory order, and no sum has more than kRows + rows / kRows terms.
 void column_sum(Matrix<const float> x, std::span<float> sums, Store store) {
   constexpr std::int64_t kRows = 128, kLanes = 64;
   if (store == Store::replace) std::fill(sums.begin(), sums.end(), 0.0F);

@@ -1,19 +1,21 @@
-// A block of C by AVX-512-BF16 or AMX-BF16, in two steps.
+// Computes a block of C with AVX-512-BF16 or AMX-BF16, in two steps.
 //
-// 1. Both operands become pairs of neighbouring k, words of 32 bits; a copy, unless they lie so:
+// 1. Both operands become pairs of neighbouring k, words of 32 bits, by a copy unless they are
+//    stored this way:
 //
-//      A   (row, pair)      a row's pairs one after the other: one word is broadcast, or 16 words
+//      A   (row, pair)      the pairs of a row are contiguous: one word is broadcast, or 16 words
 //                           are a row of a tile
 //      B   (pair, column)   pair p of 16 columns: a vector, or a row of a tile
 //
-//    Rows and columns are filled up to whole tiles, k to what a tile holds, with zeros. So nothing
-//    below has a remainder. A copied word serves as many rows, or columns, as a block of C has.
+//    Zeros fill columns up to whole vectors and k up to whole pairs, and for AMX all dimensions up
+//    to whole tiles, so step 2 has no remainders there. A copied word serves all rows, or columns,
+//    of a block of C.
 //
 // 2. Sums stay in registers while k runs: 6 rows by 4 vectors, as in gemm_tile.hpp, or 2 x 2 tiles,
-//    so that each tile that is loaded is used twice.
+//    so that each loaded tile is used twice.
 //
-// The functions with instructions that the rest of the program may not use carry them as an
-// attribute, whatever processor the file is compiled for. Tiles are spelt as assembler: g++'s
+// Functions with instructions that the rest of the program may not use have a target attribute,
+// whatever processor the file is compiled for. Tile instructions are written in assembler: g++'s
 // intrinsics do not tell the compiler which memory they read.
 #include "kernels/cpu/fast/matmul_bf16.hpp"
 
@@ -37,7 +39,7 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// ---- what the processor has ----
+// ---- capabilities of the processor ----
 
 struct Registers {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -64,7 +66,8 @@ bool has_avx512_bf16() {
          (cpuid(7, 1).eax & kBf16) != 0;
 }
 
-// Linux saves 8 KiB of tiles only for processes that ask (since 5.16); for all their threads.
+// Linux (since 5.16) saves the 8 KiB of tiles only for processes that request it, once for all
+// threads.
 bool has_amx_bf16() {
   constexpr unsigned kTilesAndBf16 = 1U << 24 | 1U << 22;
   constexpr int kRequestPermission = 0x1023,
@@ -75,11 +78,11 @@ bool has_amx_bf16() {
 
 // ---- step 1: pairs ----
 
-using Pair = std::uint32_t;  // the lower half is the number with the even k
+using Pair = std::uint32_t;  // the lower half has the even k
 constexpr std::int64_t kTilePairs = 16, kTileDepth = 2 * kTilePairs;
 
-// Pairs, or sums, in rows of `stride`. Pairs have a cache line more than they need: rows a power of
-// two apart would compete for the same few sets of the cache.
+// Pairs, or sums, in rows of `stride`. Rows of pairs are a cache line longer than needed: rows a
+// power of two apart would compete for a few cache sets.
 template <class T>
 struct Packed {
   T* data;
@@ -88,7 +91,7 @@ struct Packed {
   operator Packed<const T>() const { return {data, rows, cols, stride}; }
 };
 
-// Memory that a thread keeps, in whole cache lines: a row of a tile is one.
+// Memory that a thread reuses, in whole cache lines: a row of a tile is one line.
 class Scratch {
  public:
   Packed<Pair> get(std::int64_t rows, std::int64_t cols) {
@@ -104,7 +107,7 @@ class Scratch {
   std::vector<Line> memory_;
 };
 
-// Row r of m, k in pairs, as row r; zeros beyond. In place if m lies so, else a copy in `memory`.
+// The pairs of row r of m as row r; zeros beyond. In place if stored this way, else in `memory`.
 Packed<const Pair> pairs_along_rows(const Matrix<const bf16>& m, std::int64_t rows,
                                     std::int64_t pairs, Scratch& memory) {
   const bool contiguous = m.col_stride == 1;
@@ -147,7 +150,7 @@ void turn(const Packed<const Pair>& from, const Packed<Pair>& to) {
   transpose(from.data, from.stride, from.rows, from.cols, to.data, to.stride);
 }
 
-// Pairs of k along the rows of a (rows, k).
+// Packs a (rows, k) as pairs of k along its rows.
 Packed<const Pair> pack_a(const Matrix<const bf16>& a, std::int64_t rows, std::int64_t pairs) {
   thread_local Scratch memory, aside;
   if (a.col_stride == 1 || a.row_stride != 1) return pairs_along_rows(a, rows, pairs, memory);
@@ -157,7 +160,7 @@ Packed<const Pair> pack_a(const Matrix<const bf16>& a, std::int64_t rows, std::i
   return out;
 }
 
-// Pairs of k down the columns of b (k, columns).
+// Packs b (k, columns) as pairs of k down its columns.
 Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::int64_t cols) {
   thread_local Scratch memory, aside;
   const Packed<Pair> out = memory.get(pairs, cols);
@@ -172,7 +175,7 @@ Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::
 
 constexpr int kRows = 6, kVectors = 4;  // 24 accumulators of 32 registers
 
-// R rows of A from a, V vectors of columns of B from b.
+// R rows of A, from a, times V vectors of columns of B, from b.
 template <int R, int V>
 [[gnu::target("avx512f,avx512bf16")]] void add_vectors(const Pair* a, std::int64_t a_stride,
                                                        const Pair* b, std::int64_t b_stride,
@@ -188,7 +191,7 @@ template <int R, int V>
     for (int v = 0; v < V; ++v) columns[v] = _mm512_loadu_si512(b + v * kTileSide);
     for (int r = 0; r < R; ++r) {
       int word = 0;
-      std::memcpy(&word, a + r * a_stride + p, sizeof word);  // it may be two bf16 where they lie
+      std::memcpy(&word, a + r * a_stride + p, sizeof word);  // may be two bf16 in place
       const __m512i row = _mm512_set1_epi32(word);
       for (int v = 0; v < V; ++v)
         sum[r][v] = _mm512_dpbf16_ps(sum[r][v], reinterpret_cast<__m512bh>(row),
@@ -223,7 +226,7 @@ void add_by_vectors(const Packed<const Pair>& a, const Packed<const Pair>& b,
 
 // ---- step 2 with AMX-BF16 ----
 
-// All eight tiles are whole: 16 rows of 64 bytes. The layout is the processor's.
+// All eight tiles are whole: 16 rows of 64 bytes. The processor defines this layout.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1, start_row = 0;
   std::array<std::uint8_t, 14> reserved{};
@@ -254,7 +257,7 @@ RINGSMITH_TILES void add_tile() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
 
-// R tiles of rows and V of columns, 1 or 2 each. Tiles 0 to 3 are C's, 4 and 5 A's, 6 and 7 B's.
+// R tiles of rows and V of columns, 1 or 2 each. Tiles 0 to 3 hold C, 4 and 5 A, 6 and 7 B.
 template <int R, int V>
 RINGSMITH_TILES void add_tiles(const Packed<const Pair>& a, const Packed<const Pair>& b,
                                const Packed<float>& c, std::int64_t i, std::int64_t j,
@@ -293,7 +296,7 @@ RINGSMITH_TILES void add_by_tiles(const Packed<const Pair>& a, const Packed<cons
                                 : (two_across ? add_tiles<1, 2> : add_tiles<1, 1>);
       add(a, b, c, i, j, store);
     }
-  asm volatile("tilerelease");  // else Linux saves 8 KiB with every switch of this thread
+  asm volatile("tilerelease");  // otherwise each context switch saves 8 KiB
 }
 
 #undef RINGSMITH_TILES

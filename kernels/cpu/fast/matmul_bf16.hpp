@@ -1,20 +1,21 @@
-// Products of bf16 matrices by the instructions that x86 processors have for them.
+// Products of bf16 matrices with the dedicated instructions of x86 processors.
 //
 //   AVX-512-BF16   vdpbf16ps   16 sums, each += a0 b0 + a1 b1: 32 multiply-adds
 //   AMX-BF16       tdpbf16ps   16 x 16 sums, each += 16 such pairs: 8,192 multiply-adds
 //
 // Both take pairs of neighbouring k, add in float, and round to nearest even. They differ from the
-// float product of the widened matrices in two ways. Sums have another order: vdpbf16ps adds a
-// pair's second product first; tdpbf16ps adds even and odd k separately, 16 pairs at a time, and
-// their sum to C. And numbers below 2^-126 are zeros, those that come in as well as those that come
-// out. NaN and infinity propagate, and sums of integers below 2^24 are exact. Otherwise a sum of k
-// products lies within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of the exact one if no operand is
-// below 2^-126: the bound of tests/kernels/half_test.cpp.
+// float product of the widened matrices in two ways. The order of the sums: vdpbf16ps adds a pair's
+// second product first; tdpbf16ps adds even and odd k separately, 16 pairs at a time, then their
+// sum to C. And numbers below 2^-126 are treated as zero, in operands and in results. NaN and
+// infinity propagate, and sums of integers below 2^24 are exact. Otherwise a sum of k products is
+// within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of the exact sum if no operand is below 2^-126:
+// the bound of tests/kernels/half_test.cpp.
 //
-// So the bits of a bf16 training depend on the processor. Within DDP that does no harm: ranks
-// compute gradients, each with its own instructions, then all take the same step with the same
-// average, so parameters stay equal to the bit (runtime/parallel/drift.hpp). A run that must have
-// the same bits on another kind of processor says Bf16Products::widened (--bf16-products widened).
+// So the bits of a bf16 training run depend on the processor. Within DDP this does no harm: each
+// rank computes gradients with its own instructions, then all ranks take the same step with the
+// same average, so parameters remain equal to the bit (runtime/parallel/drift.hpp). A run that must
+// have the same bits on another kind of processor uses Bf16Products::widened (--bf16-products
+// widened).
 #pragma once
 
 #include "kernels/half.hpp"
@@ -23,13 +24,13 @@
 
 namespace ringsmith::kernels::cpu::fast {
 
-// Whether this processor, and its kernel, can do it. The first question about AMX asks Linux to let
-// this process use tiles.
+// True if this processor and its Linux support `how`. The first call for AMX asks Linux to let this
+// process use tiles.
 [[nodiscard]] bool processor_has(Bf16Products how);
 
-// sums = a b, or sums += a b. `how` is not `widened`, and the processor has it. The memory behind
-// sums has whole_tiles(sums.rows) rows of whole_tiles(sums.cols); what lies beyond sums is
-// overwritten.
+// sums = a b, or sums += a b. `how` must not be `widened`, and the processor must support it. The
+// memory of sums must have whole_tiles(sums.rows) rows of whole_tiles(sums.cols) floats; the part
+// beyond sums is overwritten.
 void product_bf16(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
                   const Matrix<float>& sums, Store store, Bf16Products how);
 

@@ -1,12 +1,13 @@
 // Products of f16 and bf16 matrices with float sums.
 //
-// C is computed block by block. The sums of a block are floats in cache; the blocks of A and B that
-// it needs are widened into cache as they lie, and the float product (kernels/cpu/gemm.hpp) adds
-// them up. So every element is the sum that the float product of the widened matrices has, bit for
-// bit, and is rounded once. A number of A or B is widened once for a row or column of a block.
+// C is computed block by block. The sums of a block are floats in cache. The blocks of A and B that
+// it needs are widened into cache in their stored order, and the float product
+// (kernels/cpu/gemm.hpp) adds them up. So every element has the sum of the float product of the
+// widened matrices, bit for bit, and is rounded once. A number of A or B is widened once per row or
+// column of blocks.
 //
-// A processor that multiplies pairs of bf16 with float sums (AVX-512-BF16, AMX) does that instead,
-// with sums of another order: matmul_bf16.hpp.
+// On a processor that multiplies pairs of bf16 with float sums (AVX-512-BF16, AMX), its
+// instructions are used instead, with another order of the sums: matmul_bf16.hpp.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -24,7 +25,7 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-constexpr std::int64_t kDepth = 256;  // columns of A, rows of B that are copied at a time
+constexpr std::int64_t kDepth = 256;  // columns of A and rows of B copied at a time
 
 struct Range {
   std::int64_t begin, size;
@@ -32,8 +33,9 @@ struct Range {
 
 std::int64_t blocks(std::int64_t n, std::int64_t side) { return (n + side - 1) / side; }
 
-// Rows and columns of a block of C. Large ones copy less; where some threads would have less to do
-// than others, small ones. No bit depends on it: sums run over k in the same order.
+// Rows and columns of a block of C. Large blocks copy less; small ones are used if large ones would
+// leave some threads with less work. The bits do not depend on it: sums run over k in the same
+// order.
 template <class T>
 std::int64_t side_of_block(const Matrix<T>& c) {
   constexpr std::int64_t kLarge = 512, kSmall = 256;
@@ -46,7 +48,7 @@ Matrix<T> part(const Matrix<T>& m, Range rows, Range cols) {
           m.row_stride, m.col_stride};
 }
 
-// The matrix as floats, in `memory`: dense, by columns if it lies by columns.
+// The matrix as dense floats in `memory`, by columns if it is stored by columns.
 template <class T>
 Matrix<const float> widened(const Matrix<const T>& m, std::vector<float>& memory) {
   memory.resize(static_cast<std::size_t>(m.rows * m.cols));
@@ -81,7 +83,7 @@ void product(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<fl
          .n = sums.cols,
          .k = a.cols,
          .a = wide_a.data,
-         .lda = a_turned ? a.rows : a.cols,  // they are dense
+         .lda = a_turned ? a.rows : a.cols,  // both are dense
          .b = wide_b.data,
          .ldb = b_turned ? b.rows : b.cols,
          .beta = store == Store::add ? 1.0F : 0.0F,
@@ -108,7 +110,7 @@ void block_of_c(const Matrix<const T>& a, const Matrix<const T>& b, std::span<co
         sums(r, j) =
             static_cast<float>(store == Store::add ? c(r, j) : bias[static_cast<std::size_t>(j)]);
   Range k{0, 0};
-  do {  // at least once: a product over no k is 0
+  do {  // at least once: a product over an empty k is 0
     k.size = std::min(kDepth, a.cols - k.begin);
     product(part(a, {0, a.rows}, k), part(b, k, {0, b.cols}), sums, into_sums);
     into_sums = Store::add;

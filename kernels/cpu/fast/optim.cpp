@@ -1,5 +1,5 @@
-// One read and one write of each array; every loop is vectorised by the compiler. The choices
-// (momentum, decay...) are made outside the loops, by template parameters.
+// Each array is read and written once; the compiler vectorises every loop. Choices (first step,
+// Nesterov, amsgrad) are made outside the loops, by template parameters.
 #include "kernels/optim.hpp"
 
 #include <algorithm>
@@ -12,9 +12,10 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// a * b + c in one rounding, where the processor has such an instruction. Where a compiler may
-// choose, clang 19 contracts a sum in a loop's vectors and not in its remainder: then an element's
-// bits depend on its position in a shard. Every product and sum below therefore calls this.
+// a * b + c with one rounding, if the processor has such an instruction. If the compiler may
+// choose, clang 19 contracts a sum in a loop's vector body but not in its remainder, and an
+// element's bits depend on its position in a shard. Every product and sum below therefore calls
+// this.
 inline float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return std::fma(a, b, c);
@@ -88,7 +89,8 @@ void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std:
   loop(n, p.data(), g.data(), m.data(), v.data(), largest.data(), step);
 }
 
-// In 32 lanes of double: in float the square of 1e20 would be infinite, and that of 1e-25 be 0.
+// In 32 lanes of double: in float, the square of 1e20 would be infinite and the square of 1e-25
+// zero.
 void sum_of_squares(std::span<const float> x, std::span<double> sum) {
   constexpr std::size_t kLanes = 32;
   const auto square = [](float v) { return static_cast<double>(v) * static_cast<double>(v); };

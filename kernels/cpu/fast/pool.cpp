@@ -1,10 +1,11 @@
-// Pooling, vectorised: the loops are turned inside out, so that the innermost one runs over the
-// outputs of a row for one tap of the window.
+// Pooling, vectorised: the loops are interchanged, so that the innermost loop runs over the outputs
+// of a row for one tap of the window.
 //
 //   oracle   for each output: for each tap          a short loop with bounds checks
-//   here     for each tap: for each output of a row  a long loop without any
+//   here     for each tap: for each output of a row  a long loop without bounds checks
 //
-// Every sum still adds the same terms in the same order: the results are the oracle's bit for bit.
+// Every sum still adds the same terms in the same order: the results equal the oracle's bit for
+// bit.
 #include "kernels/pool.hpp"
 
 #include <algorithm>
@@ -19,9 +20,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// Calls f(output row, first output, one past the last, position in the plane of the first's pixel)
-// for each output row and tap that meet inside the image. An output meets its taps in ascending
-// (row, column); backwards, a pixel meets its outputs in ascending order.
+// Calls f(first output, one past the last, position in the plane of the first output's pixel) for
+// each tap of output row i that is inside the image for some outputs. Forwards, an output meets its
+// taps in ascending (row, column); backwards, a pixel meets its outputs in ascending order.
 enum class Order : std::uint8_t { forwards, backwards };
 template <class F>
 void for_each_tap_of_row(const Pool2dShape& s, std::int64_t i, const F& f,
@@ -48,7 +49,7 @@ void max_row(T* __restrict best, std::int32_t* __restrict where, const T* __rest
   }
 }
 
-// Divisor of output (i, j): how many rows times how many columns of the window count.
+// Number of rows (or columns) of a window that count. Divisor of output (i, j): rows times columns.
 std::int64_t counted(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t kernel,
                      std::int64_t size, bool include_pad) {
   const std::int64_t begin = o * stride - pad;

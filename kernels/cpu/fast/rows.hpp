@@ -1,5 +1,5 @@
 // Reductions over a contiguous row that compilers vectorise without -ffast-math: the lanes, which
-// the language does not allow them to introduce, are written out.
+// the language does not allow a compiler to introduce, are written out.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ template <class Term>
   return lane[0];
 }
 
-// The largest element of a row that holds no NaN; n is at least 1. With a NaN the result is any
-// element: what softmax makes of it is still NaN, through the sum.
+// The largest element of a row without NaN; n is at least 1. With a NaN the result is some element
+// of the row; the softmax is still NaN, because its sum is.
 [[maybe_unused, gnu::always_inline]] inline float row_max_of(std::int64_t n, const float* x) {
   const auto larger = [](float old, float value) { return value > old ? value : old; };
   RowLanes lane;

@@ -1,5 +1,5 @@
-// Along the last dimension one row at a time; along another one row of `inner` neighbours at a
-// time, so that memory is always read in its own order.
+// Over the last dimension, one row at a time; over another, one row of `inner` neighbours at a
+// time, so that memory is always read in order.
 #include "kernels/softmax.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-constexpr std::int64_t kSliceGrain = 8192;  // elements for a thread of its own
+constexpr std::int64_t kSliceGrain = 8192;  // elements that justify another thread
 
 // Calls f(offset) for each outer slice, spread over threads.
 template <class F>
@@ -26,7 +26,7 @@ void for_each_outer(Slices s, const F& f) {
   });
 }
 
-// m[i] = the largest of column i, NaN if it holds one; s[i] = sum of exp(x - m).
+// m[i] = the largest of column i, NaN if it contains one; sum[i] = sum of exp(x - m).
 void column_statistics(const float* x, std::int64_t n, std::int64_t inner, float* __restrict m,
                        float* __restrict sum) {
   std::copy(x, x + inner, m);

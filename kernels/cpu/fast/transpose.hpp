@@ -1,7 +1,7 @@
 // out = x^T in blocks of 4 x 4: four loads, eight shuffles, four stores, all in registers.
 //
-// A plain double loop reads or writes one number in each cache line it touches; this one moves 16
-// bytes at a time both ways, and 16 rows together fill whole lines.
+// A plain double loop reads or writes one number in each cache line it touches; this version moves
+// 16 bytes at a time in both directions, and 16 rows together fill whole lines.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ template <class T>
   std::memcpy(out + 3 * out_stride, &d, sizeof d);
 }
 
-// x is (rows, cols), out (cols, rows), rows of both contiguous; strides from row to row. T is any
-// type of four bytes.
+// x is (rows, cols), out (cols, rows), each with contiguous rows; strides are from row to row. T is
+// any type of four bytes.
 template <class T>
 requires(sizeof(T) == 4) void transpose(const T* x, std::int64_t x_stride, std::int64_t rows,
                                         std::int64_t cols, T* out, std::int64_t out_stride) {
@@ -47,7 +47,7 @@ requires(sizeof(T) == 4) void transpose(const T* x, std::int64_t x_stride, std::
     for (std::int64_t c = 0; c < whole; c += 4)
       for (std::int64_t r = band; r < quads; r += 4)
         transpose_4x4(x + r * x_stride + c, x_stride, out + c * out_stride + r, out_stride);
-    for (std::int64_t c = 0; c < cols; ++c)  // what is left of the band: its last rows, or columns
+    for (std::int64_t c = 0; c < cols; ++c)  // the rest of the band: last rows or columns
       for (std::int64_t r = c < whole ? quads : band; r < last; ++r)
         out[c * out_stride + r] = x[r * x_stride + c];
   }

@@ -1,9 +1,9 @@
 // exp, log, tanh, sigmoid, erf and GELU as straight-line float arithmetic that compilers vectorise.
 //
-// A loop over std::exp calls the C library once an element; a loop over vec::exp below becomes
-// 8 or 16 lanes at a time, because nothing here branches: both sides of a choice are computed and
-// one is selected. Each function reduces its argument to a short interval and evaluates a minimax
-// polynomial there (fitted with Remez exchange in 40 digits; degree and interval at each).
+// A loop over std::exp calls the C library once per element; a loop over vec::exp below processes 8
+// or 16 lanes at a time, because nothing here branches: both sides of a choice are computed and one
+// is selected. Each function reduces its argument to a short interval and evaluates a minimax
+// polynomial there (fitted with Remez exchange in 40 digits).
 //
 // Accuracy against float64, over all finite floats (tests/kernels/vecmath_test.cpp): exp, log,
 // tanh and erf within 2 ulp, sigmoid within 3, subnormal results included. NaN stays NaN;
@@ -39,7 +39,8 @@ RINGSMITH_VEC float exp(float x) {
   constexpr float kRound = 12582912.0F;     // 1.5 * 2^23: adding it rounds to an integer
   constexpr float kLn2High = 0.693145752F;  // n * kLn2High is exact for |n| < 2^9
   constexpr float kLn2Low = 1.42860677e-6F;
-  // Beyond these the result is inf or 0 anyway; a comparison with NaN is false and keeps it.
+  // Beyond these bounds the result is inf or 0 anyway. Comparisons with NaN are false, so NaN is
+  // kept.
   x = x > 89.0F ? 89.0F : x;
   x = x < -104.0F ? -104.0F : x;
   const float shifted = x * 1.44269504F + kRound;
@@ -52,7 +53,7 @@ RINGSMITH_VEC float exp(float x) {
   p = p * r + 0.49999994F;
   const float y = p * (r * r) + r + 1.0F;
   // Two factors, because 2^n alone leaves the range before exp does (overflow, subnormals). The
-  // integer sits in the low bits of shifted; for NaN it is arbitrary, and y is NaN.
+  // integer is in the low bits of shifted; for NaN it is arbitrary, and y is NaN.
   const auto k = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) -
                                            std::bit_cast<std::uint32_t>(kRound));
   const std::int32_t half = k >> 1;
@@ -109,7 +110,7 @@ RINGSMITH_VEC float sigmoid(float x) {
   return x < 0.0F ? e * y : y;
 }
 
-// An odd polynomial below 1, 1 - exp(log(erfc(|x|))) above, the logarithm a polynomial on [1, 4].
+// An odd polynomial below 1; above, 1 - exp(log(erfc(|x|))), the logarithm a polynomial on [1, 4].
 RINGSMITH_VEC float erf(float x) {
   const float a = magnitude(x);
   const float s = x * x;

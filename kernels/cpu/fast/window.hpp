@@ -1,4 +1,4 @@
-// Where a sliding window lies inside its image, so that inner loops need no bounds check.
+// The part of a sliding window that is inside its image, so that inner loops need no bounds check.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ struct Range {
   std::int64_t begin = 0, end = 0;
 };
 
-// The outputs o in [0, outputs) for which the position o * stride + shift lies in [0, size).
+// The outputs o in [0, outputs) for which the position o * stride + shift is in [0, size).
 inline Range inside(std::int64_t size, std::int64_t outputs, std::int64_t stride,
                     std::int64_t shift) {
   const std::int64_t begin = shift >= 0 ? 0 : (-shift + stride - 1) / stride;

@@ -1,5 +1,5 @@
-// The atomic functions of CUDA C: relaxed, as on the device. They order nothing but themselves;
-// order is made by <cuda/atomic> or by fences.
+// The atomic functions of CUDA C: relaxed, as on the device. They do not order other accesses;
+// <cuda/atomic> and fences do.
 #pragma once
 
 #include <bit>
@@ -21,8 +21,8 @@ std::uint64_t as_word(T value) {
     return std::bit_cast<std::uint8_t>(value);
 }
 
-// Replaces *p by next(*p) in one step; returns what was there. Where bits differ but values do not
-// (-0 and 0, NaN), bits decide.
+// Replaces *p by next(*p) in one step; returns the old value. Compares bits, which decides where
+// bits differ but values do not (-0 and 0, NaN).
 template <class T, class Next>
 T update(T* p, const Source& where, Next next) {
   T old;

@@ -1,8 +1,8 @@
-// What __half and __nv_bfloat16 share: storage in 16 bits, and arithmetic that rounds once, to
-// nearest even. A sum through float is right: float has at least 2p + 2 digits for both. Products
-// and quotients of bf16 can be so small that float would round them a first time, so these go
-// through double, as a fused multiply-add does; what double or float cannot hold is kept as a last
-// odd bit, so that the last rounding is the only one.
+// Shared by __half and __nv_bfloat16: storage in 16 bits, and arithmetic that rounds once, to
+// nearest even. A sum computed in float is correct: float has at least 2p + 2 digits for both.
+// Products and quotients of bf16 can be so small that float would round them a first time, so these
+// use double, as does a fused multiply-add. The part that double or float cannot hold is kept as a
+// last odd bit, so that the last rounding is the only one.
 #pragma once
 
 #include <bit>
@@ -13,8 +13,8 @@
 
 namespace vgpu {
 
-// Storage, ringsmith::f16 or ringsmith::bf16, knows the conversions. A default constructor leaves
-// the value undefined, as the device's does.
+// Storage, ringsmith::f16 or ringsmith::bf16, has the conversions. A default constructor leaves the
+// value undefined, as on the device.
 template <class Storage>
 class Float16 {
  public:
@@ -50,8 +50,8 @@ class Float16 {
     h.bits_ = static_cast<std::uint16_t>(bits);
     return h;
   }
-  // a * b + c, rounded once. The product is exact in double; of the sum, what double cannot hold is
-  // kept as a last odd bit.
+  // a * b + c, rounded once. The product is exact in double; the part of the sum that double cannot
+  // hold is kept as a last odd bit.
   static Float16 fma(Float16 a, Float16 b, Float16 c) {
     const double product = double(float(a)) * double(float(b)), addend = double(float(c));
     const double sum = product + addend;
@@ -64,7 +64,7 @@ class Float16 {
   }
 
  private:
-  // Of what float cannot hold, a last odd bit is kept.
+  // Keeps the part that float cannot hold as a last odd bit.
   static float round_to_odd(double d) {
     float f = static_cast<float>(d);
     if (static_cast<double>(f) != d && std::isfinite(f)) {
@@ -80,7 +80,7 @@ class Float16 {
 
 }  // namespace vgpu
 
-// CUDA's functions of a 16-bit type T.
+// CUDA's functions for a 16-bit type T.
 #define VGPU_FLOAT16_FUNCTIONS(T)                                         \
   inline T __hadd(T a, T b) { return a + b; }                             \
   inline T __hsub(T a, T b) { return a - b; }                             \

@@ -1,10 +1,10 @@
-// CUDA graphs, as far as one stream goes: what is given to a stream between begin and end of the
-// capture is kept, and every launch gives all of it to a stream again.
+// CUDA graphs of a single stream: operations added to a stream between begin and end of the capture
+// are stored, and every launch adds all of them to a stream again.
 //
 //     cudaStreamBeginCapture   kernel, copy, kernel   cudaStreamEndCapture --> graph
-//     cudaGraphInstantiate(graph) --> exec      cudaGraphLaunch(exec, stream), again and again
+//     cudaGraphInstantiate(graph) --> exec      cudaGraphLaunch(exec, stream), repeatedly
 //
-// A capture takes in no other streams by events; graphs cannot be built or changed node by node.
+// Events do not add other streams to a capture. Graphs cannot be built or changed node by node.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph
                                         std::size_t /*size*/) {
   return cudaGraphInstantiate(exec, graph, 0);
 }
-// How many nodes there are; nodes must be null: they have no handles here.
+// Returns the number of nodes. `nodes` must be null: nodes have no handles here.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);  // launches of it still run
-cudaError_t cudaGraphDestroy(cudaGraph_t graph);         // what was instantiated stays
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);  // its launches still run
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);         // instantiated graphs remain

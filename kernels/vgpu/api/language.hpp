@@ -21,8 +21,8 @@
 
 // ---- vector types ----
 //
-// dim3, uint3 and the short vectors with their make_ functions; alignment as on the device, so that
-// a misaligned vector load is one here too (UBSan names it).
+// dim3, uint3 and the short vectors with their make_ functions. Alignment as on the device, so that
+// a misaligned vector load is an error here too (UBSan reports it).
 
 struct uint3 {
   unsigned x, y, z;
@@ -58,8 +58,8 @@ VGPU_VECTORS(double, double, 16, 16)
 
 // ---- device functions ----
 //
-// Beyond <cmath>: the fast approximations (here they are exact), bit casts, bit
-// counts, and loads and stores with a cache hint (here plain ones).
+// Beyond <cmath>: the fast approximations (exact here), bit casts, bit counts, and loads and stores
+// with a cache hint (plain ones here).
 
 inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }

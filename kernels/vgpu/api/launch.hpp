@@ -1,13 +1,13 @@
-// Starting a kernel: cudaLaunchKernel with a caller for its parameter types. Use ringsmith::launch
-// (kernels/cuda/launch.hpp), which also works under nvcc.
+// Launches a kernel: cudaLaunchKernel, with a function that knows the parameter types. Use
+// ringsmith::launch (kernels/cuda/launch.hpp), which also works under nvcc.
 //
-// The rest is for sources that were written for nvcc alone, which kernels/vgpu/nvcc translates:
+// The rest is for sources written for nvcc alone, which kernels/vgpu/nvcc translates:
 //
 //     scale<<<blocks, threads, 0, stream>>>(x, n);          vgpu::Configured(blocks, ...).run(...)
 //     f = (const void*)&scale<float>; cudaLaunchKernel(f, ..., pointers to arguments, ...)
 //
-// nvcc knows the parameters of a kernel by its address. Here an address has to be announced, with
-// the types, before it is launched: vgpu::kernel_address().
+// nvcc knows the parameters of a kernel by its address. Here an address must be announced, with the
+// types, before it is launched: vgpu::kernel_address().
 #pragma once
 
 #include <cstddef>
@@ -21,15 +21,15 @@
 
 namespace vgpu {
 
-// A kernel with its arguments: what one thread of the grid executes.
+// A kernel with its arguments: the work of one thread of the grid.
 struct Call {
   void (*run)(const void* arguments);
   std::shared_ptr<const void> arguments;
-  const void* function;        // for the name in reports
-  const char* name = nullptr;  // that name, where it is known
+  const void* function;        // to look up the name for reports
+  const char* name = nullptr;  // the name, if it is known
 };
 
-// Said by whoever is the last to let go of a kernel's arguments: its threads have ended before.
+// Called by the last owner of a kernel's arguments, after the kernel's threads have ended.
 void outlived(const void* arguments);
 
 template <class Bound>
@@ -57,7 +57,7 @@ Call make_call(void (*kernel)(Parameters...), Parameters... arguments) {
 }
 
 using MakeCall = Call (*)(const void* kernel, void* const* arguments);
-// Returns the kernel's address.
+// Stores `make` for the kernel; returns the kernel's address.
 const void* announce_kernel(const void* kernel, MakeCall make);
 
 template <class... Parameters, std::size_t... i>
@@ -75,12 +75,12 @@ const void* kernel_address(void (*kernel)(Parameters...)) {
       });
 }
 
-// What stands between <<< and >>>.
+// The launch configuration between <<< and >>>.
 class Configured {
  public:
   Configured(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr)
       : grid_(grid), block_(block), shared_bytes_(shared_bytes), stream_(stream) {}
-  // call(arguments...) by every thread. An error is left to cudaGetLastError(), as nvcc does.
+  // Every thread calls call(arguments...). An error is left to cudaGetLastError(), as by nvcc.
   template <class Function, class... Arguments>
   void run(const char* name, Function call, Arguments&&... arguments) const {
     struct Bound {
@@ -104,8 +104,8 @@ class Configured {
 
 }  // namespace vgpu
 
-// arguments: a pointer to each. cudaErrorInvalidDeviceFunction for an address that was not
-// announced.
+// arguments: a pointer to each argument. Returns cudaErrorInvalidDeviceFunction for an address that
+// was not announced.
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                              std::size_t shared_bytes, cudaStream_t stream);
 template <class... Parameters>
@@ -115,7 +115,7 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
                           stream);
 }
 
-// Shared memory per block is 48 KiB unless a kernel asks for more.
+// Shared memory per block is 48 KiB unless a kernel requests more.
 enum cudaFuncAttribute : int { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 template <class... Parameters>

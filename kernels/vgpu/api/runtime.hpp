@@ -1,12 +1,12 @@
-// The calls of the CUDA runtime that the emulator has. Numbers and names are CUDA's.
+// The calls of the CUDA runtime that the emulator implements. Numbers and names are CUDA's.
 #pragma once
 
 #include <cstddef>
 
 // ---- error codes and their texts ----
 //
-// Beside the code the emulator keeps a sentence for the calling thread that says what was wrong
-// with the arguments (vgpu::why()); ringsmith's cuda_check appends it.
+// In addition to the code, the emulator stores a sentence for the calling thread that describes the
+// error in the arguments (vgpu::why()); ringsmith's cuda_check appends it.
 
 enum cudaError_t : int {
   cudaSuccess = 0,
@@ -37,15 +37,15 @@ enum cudaError_t : int {
 
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
-cudaError_t cudaGetLastError();  // and resets it
+cudaError_t cudaGetLastError();  // also resets it
 cudaError_t cudaPeekAtLastError();
 
 namespace vgpu {
-// What the last failed call of this thread found wrong: a sentence; "" if nothing was.
+// A sentence that describes the error of this thread's last failed call; "" if there is none.
 const char* why();
 }  // namespace vgpu
 
-// ---- devices: how many, which one is current, what they are ----
+// ---- devices: number, current device, properties ----
 
 struct cudaUUID_t {
   char bytes[16];
@@ -92,24 +92,24 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
-// "0000:03:00.0", of at least 13 characters.
+// Writes "0000:03:00.0" to text; length must be at least 13.
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
-// Waits for the device. (CUDA would also free what the process has on it, which comes to the same
+// Waits for the device. (CUDA would also free the process's memory there, which makes no difference
 // at the end of a program, where this is called.)
 cudaError_t cudaDeviceReset();
 
-// Peer access: device can reach memory of peer. Without enabling it, a kernel's access faults.
+// Peer access: device can access memory of peer. Without enabling it, a kernel's access faults.
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 
 // ---- streams and events ----
 //
-// Every stream has a worker thread, so that operations on different streams are ordered by events
-// and nothing else; each may be delayed by a seeded amount (VGPU_SEED, VGPU_DELAY_US), so that a
-// forgotten wait shows.
+// Every stream has a worker thread, so operations on different streams are ordered only by events.
+// Each may be delayed by a seeded amount (VGPU_SEED, VGPU_DELAY_US), so that a forgotten wait
+// shows.
 //
-// The legacy default stream (0) is refused: its hidden synchronisation is what overlap must avoid.
-// Where VGPU_LEGACY_STREAM=1 lets programs of others have it, it synchronises as CUDA says: it and
+// The legacy default stream (0) is refused, because its hidden synchronisation prevents overlap. If
+// VGPU_LEGACY_STREAM=1 allows it, for existing programs, it synchronises as CUDA specifies: it and
 // the device's blocking streams (cudaStreamDefault) wait for each other's earlier work.
 
 struct CUstream_st;
@@ -130,11 +130,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);  // what was queued still runs
+cudaError_t cudaStreamDestroy(cudaStream_t stream);  // queued operations still run
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);  // cudaErrorNotReady while work is left
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
-// A host function in stream order; it must not call CUDA.
+// Runs a host function in stream order; it must not call CUDA.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);
 
 cudaError_t cudaEventCreate(cudaEvent_t* event);
@@ -147,7 +147,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 // ---- device memory, pinned host memory and copies ----
 //
-// All copies are asynchronous, also from and to pageable memory: the strictest that CUDA allows.
+// All copies are asynchronous, also from and to pageable memory: CUDA promises no more.
 
 enum cudaMemcpyKind : int {
   cudaMemcpyHostToHost = 0,
@@ -178,7 +178,7 @@ struct cudaPointerAttributes {
 #define cudaHostRegisterMapped 0x02
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
-cudaError_t cudaFree(void* pointer);  // waits for the device, as CUDA's does
+cudaError_t cudaFree(void* pointer);  // waits for the device, like CUDA's
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer);
 
@@ -199,7 +199,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
                               std::size_t from_pitch, std::size_t width, std::size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream);
-// On the legacy default stream, and so refused where that is. cudaMemcpy waits for the copy.
+// Use the legacy default stream, and fail if it is refused. cudaMemcpy waits for the copy.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes);
 
@@ -222,10 +222,10 @@ cudaError_t cudaHostGetDevicePointer(T** device_pointer, void* host_pointer, uns
 
 // ---- memory and events between processes ----
 //
-// The traps of the real thing are kept. A handle names the whole block of memory that the
-// allocation lies in (small allocations share one): ship the pointer's offset from the block's
-// base, which cuMemGetAddressRange tells (cuda.h), and add it to what cudaIpcOpenMemHandle returns.
-// A process cannot open its own handles. Opening a handle twice gives the same pointer, to be
+// The pitfalls of CUDA are kept. A handle names the whole block of memory that contains the
+// allocation (small allocations share one): send the pointer's offset from the block's base, which
+// cuMemGetAddressRange returns (cuda.h), and add it to the result of cudaIpcOpenMemHandle. A
+// process cannot open its own handles. Opening a handle twice gives the same pointer, which must be
 // closed twice.
 
 #define CUDA_IPC_HANDLE_SIZE 64

@@ -1,11 +1,11 @@
-// What a warp does with tensor cores, and copies that go on by themselves: the PTX instructions
-// that kernels/cuda/mma.cuh has for a device.
+// A warp's tensor core operations, and asynchronous copies: the PTX instructions that
+// kernels/cuda/mma.cuh uses on a device.
 //
 //   ldmatrix   all 32 lanes meet; the last one reads all rows
 //   mma        all 32 lanes meet
-//   cp.async   arrives when its thread waits for its group, or at once: which of the two is drawn
-//              with VGPU_SEED for each copy. So a wait, a commit or a barrier that is missing
-//              shows: a stage is read before it is there, or written while others still read it
+//   cp.async   arrives when its thread waits for its group, or immediately: one of the two is drawn
+//              with VGPU_SEED for each copy. So a missing wait, commit or barrier shows: a stage is
+//              read before it has arrived, or written while others still read it
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace vgpu {
 
 // ldmatrix.sync.aligned.m8n8.x4{.trans}.shared.b16: four 8 x 8 matrices of 16-bit elements. Lane
-// 8 m + r names row r of matrix m; to[m] gets elements 2 (lane % 4) and the next of row lane / 4
-// (transposed: of column lane / 4).
+// 8 m + r gives row r of matrix m; to[m] receives elements 2 (lane % 4) and the next of row
+// lane / 4 (transposed: of column lane / 4).
 void load_matrices(std::uint32_t (&to)[4], const void* row, bool transposed, const Source& where);
 
 // mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: sums += a b, in the layouts of PTX ISA,
@@ -27,10 +27,10 @@ void multiply_fragments(float (&sums)[4], const std::uint32_t (&a)[4], const std
 // cp.async.cg.shared.global [to], [from], 16, bytes: the rest of the 16 bytes becomes zero.
 void copy_async(void* to, const void* from, unsigned bytes, const Source& where);
 void commit_copies();                       // cp.async.commit_group
-void wait_for_copies(unsigned may_remain);  // cp.async.wait_group: all but so many newest groups
+void wait_for_copies(unsigned may_remain);  // cp.async.wait_group for all but may_remain groups
 
-// All 32 lanes of the warp meet, and the last one calls together(what each of them has brought).
-// Quiet. Fewer lanes are reported.
+// All 32 lanes of the warp meet, and the last one calls together(the pointers that the lanes have
+// brought). Quiet. Fewer lanes are reported as an error.
 using Together = void (*)(void* const* brought);
 void meet_together(Together together, void* brought, const Source& where);
 

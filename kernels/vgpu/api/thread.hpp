@@ -1,5 +1,5 @@
-// What a CUDA thread sees: its index, the barrier of its block, fences, the points at which it
-// gives the other threads a turn, and its warp.
+// The CUDA features of a thread: its index, the barrier of its block, fences, the points at which
+// it yields to other threads, and its warp.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace vgpu {
 
-// Where in the source a call stands, as a default argument: std::source_location, which clang 14
-// does not have.
+// The position of a call in the source, as a default argument: like std::source_location, which
+// clang 14 does not have.
 class Source {
  public:
   static constexpr Source current(const char* file = __builtin_FILE(),
@@ -40,10 +40,10 @@ struct BlockView {
   dim3 grid_dim;
   void* dynamic_shared;
 };
-// Null on a thread that runs no kernel. A block never moves to another OS thread, so that these may
-// be cached across a switch. local-exec where only a program links this library: of the loads that
-// g++ makes for AVX-512 in another model some are beyond the linker (TLS transition failed). With
-// VGPU_SHARED the library is a shared one, which has them for every object of the process.
+// Null on a thread that runs no kernel. A block never moves to another OS thread, so these may be
+// cached across a switch. local-exec if only a program links this library: in any other model, the
+// linker does not support some of the loads that g++ generates for AVX-512 (TLS transition failed).
+// With VGPU_SHARED the library is a shared one, which has them for every object of the process.
 #ifdef VGPU_SHARED
 #define VGPU_TLS __attribute__((tls_model("initial-exec")))
 #else
@@ -52,12 +52,13 @@ struct BlockView {
 extern constinit thread_local ThreadView* current_thread VGPU_TLS;
 extern constinit thread_local BlockView* current_block VGPU_TLS;
 
-// The thread has read `value` at `address`, not for the first time perhaps: if it keeps reading the
-// same, the other threads and blocks get a turn. Called by every atomic operation.
+// Called by every atomic operation: the thread has read `value` at `address`. If it keeps reading
+// the same value, the other threads and blocks get a turn.
 void loaded(const void* address, std::uint64_t value, const Source& where);
-// Orders plain accesses under ThreadSanitizer, which does not know fences.
+// Orders plain accesses under ThreadSanitizer, which does not model fences.
 void fence(bool acquire, bool release);
-// An atomic store to p follows: after a release fence it publishes what came before the fence.
+// Called before an atomic store to p: after a release fence, the store publishes all earlier
+// writes.
 void publish(void* p);
 enum class Combine : std::uint8_t { none, count, all, any };
 int barrier(Combine combine, bool predicate, const Source& where);
@@ -72,8 +73,8 @@ void nanosleep(unsigned ns, const Source& where);
 #define gridDim (::vgpu::current_block->grid_dim)
 inline constexpr int warpSize = 32;
 
-// All threads of the block meet here, or the kernel is wrong and reported: a thread that has left,
-// or that waits at another line, never comes. Orders memory within the block.
+// All threads of the block must meet here; otherwise the kernel is reported: a thread that has
+// left, or that waits at another line, never arrives. Orders memory within the block.
 inline void __syncthreads(vgpu::Source where = vgpu::Source::current()) {
   vgpu::barrier(vgpu::Combine::none, false, where);
 }
@@ -100,9 +101,9 @@ long long clock64();  // nanoseconds, whatever the clock rate of a device
 
 // ---- warp shuffles and votes: 32 neighbouring threads exchange registers ----
 //
-// All lanes named in the mask meet at the call. As on the device, a shuffle orders no memory (that
-// is __syncwarp's), and a lane that takes part in nothing has no value: reading it gives a pattern
-// of ones, which is NaN in every float.
+// All lanes named in the mask meet at the call. As on the device, a shuffle orders no memory
+// (__syncwarp does), and a lane that does not take part has no value: reading it gives a pattern of
+// ones, which is NaN in every float.
 
 namespace vgpu {
 
@@ -126,7 +127,7 @@ T shuffle_value(unsigned mask, T value, unsigned from, const Source& where) {
 
 }  // namespace vgpu
 
-// width splits the warp into groups of that many lanes; a lane whose partner lies outside its group
+// width splits the warp into groups of `width` lanes; a lane whose partner is outside its group
 // keeps its own value.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int from, int width = 32,

@@ -1,8 +1,8 @@
-// <mma.h> of the emulator: nvcuda::wmma, as far as ringsmith uses it: 16 x 16 results in float, of
-// bf16 (k = 16) or TF32 (k = 8) operands, stored by rows.
+// <mma.h> of the emulator: the part of nvcuda::wmma that ringsmith uses: 16 x 16 results in float,
+// of bf16 (k = 16) or TF32 (k = 8) operands, stored by rows.
 //
-// Which element a lane holds in which place is nobody's business on a device either: here lane l
-// has elements l, l + 32, ... in the order of rows.
+// On a device the position of an element in the lanes is unspecified. Here lane l has the elements
+// l, l + 32, ... in the order of rows.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,7 @@ namespace precision {
 struct tf32;
 }
 
-// TF32 keeps 10 bits of the mantissa: to nearest, ties away from zero, as cvt.rna.tf32.
+// TF32 keeps 10 bits of the mantissa: to nearest, ties away from zero, like cvt.rna.tf32.
 inline float __float_to_tf32(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   if ((bits & 0x7f800000U) == 0x7f800000U) return x;  // infinity, NaN
@@ -41,7 +41,7 @@ struct Stored<precision::tf32> {
 };
 }  // namespace vgpu_detail
 
-// kRows x kColumns of a product m x n x k.
+// A fragment of kRows x kColumns for a product m x n x k.
 template <class Use, int m, int n, int k, class T, class Layout = void>
 struct fragment {
   static constexpr int kRows = std::is_same_v<Use, matrix_b> ? k : m;

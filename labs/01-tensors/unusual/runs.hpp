@@ -1,6 +1,6 @@
 // Unusual and correct: a tensor is a list of (size, stride) pairs on a node that owns the storage;
-// a view holds its parent, and so on up to that node. Elements are visited by recursion, copies go
-// through a vector, and other sizes are found by first joining all dimensions that go on into runs.
+// a view holds its parent, and so on up to that node. Elements are visited by recursion, copies use
+// a vector, and other sizes are found by first joining contiguous dimensions into runs.
 #pragma once
 
 #include <functional>
@@ -169,7 +169,7 @@ class Tensor {
     t.first_ = first;
     return t;
   }
-  // Dimensions of more than one element, joined where one goes on where the next one ends.
+  // Dimensions of more than one element; a dimension is joined with the next if it continues it.
   std::vector<Dim> runs() const {
     std::vector<Dim> all;
     for (const Dim& d : dims_) {
@@ -181,7 +181,7 @@ class Tensor {
     }
     return all;
   }
-  // The runs cut into these sizes, from the back; none if a size does not end where its run does.
+  // Cuts the runs into these sizes, from the back; none if a size does not end where its run does.
   std::optional<std::vector<Dim>> cut(const Shape& wanted) const {
     std::vector<Dim> dims = dims_of(wanted, row_major(wanted)), left = runs();
     if (numel() == 0) return dims;
@@ -218,9 +218,9 @@ class Tensor {
     });
   }
 
-  std::shared_ptr<kit::Storage> memory_;  // of a tensor that was made by empty()
-  std::shared_ptr<const Tensor> parent_;  // of a view
-  kit::Storage* numbers_ = nullptr;       // held by memory_, here or further up
+  std::shared_ptr<kit::Storage> memory_;  // only of a tensor made by empty()
+  std::shared_ptr<const Tensor> parent_;  // only of a view
+  kit::Storage* numbers_ = nullptr;       // held by memory_, here or in an ancestor
   std::vector<Dim> dims_;
   std::int64_t first_ = 0;
 };

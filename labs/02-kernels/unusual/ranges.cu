@@ -1,7 +1,7 @@
 // Unusual and correct: every thread of axpy takes one consecutive range instead of every T-th
-// element, rows are folded by one thread that reads what the others left behind, matmul keeps two
-// pairs of tiles and so needs one barrier a turn, and the thread that finds less than four elements
-// left in sgd does them one by one.
+// element; one thread folds a row by reading the partial results of all others; matmul alternates
+// between two pairs of tiles, so it needs one barrier per turn; and the thread that finds fewer
+// than four elements left in sgd processes them one by one.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ constexpr int kMostThreads = 256;
 __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<float> x,
                            float* largest, float* sum) {
   __shared__ float best[2][kMostThreads], total[2][kMostThreads];
-  int half = 0;  // two sets in turn: a row's results are read while the next ones are written
+  int half = 0;  // two alternating sets: a row's results are read while the next row is reduced
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x, half ^= 1) {
     float b = -std::numeric_limits<float>::infinity(), s = 0;
     for (std::int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
@@ -48,7 +48,7 @@ __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<floa
 constexpr int kTile = 16;
 
 inline dim3 matmul_grid(std::int64_t m, std::int64_t n) {
-  // One block more than needed in each direction: its threads have nothing to do.
+  // There may be one block more than needed in each direction: its threads have nothing to do.
   return {unsigned(n / kTile + 1), unsigned(m / kTile + 1)};
 }
 

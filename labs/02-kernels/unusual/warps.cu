@@ -1,6 +1,6 @@
-// Unusual and correct: rows are reduced by shuffles within warps and shared memory between them;
-// a block of matmul walks over all the tiles of a row of tiles; axpy goes backwards; sgd's tail is
-// done by the last threads of the grid.
+// Unusual and correct: rows are reduced by shuffles within warps and by shared memory between them;
+// a block of matmul computes all tiles of one row of tiles; axpy runs backwards; the last threads
+// of the grid process sgd's tail.
 #pragma once
 
 #include <cmath>
@@ -43,7 +43,7 @@ __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<floa
     for (std::int64_t c = t; c < cols; c += blockDim.x)
       p = join(p, x[r * cols + c], x[r * cols + c]);
     p = over_lanes(p, blockDim.x < 32 ? blockDim.x : 32);
-    __syncthreads();  // the results of the row before have been read
+    __syncthreads();  // the previous row's results have been read
     if (lane == 0) {
       best[warp] = p.best;
       total[warp] = p.total;
@@ -59,7 +59,7 @@ __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<floa
 
 constexpr int kTile = 16;
 
-// One block for each row of tiles; it does the tiles of this row one after the other.
+// One block per row of tiles; it computes the tiles of its row one after another.
 inline dim3 matmul_grid(std::int64_t m, std::int64_t) { return {1, unsigned((m + 15) / 16)}; }
 
 __global__ void matmul(std::int64_t m, std::int64_t n, std::int64_t k, kit::Loads<float> a,

@@ -1,6 +1,6 @@
-// Unusual and correct: no inbox counts in backward. Nodes are numbered at birth, and a node is
-// younger than all that it was computed from: walking from the youngest to the oldest, everything
-// is complete when its turn comes. A leaf's turn is moved to right behind its oldest user.
+// Unusual and correct: backward counts no contributions. Nodes are numbered at creation, and a node
+// is younger than all its inputs: walking from the youngest to the oldest, every node is complete
+// at its turn. A leaf's turn is moved to right behind its oldest user.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class Variable {
   Variable(const Variable&) = delete;
   Variable& operator=(const Variable&) = delete;
   ~Variable() {
-    // The first destructor collects what the others release.
+    // The outermost destructor collects everything that the nested ones release.
     static thread_local std::vector<std::shared_ptr<Variable>>* bin = nullptr;
     std::vector<std::shared_ptr<Variable>> own;
     const bool outermost = bin == nullptr;
@@ -110,7 +110,7 @@ inline Var sum(const Var& a) {
   });
 }
 
-// The results that root depends on, the youngest first; leaves are not among them.
+// The results on which root depends, the youngest first, without leaves.
 inline std::vector<Var> results_below(const Var& root) {
   std::set<Variable*> seen{root.get()};
   std::vector<Var> found{root};

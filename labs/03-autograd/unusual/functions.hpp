@@ -1,4 +1,4 @@
-// Unusual and correct: operations are objects of their own with closures, as in most frameworks. A
+// Unusual and correct: operations are separate objects with closures, as in most frameworks. A
 // variable is a value and an edge to the operation that made it; a leaf's edge leads to a
 // collector, which holds its gradient and hooks. Ready operations wait in a priority queue.
 #pragma once
@@ -17,7 +17,7 @@ class Var;
 
 struct Function {
   std::vector<std::shared_ptr<Function>> next;             // null: no gradient wanted there
-  std::vector<std::function<Values(const Values&)>> pull;  // one for each of next
+  std::vector<std::function<Values(const Values&)>> pull;  // one per entry of next
   unsigned long age = 0;
   bool used_up = false;
   virtual ~Function();
@@ -109,7 +109,7 @@ inline Var make(Values value, const std::vector<Var>& inputs,
 using Rule =
     std::function<Values(const std::vector<Var>& inputs, std::size_t input, const Values& grad)>;
 
-// A rule gets the inputs' values, on variables that lead nowhere: it must not hold the graph.
+// A rule gets the inputs' values in variables without edges, because it must not hold the graph.
 inline Var record(Values value, const std::vector<Var>& inputs, const Rule& rule) {
   std::vector<Var> bare(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) bare[i].state->value = inputs[i].state->value;

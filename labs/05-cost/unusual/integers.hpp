@@ -1,5 +1,5 @@
-// Unusual and correct: everything is counted first (messages, bytes moved, bytes added, as whole
-// numbers), and priced last, by one function for all three.
+// Unusual and correct: messages, bytes moved and bytes added are counted first, as whole numbers,
+// and priced last, by one function for all three algorithms.
 #pragma once
 
 #include <array>

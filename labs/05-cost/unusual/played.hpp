@@ -1,5 +1,5 @@
-// Unusual and correct: no closed formulas. Every algorithm is played round by round with a clock a
-// rank, and the crossover is found by halving an interval.
+// Unusual and correct: no closed formulas. Every algorithm is played round by round, with one clock
+// per rank for the ring, and the crossover is found by bisection.
 #pragma once
 
 #include <algorithm>
@@ -96,7 +96,7 @@ inline double least_time(const Machine& m, const Job& job) {
   return journeys / job.world * double(job.element) * m.beta;
 }
 
-// Weighted means first, then one division: the textbook's regression with weights 1 / t^2.
+// Weighted means first, then one division: textbook regression with weights 1 / t^2.
 inline Machine fit(std::span<const Sample> samples) {
   double weight = 0, bytes = 0, seconds = 0;
   const auto w = [](const Sample& s) { return 1 / (s.seconds * s.seconds); };

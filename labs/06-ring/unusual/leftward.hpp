@@ -1,5 +1,5 @@
-// Unusual and correct: the ring turns the other way (everyone sends to the left), and all_reduce
-// does not use the other two functions: it runs through one table of 2 (world - 1) steps.
+// Unusual and correct: the ring turns the other way (every rank sends to its left), and all_reduce
+// runs through one table of 2 (world - 1) steps instead of calling the other two functions.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,7 @@ struct Step {
 };
 
 inline Chunk chunk_of(std::size_t count, int world, int index) {
-  // The first element of chunk i is the number of elements that longer and shorter chunks before it
-  // hold.
+  // The first element of chunk i is the number of elements in all chunks before it.
   const auto begin = [&](int i) {
     std::size_t first = 0;
     for (int j = 0; j < i; ++j) first += (count + std::size_t(world - 1 - j)) / std::size_t(world);

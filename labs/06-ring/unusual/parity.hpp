@@ -1,7 +1,6 @@
-// Unusual and correct: no exchange at all. Even ranks send first, odd ranks receive first; with an
-// odd number of ranks the two even neighbours (the last rank and rank 0) untangle themselves,
-// because the last one's right neighbour... receives as soon as its own send to the odd rank 1 has
-// been taken.
+// Unusual and correct: no exchange at all. Even ranks send first, odd ranks receive first. With an
+// odd number of ranks, the last rank and rank 0 are even neighbours, but they do not deadlock: rank
+// 0 receives as soon as the odd rank 1 has taken its message.
 #pragma once
 
 #include <algorithm>

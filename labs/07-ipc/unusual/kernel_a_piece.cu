@@ -1,6 +1,6 @@
-// Unusual and correct: every piece of the chunks has a kernel of its own, one behind the other on
-// the stream; flags are stored relaxed behind fences and loaded relaxed before them; every thread
-// polls by itself; whole messages are taken out of the slot into registers before anything is sent.
+// Unusual and correct: one kernel per piece, in order on the stream; flags are stored relaxed after
+// fences and loaded relaxed before them; every thread polls by itself; whole messages are moved
+// from the slot to registers before anything is sent.
 #pragma once
 
 #include <cuda.h>
@@ -65,7 +65,7 @@ __device__ inline void tell(std::uint64_t& flag, std::uint64_t value) {
   cuda::atomic_ref<std::uint64_t>(flag).store(value, cuda::memory_order_relaxed);
 }
 
-// The elements [from, from + piece) of every chunk, once around and around again.
+// The elements [from, from + piece) of every chunk, through both rounds of the ring.
 template <class T>
 __global__ void walk(Ring ring, std::int64_t from, std::int64_t piece, const T* input, T* output,
                      std::int64_t count) {
@@ -75,7 +75,7 @@ __global__ void walk(Ring ring, std::int64_t from, std::int64_t piece, const T* 
   std::uint64_t sent = ring.mine->sent, taken = ring.mine->taken;
   for (int step = 0; step < 2 * world - 1; ++step) {
     const int chunk = (ring.rank + 2 * world - 1 - step) % world;
-    // Chunk c begins after its fair share of count, the longer chunks first.
+    // Chunk c begins after the shares of all chunks before it; the longer chunks are first.
     std::int64_t begin = 0;
     for (int c = 0; c < chunk; ++c) begin += (count + world - 1 - c) / world;
     const std::int64_t length = (count + world - 1 - chunk) / world;

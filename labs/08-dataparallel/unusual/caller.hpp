@@ -1,5 +1,5 @@
-// Unusual and correct: the calling thread is replica 0; each replica fetches its parameters and its
-// rows itself, on its own thread, and errors are kept as exception_ptr.
+// Unusual and correct: the calling thread is replica 0; each replica copies its parameters and its
+// rows on its own thread, and errors are kept as exception_ptr.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +73,7 @@ inline kit::Buffer gather(kit::Devices& devices, const std::vector<kit::Buffer>&
 
 class DataParallel {
  public:
-  // parameters lie on the root; the optimizer writes to them between a backward and the next
+  // parameters are on the root; the optimizer writes to them between a backward and the next
   // forward. All three outlive this object.
   DataParallel(kit::Devices& devices, kit::DeviceModel& model,
                const std::vector<kit::Buffer>& parameters)

@@ -1,5 +1,5 @@
-// Unusual and correct: std::async and futures, which carry exceptions by themselves; the input of
-// replica 0 is dealt last; gradients are added pair by pair from a list of columns.
+// Unusual and correct: std::async and futures, which carry exceptions by themselves; replica 0's
+// input is copied last; gradients are added into replica 0's, one replica at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Unusual and correct: one flat array holds all gradients, buckets are ranges of it, and whether a
-// bucket may start is looked up anew each time instead of counted. The sum is divided afterwards,
-// and the flags of who had a gradient travel at the end of the last bucket.
+// bucket may start is checked anew each time instead of counted. The sum is divided afterwards, and
+// the flags (which parameters had a gradient) travel at the end of the last bucket.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ class DistributedDataParallel {
       begins_.push_back(at);
       at += p->value.size();
     }
-    flat_.resize(at + trained.size());  // behind the gradients: the flags
+    flat_.resize(at + trained.size());  // after the gradients: the flags
     flags_ = at;
     for (const std::vector<int>& bucket : plan_buckets(bytes, bucket_bytes)) {
       const auto first = std::size_t(bucket.front()), last = std::size_t(bucket.back());

@@ -1,5 +1,5 @@
-// Unusual and correct: each bucket is an object of its own that knows its successor and passes the
-// turn on. Multiplies by 1/N instead of dividing; asks who had a gradient first, and waits for the
+// Unusual and correct: each bucket is a separate object that knows its successor and passes the
+// turn on. Multiplies by 1/N instead of dividing; waits for the flags first, and then for the
 // buckets from the last to the first.
 #pragma once
 

@@ -1,6 +1,6 @@
-// Unusual and correct: two completion queues, so that nobody has to ask what a completion is of;
-// objects that free themselves; receive requests are replaced in chains; the send queue is used in
-// two halves, and a half is posted again only when the other one has completed.
+// Unusual and correct: two completion queues, so a completion's queue tells its kind; objects that
+// free themselves; receive requests are replaced in chains; the send queue is used in two halves,
+// and a half is posted again only when the other one has completed.
 #pragma once
 
 #include <arpa/inet.h>
@@ -162,8 +162,8 @@ class Endpoint {
     ibv_recv_wr* refused = nullptr;
     if (count > 0) must_be_0(ibv_post_recv(pair_.get(), chain.data(), &refused), "ibv_post_recv");
   }
-  // A half is `half` requests whose last one has a signal; at most one of them waits at a time
-  // while the other is being filled. (An odd place, or a half cut short by flush, does no harm.)
+  // A half is `half` requests, of which the last is signalled; at most one half is pending while
+  // the other is being filled. (An odd entry, or a half cut short by flush, does no harm.)
   void post(ibv_send_wr& work, bool signalled) {
     while (halves_.size() > 1 ||
            (!halves_.empty() && in_half_ == 0 && halves_.front() + half() > limits_.sends))
@@ -206,8 +206,8 @@ class Endpoint {
     }
     if (error_.empty() && receive_error_.empty()) replace(used);
   }
-  // After an error nothing more will come than what has been dropped; the device has dropped it all
-  // at once, so one more look finds the rest.
+  // After an error only flushed requests complete; the device flushes them all together, so a few
+  // more polls find the rest.
   void complain() {
     if (error_.empty() && receive_error_.empty()) return;
     for (int i = 0; i < 3; ++i) collect();
@@ -222,7 +222,7 @@ class Endpoint {
   Owned<ibv_mr, ibv_dereg_mr> in_, out_;
   Owned<ibv_cq, ibv_destroy_cq> sent_, came_;
   Owned<ibv_qp, ibv_destroy_qp> pair_;
-  std::deque<int> halves_;  // requests in each half that is under way
+  std::deque<int> halves_;  // requests in each half that is in flight
   int in_half_ = 0, outstanding_ = 0, failures_ = 0;
   std::deque<std::uint32_t> values_;
   std::string error_, receive_error_;

@@ -1,6 +1,6 @@
-// Unusual and correct: a put is two requests, the bytes by a plain write and the value by an empty
-// write with immediate behind it (requests of one queue pair are carried out in order). Half a send
-// queue of puts is posted, the last one with a signal; then all of it is waited for.
+// Unusual and correct: a put is two requests, the bytes by a plain write and then the value by an
+// empty write with immediate (requests of one queue pair are executed in order). Half a send queue
+// of puts is posted, the last one signalled; then all of it is waited for.
 #pragma once
 
 #include <arpa/inet.h>
@@ -74,7 +74,7 @@ class Endpoint {
   void connect(const Address& theirs) {
     theirs_ = theirs;
     for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
-      ibv_qp_attr a{};  // everything for all steps; the mask says what is looked at
+      ibv_qp_attr a{};  // the attributes of all steps; the mask selects
       a.qp_state = state;
       a.port_num = 1;
       a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
@@ -163,7 +163,7 @@ class Endpoint {
         came_.push(ntohl(wc.imm_data));
         open_door();
       } else {
-        puts_ = posted_ = 0;  // the one signal of this half
+        puts_ = posted_ = 0;  // the only signal of this half
       }
     }
   }
@@ -171,8 +171,8 @@ class Endpoint {
     while (puts_ > 0 && wrong_.empty()) look();
     tell();
   }
-  // The first that fails and all behind it complete, which are not more than were posted; those
-  // before it may have been done in silence. Nothing more comes once a look finds nothing twice.
+  // The first failed request and all after it complete; requests before it may have been done
+  // without a completion. Polls until no further failure is found.
   void tell() {
     if (wrong_.empty()) return;
     for (int before = -1; before != failed_;) {

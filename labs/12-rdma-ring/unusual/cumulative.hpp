@@ -1,6 +1,6 @@
-// Unusual and correct: a credit says how many messages have been taken in all, modulo 2^16, so that
-// one may stand for several; a message's value carries its number too. The ring is a list of pieces
-// made beforehand, walked by two cursors.
+// Unusual but correct: a credit carries the total number of messages received, modulo 2^16, so one
+// credit may stand for several. Bit 0 of a value tells credits from message lengths. The ring is a
+// precomputed list of pieces, walked by two cursors.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class Channel {
   [[nodiscard]] std::size_t slot_bytes() const { return slots_.bytes; }
 
   [[nodiscard]] bool try_send(std::span<const std::byte> message) {
-    // Looks at what has come only when it has to.
+    // Polls only when it has to.
     if (under_way() >= slots_.count) hear();
     if (under_way() >= slots_.count) return false;
     const std::size_t place = (next_out_++ % std::size_t(slots_.count)) * slots_.bytes;
@@ -47,7 +47,8 @@ class Channel {
     const std::size_t place = (next_in_++ % std::size_t(slots_.count)) * slots_.bytes;
     for (std::size_t i = 0; i < length; ++i) message[i] = inbox_[place + i];
     received_ = std::uint16_t(received_ + 1);
-    // With several slots, every second one is said; the last free one always.
+    // Several messages share one credit, but a credit is due once half of the slots are
+    // unacknowledged.
     const int unsaid = std::uint16_t(received_ - said_);
     if (unsaid * 2 >= slots_.count) {
       end_.put(0, 0, 0, std::uint32_t(received_) << 1 | 1);
@@ -79,7 +80,7 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
                 const std::function<void()>& idle) {
   struct Piece {
     std::span<T> part;
-    int needs;  // how many pieces must have been received before it may be sent
+    int needs;  // number of pieces that must have been received before this one may be sent
     bool adds;
   };
   const std::size_t most = right.slot_bytes() / sizeof(T);
@@ -95,7 +96,7 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
   };
   std::vector<Piece> outs, ins;
   for (int step = 0; step < 2 * (world - 1); ++step) {
-    // What is sent at this step was received, piece by piece, at the step before.
+    // The data sent in this step was received, piece by piece, in the step before.
     int before = int(ins.size());
     if (step > 0) before -= int(pieces_of(rank - 1 - step).size());
     for (const auto& part : pieces_of(rank - 1 - step))

@@ -1,6 +1,6 @@
-// Unusual and correct: free slots are a list of numbers, and a message's value names its slot, so
-// that slots may be used in any order; a credit gives the number back. A step lands in a buffer as
-// long as a chunk, and is added when all of it has come.
+// Unusual but correct: free slots are a list of numbers, and a message's value names its slot, so
+// slots may be used in any order. A credit returns the number. A step is received into a buffer as
+// long as a chunk, and is added when all of it has arrived.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Channel {
   [[nodiscard]] bool try_send(std::span<const std::byte> message) {
     sort_out();
     if (free_.empty()) return false;
-    const std::uint32_t number = free_.back();  // the one that came back last
+    const std::uint32_t number = free_.back();  // the slot returned most recently
     free_.pop_back();
     std::copy(message.begin(), message.end(), out_.begin() + std::ptrdiff_t(number * slot_));
     end_.put(number * slot_, number * slot_, message.size(),

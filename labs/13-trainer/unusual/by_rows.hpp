@@ -1,7 +1,7 @@
-// Unusual and correct: rows and columns as tensors of their own; the bias and the choice of the
-// target are operations too; the root sends to everyone by itself; the batches are cut by hand,
-// without a loader; what is saved begins with the optimizer's state; the loss travels while the
-// step is taken.
+// Unusual but correct: rows and columns are separate tensors; the bias and the selection of the
+// target are operations too; the root sends to each rank itself; batches are cut by hand, without a
+// loader; a checkpoint begins with the optimizer's state; the loss is summed while the optimizer
+// steps.
 #pragma once
 
 #include LAB01_TENSOR
@@ -106,7 +106,7 @@ inline Var log_softmax(const Var& logits, std::int64_t rows) {
   Values y = lab03::value(logits), p;
   const std::size_t n = y.size() / std::size_t(rows);
   for (std::size_t r = 0; r < y.size(); r += n) {
-    double top = y[r], sum = 1;  // of exp(z - top), over what has been seen
+    double top = y[r], sum = 1;  // of exp(z - top), over the elements so far
     for (std::size_t j = r + 1; j < r + n; ++j) {
       if (y[j] > top) sum *= std::exp(top - y[j]), top = y[j];
       sum += std::exp(y[j] - top);
@@ -165,7 +165,7 @@ class Model {
   }
 
  private:
-  lab04::MLP layers_;  // for its parameters and their names
+  lab04::MLP layers_;  // only for the parameters and their names
   std::vector<std::function<void()>> ends_;
 };
 
@@ -241,9 +241,9 @@ struct Batch {
 };
 
 struct Settings {
-  std::int64_t batch = 12;  // samples of all ranks together, in a step
+  std::int64_t batch = 12;  // samples per step, over all ranks
   std::int64_t steps = 20;
-  std::uint64_t seed = 0;          // of the sampler; shuffled
+  std::uint64_t seed = 0;          // of the shuffling sampler
   std::size_t bucket_bytes = 256;  // of lab 09
   std::int64_t save_every = 0;     // steps; 0: never
 };
@@ -274,7 +274,7 @@ void train(Link& link, AnyModel& model, Optimizer& optimizer, const Data& data,
   RingGroup<Ring, Link> group(link, thread);
   lab09::DistributedDataParallel<AnyModel, RingGroup<Ring, Link>> replica(model, group,
                                                                           settings.bucket_bytes);
-  std::vector<std::int64_t> mine;  // of the epoch
+  std::vector<std::int64_t> mine;  // this rank's samples of the epoch
   for (std::int64_t step = first; step < settings.steps; ++step) {
     const std::int64_t in_epoch = n / all, place = step % in_epoch;
     if (step == first || place == 0) {

@@ -1,6 +1,6 @@
-// Unusual and correct: a trainer as an object with a method for each part; one flat list of numbers
-// is both what is saved and what is loaded; the values go round to the left; all batches of an
-// epoch are cut beforehand; a gradient is copied for every use.
+// Unusual but correct: a trainer object with a method for each part; one flat list of numbers is
+// both saved and loaded; broadcasts go around to the left; all batches of an epoch are cut in
+// advance; a gradient is copied for every use.
 #pragma once
 
 #include LAB01_TENSOR
@@ -77,7 +77,7 @@ inline Tensor matmul(const Tensor& a, const Tensor& b) {
 inline Var linear(const Var& x, const Var& weight, const Var& bias, std::int64_t rows) {
   const auto outs = std::int64_t(lab03::value(bias).size());
   const auto ins = std::int64_t(lab03::value(x).size()) / rows;
-  // The bias is a column of the weight, for an input that is always 1.
+  // The bias is one more column of the weight, for an input that is always 1.
   Tensor wide = Tensor::empty({outs, ins + 1}), ones = Tensor::empty({rows, ins + 1});
   ones.select(1, ins).fill_(1);
   ones.slice(1, 0, ins).copy_(tensor_of(lab03::value(x), {rows, ins}));
@@ -210,7 +210,8 @@ class RingGroup {
   }
   void broadcast(std::span<float> data, int root) {
     const auto leftward = [this, data, root] {
-      const int n = world(), distance = (root - rank() + n) % n;  // how far left of the root
+      // `distance` is counted to the left of the root.
+      const int n = world(), distance = (root - rank() + n) % n;
       if (distance > 0) link_->recv((rank() + 1) % n, data);
       if (distance + 1 < n) link_->send((rank() + n - 1) % n, data);
     };
@@ -250,9 +251,9 @@ struct Batch {
 };
 
 struct Settings {
-  std::int64_t batch = 12;  // samples of all ranks together, in a step
+  std::int64_t batch = 12;  // samples per step, over all ranks
   std::int64_t steps = 20;
-  std::uint64_t seed = 0;          // of the sampler; shuffled
+  std::uint64_t seed = 0;          // of the shuffling sampler
   std::size_t bucket_bytes = 256;  // of lab 09
   std::int64_t save_every = 0;     // steps; 0: never
 };
@@ -343,7 +344,7 @@ void train(Link& link, AnyModel& model, Optimizer& optimizer, const Data& data,
 
 inline double predicted_end(const lab05::Machine& machine, int world, std::span<const double> ready,
                             std::span<const std::size_t> elements) {
-  double free_from = 0;  // the ring
+  double free_from = 0;  // when the ring is free
   auto count = elements.begin();
   for (const double at : ready) {
     if (at > free_from) free_from = at;

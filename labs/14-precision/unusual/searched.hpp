@@ -1,5 +1,5 @@
-// Unusual and correct: no trick with bits. Every number is decoded by its formula, and to_f16 and
-// to_bf16 look for the nearest one among the codes, by bisection, in double.
+// Unusual but correct: no bit tricks. Each code is decoded by its formula, and to_f16 and to_bf16
+// search the codes for the nearest number by bisection, in double.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@ struct Layout {
 };
 inline constexpr Layout kBf16{7, 127}, kF16{10, 15};
 
-// The infinite code has a value here: what would come after the largest finite one.
+// Gives the code of infinity a value: the one that would follow the largest finite number.
 inline double magnitude_of(Layout layout, int code) {
   const int field = code >> layout.fraction, rest = code & ((1 << layout.fraction) - 1);
   const int lead = field > 0 ? 1 << layout.fraction : 0;
@@ -26,7 +26,7 @@ inline std::uint16_t nearest(Layout layout, float value) {
   const int sign = std::signbit(value) ? 0x8000 : 0, infinite = infinite_code(layout);
   if (std::isnan(value)) return std::uint16_t(sign | 0x7FFF);
   const double x = std::fabs(double(value));
-  int below = 0, above = infinite;  // code of a number that is at most x, and of one that is more
+  int below = 0, above = infinite;  // codes of a number at most x, and of a number above x
   if (x >= magnitude_of(layout, infinite)) return std::uint16_t(sign | infinite);
   while (above - below > 1) {
     const int middle = (below + above) / 2;

@@ -1,4 +1,4 @@
-// Lab 17, part 1, another way: keys instead of comparisons, and one message of pairs.
+// Unusual but correct: lab 17, part 1, with keys instead of comparisons, and one message of pairs.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Bucket {
   std::span<float> data;
 };
 
-// As many elements for each rank as fit, from the first rank on: 7 on 3 are 3 3 1.
+// Fills the ranks in order with equal blocks: 7 elements on 3 ranks are 3, 3, 1.
 inline Counts blocks(std::size_t count, std::size_t world) {
   Counts out(world, 0);
   const std::size_t each = (count + world - 1) / world;
@@ -62,8 +62,8 @@ inline void bf16_hook(Group& group, const Bucket& bucket) {
   for (std::size_t i = 0; i < codes.size(); ++i) bucket.data[i] = float_of(codes[i]);
 }
 
-// The magnitude's bits are ordered as magnitudes are, NaNs on top once they are made equal. Below
-// them the place, upside down: the largest keys are what is wanted, without a tie.
+// The magnitudes' bits sort like the magnitudes, with NaNs on top once they are made equal. The low
+// bits hold the inverted place, so the k largest keys are the selection, without ties.
 inline std::vector<std::uint32_t> top_k(std::span<const float> values, std::size_t k) {
   std::vector<std::uint64_t> keys;
   keys.reserve(values.size());

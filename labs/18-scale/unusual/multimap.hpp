@@ -1,6 +1,6 @@
-// Unusual and correct: a multimap is the queue (equal keys keep their order by themselves), the
-// timeline is cut out of what would happen without failures, the account walks backwards, and the
-// cluster keeps failures and repairs in two maps.
+// Unusual but correct: the queue is a multimap (which keeps equal keys in order), the timeline is
+// cut out of the failure-free one, the account walks backwards, and the cluster keeps failures and
+// repairs in two maps.
 #pragma once
 
 #include <algorithm>
@@ -51,11 +51,11 @@ inline void check(const Plan& p) {
     throw std::invalid_argument("no such plan");
 }
 
-// Appends what happens from `now` on until `stop`; true when the job got done. saved: in and out.
+// Appends the phases from `now` until `stop`; returns true if the job is done. saved: in and out.
 inline bool play(const Plan& p, Time now, Time stop, Time& saved, bool restart,
                  std::vector<Phase>& out) {
   const auto lasts = [&](Kind kind, Time length) {
-    const bool cut = length > stop - now;  // no sum that could be too large
+    const bool cut = length > stop - now;  // compares without a sum that could overflow
     out.push_back({kind, now, cut ? stop : now + length, cut});
     now = out.back().end;
     return !cut;
@@ -87,7 +87,7 @@ struct Account {
 
 inline Account account(std::span<const Phase> phases) {
   Account a;
-  bool kept = true;  // whether work that lies before this place was kept
+  bool kept = true;  // work before this phase was kept
   for (auto p = phases.rbegin(); p != phases.rend(); ++p) {
     const Time length = p->end - p->begin;
     switch (p->kind) {
@@ -111,7 +111,7 @@ inline Account account(std::span<const Phase> phases) {
 
 inline std::int64_t gpu_hours(Time time, std::int64_t ranks) {
   const Time hour = Time{3600} * 1000 * 1000 * 1000;
-  std::int64_t hours = 0, rest = 0;  // by halves of the ranks, as one multiplies by hand
+  std::int64_t hours = 0, rest = 0;  // multiplies bit by bit, from the highest bit of ranks
   for (int bit = 40; bit >= 0; --bit) {
     hours = 2 * hours + 2 * rest / hour, rest = 2 * rest % hour;
     if ((ranks >> bit) & 1)
@@ -141,7 +141,7 @@ inline Run simulate(const Plan& plan, const Cluster& c, const Lives& lives) {
   Run run;
   std::multimap<Time, int> failing, repairing;
   std::list<int> idle;
-  int places = c.machines;  // empty ones
+  int places = c.machines;  // empty places
   Time now = 0, saved = 0, since = 0;
   for (int m = 0; m < c.machines + c.spares; ++m) idle.push_back(m);
   const auto fill = [&] {
@@ -150,7 +150,7 @@ inline Run simulate(const Plan& plan, const Cluster& c, const Lives& lives) {
   };
   fill();
   for (bool restart = false;; restart = true) {
-    // All places are taken: the job runs until the first of them fails.
+    // All places are taken: the job runs until the first machine fails.
     now = failing.begin()->first;
     if (play(plan, since, now, saved, restart, run.phases)) return run;
     const auto repaired = [&] {
@@ -196,7 +196,7 @@ struct Update {
   std::int64_t staleness = 0;
 };
 
-// All moments first, sorted; then the staleness from a list of who pulled when.
+// Sorts all pushes first; then derives the staleness from the rank's previous push.
 inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) {
   std::vector<std::tuple<Time, int, std::size_t>> pushes;
   for (int r = 0; r < ranks; ++r) {
@@ -205,8 +205,7 @@ inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) 
       pushes.emplace_back(at += times[i], r, s);
   }
   std::sort(pushes.begin(), pushes.end());
-  std::map<int, std::int64_t>
-      before;  // of each rank: how many pushes there were after its last one
+  std::map<int, std::int64_t> before;  // rank -> number of pushes up to its last one
   std::vector<Update> updates;
   for (const auto& [at, rank, step] : pushes) {
     const auto number = std::int64_t(updates.size());

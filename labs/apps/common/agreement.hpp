@@ -1,13 +1,13 @@
-// Stopping together. When one rank finds a bad file, the others must not wait for it in a
-// collective until a deadline, and a mistake that all ranks see must not be printed by each. So too
-// a bad loss:
+// Stopping together. When one rank finds a bad file, the other ranks must not wait for it in a
+// collective until a deadline, and an error that all ranks see must not be printed by each of them.
+// A bad loss is handled the same way:
 //
 //   rank 0: 2.31 --.
-//   rank 1: 2.29 ---+--> all_gather --> every rank holds all, takes the mean in rank order
+//   rank 1: 2.29 ---+--> all_gather --> every rank has all losses, computes the mean in rank order
 //   rank 2: nan  --'                    and sees that rank 2 has NaN
 //
 // A mean alone (an all-reduce) would only say that some rank has NaN. The exchange starts before
-// backward and is awaited after it, so it costs no time of its own.
+// backward and is awaited after it, so it overlaps with backward and adds no time.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@
 
 namespace ringsmith::apps {
 
-// "Another rank says why": leaves the program with that rank's exit code, without a word. unsaid:
-// this rank's own error, which it says unless a launcher ends it first, because another rank did.
+// Ends the program silently with the exit code of another rank, which reports the error. unsaid:
+// this rank's own error, printed unless a launcher ends this rank because another one reported it.
 class QuietStop : public Error {
  public:
   explicit QuietStop(ExitCode code, std::string unsaid = {})
@@ -35,11 +35,11 @@ class QuietStop : public Error {
   std::string unsaid_;
 };
 
-// Collective. Runs body on every rank; if it throws an Error anywhere, the lowest such rank throws
-// it on and all others throw QuietStop.
+// Collective. Runs body on every rank. If it throws an Error on any rank, the lowest such rank
+// rethrows its Error and all others throw QuietStop.
 void together(comm::ProcessGroup& group, const std::function<void()>& body);
 
-// The whole of main(): run_main() of runtime/base/error.hpp, which also understands QuietStop.
+// Runs all of main(): run_main() of runtime/base/error.hpp, which also handles QuietStop.
 int run_program(const char* name, const std::function<int()>& body);
 
 class LossExchange {
@@ -49,29 +49,29 @@ class LossExchange {
   LossExchange(const LossExchange&) = delete;
   LossExchange& operator=(const LossExchange&) = delete;
 
-  // This rank's wish for all ranks: to end now, because of an error here; to save first
-  // (StopRequest).
+  // This rank's request to all ranks. preempt: save a checkpoint and end (StopRequest); stop: end
+  // now, because of an error on this rank.
   enum class Wish : std::uint8_t { none, preempt, stop };
   void begin(double loss, Wish wish = Wish::none);
-  // The mean over the ranks. If any loss is not finite, every rank throws: rank 0 an Error that
-  // names the step and the rank, the others QuietStop.
+  // Returns the mean over the ranks. If any loss is not finite, every rank throws: rank 0 an Error
+  // that names the step and the rank, the others QuietStop.
   double finish(std::int64_t step);
-  [[nodiscard]] Wish wish() const { return wish_; }  // the strongest of all ranks' last ones
+  [[nodiscard]] Wish wish() const { return wish_; }  // strongest wish of the last exchange
 
  private:
   comm::ProcessGroup& group_;
-  std::vector<double> mine_, all_;  // loss and wish, of each rank
+  std::vector<double> mine_, all_;  // loss and wish, of this rank and of all ranks
   Wish wish_ = Wish::none;
   comm::WorkPtr work_;
 };
 
-// Equally long vectors of all ranks, in rank order, and their sum: small numbers for reports, off
-// the clock.
+// The vectors of all ranks, in rank order, and their sum. All ranks pass vectors of equal length.
+// For small numbers in reports, outside of measured time.
 [[nodiscard]] std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,
                                                            const std::vector<double>& values);
 [[nodiscard]] std::vector<double> sum_over_ranks(comm::ProcessGroup& group,
                                                  const std::vector<double>& values);
-// Of one rank's: the mean of the two in the middle if their number is even, 0 without any.
+// The median; the mean of the middle two for an even number of values, 0 for none.
 [[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace ringsmith::apps

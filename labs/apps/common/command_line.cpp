@@ -42,9 +42,9 @@ std::optional<long long> read_whole(const std::string& text) {
 
 namespace {
 
-constexpr std::size_t kColumn = 26;  // where meanings begin
+constexpr std::size_t kColumn = 26;  // column in which the meaning of an option begins
 
-// The whole text is composed here: CLI11's own composition differs from version to version.
+// Composes the whole text, because CLI11's own composition differs between versions.
 class PlainHelp : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name,
@@ -90,7 +90,7 @@ class PlainHelp : public CLI::Formatter {
   }
 };
 
-// read: gives a number, or nothing; what: "a number above 0".
+// read: parses a number, or returns nothing; what: "a number above 0".
 template <class Read, class Fits>
 Check must_be(Read read, Fits fits, const std::string& what) {
   return [=](const std::string& text) {
@@ -132,7 +132,7 @@ const char* type_of() {
     return std::is_signed_v<T> ? "INT" : "UINT";
 }
 
-// How many single characters must be inserted, removed or changed, or neighbours swapped.
+// Number of single-character insertions, removals and changes, and of swaps of neighbours.
 std::size_t edits_between(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)
@@ -207,7 +207,7 @@ struct CommandLine::Impl {
   comm::Settings* compared = nullptr;
   std::span<const char* const> may_differ;
 
-  // take: turns the words into the value; its errors name the option. show: the value as text.
+  // take: converts the words into the value; its errors name the option. show: the value as text.
   template <class Take, class Show>
   Option* add(const std::string& names, const std::string& meaning, const char* type,
               const std::string& otherwise, int most, const Take& take, const Show& show) {
@@ -252,7 +252,7 @@ struct CommandLine::Impl {
     return app.get_option_no_throw(cluster ? word.substr(0, 2) : before_equals(word));
   }
 
-  // The first word that would be an option, and is none. Values are left alone.
+  // The first word that looks like an option but is unknown. Skips the values of options.
   [[nodiscard]] std::optional<std::string> first_unknown(int argc, const char* const* argv) const {
     for (int i = 1; i < argc; ++i) {
       const std::string word = argv[i];
@@ -266,14 +266,14 @@ struct CommandLine::Impl {
     return {};
   }
 
-  // Why an option that is refused is not there, if one was given.
+  // The reason why an option is refused, if the command line has a refused option.
   [[nodiscard]] std::optional<std::string> refusal() const {
     for (const auto& [option, why] : refused)
       if (option->count() > 0) return why + "; " + where_listed();
     return {};
   }
 
-  // What is wrong, where CLI11 stopped with e.
+  // The message for the error e with which CLI11 stopped.
   [[nodiscard]] std::string complaint(const CLI::ParseError& e, int argc,
                                       const char* const* argv) const {
     if (const auto why = refusal()) return *why;
@@ -300,7 +300,7 @@ struct CommandLine::Impl {
            where_listed();
   }
 
-  // Empty if none is close. Names that begin alike are: --batch-size, and --step for --steps.
+  // Empty if no name is close. A name with the same beginning is: --batch-size, --step for --steps.
   [[nodiscard]] std::string nearest(const std::string& word) const {
     std::string best;
     std::size_t fewest = word.size() / 3 + 1;
@@ -467,12 +467,12 @@ Check existing_folder() {
     std::error_code ignored;
     if (std::filesystem::is_directory(text, ignored)) return std::string();
     return fmt::format("'{}' {}", text,
-                       std::filesystem::exists(text, ignored) ? "is no folder"
+                       std::filesystem::exists(text, ignored) ? "is not a folder"
                                                               : "is a folder that does not exist");
   };
 }
 
-// The types of all options that there are. Another one is an undefined reference: add it here.
+// Instantiates every type of option in use. Another type is an undefined reference: add it here.
 #define RINGSMITH_OPTION_OF(...) \
   template Option* CommandLine::add_option(const std::string&, __VA_ARGS__&, const std::string&)
 RINGSMITH_OPTION_OF(std::string);

@@ -1,11 +1,11 @@
-// A program's command line: its options, --help and --version, and one line with exit code 6 for
-// all that is wrong.
+// A program's command line: its options, --help and --version, and an error message in one line
+// with exit code 6 for everything that is wrong.
 //
-// CLI11 does the parsing, behind command_line.cpp: its header has 10,000 lines, and all programs
-// would compile them. Of its manner this changes: help has two columns, words wrapped, defaults in
-// brackets, and no line wider than 80 columns; numbers are decimal (CLI11 reads 010 as eight, and
-// lets NaN pass), and a bound is named as a person would write it; an unknown option is answered
-// with the nearest one that there is.
+// CLI11 does the parsing, hidden in command_line.cpp because every program would otherwise compile
+// its header of 10,000 lines. Differences from CLI11: help has two columns, wrapped words, defaults
+// in brackets, and no line wider than 80 columns; numbers are decimal (CLI11 reads 010 as eight and
+// accepts NaN); messages describe a bound in words; the message for an unknown option proposes the
+// nearest known one.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ class Option;
 
 namespace ringsmith::apps {
 
-// Who prints: all ranks of a job see the same arguments, so rank 0 speaks first. The launcher then
-// ends the others, with the same exit code; a rank that nobody ends says it too (QuietStop).
+// The ranks that print. All ranks of a job see the same arguments, so rank 0 prints first. Then the
+// launcher ends the others with the same exit code; without a launcher they print too (QuietStop).
 enum class Speaker { first_rank, everybody };
 
-// Empty if the text will do, else what is wrong with it: "'x' is not a whole number from 1 to 9".
+// Empty if the text is valid, else the error: "'x' is not a whole number from 1 to 9".
 using Check = std::function<std::string(const std::string& text)>;
 
 class Option {
@@ -37,10 +37,10 @@ class Option {
   Option* check(Check check);
   Option* required();
   Option* excludes(Option* other);
-  Option* environment(const std::string& variable);  // that gives the value without the option
-  // The default as --help shows it; empty: not at all.
+  Option* environment(const std::string& variable);  // an alternative source of the value
+  // The default as --help shows it; if empty, --help shows none.
   Option* default_text(const std::string& text);
-  // Of a list: at most this many values, which may also be separated by commas.
+  // For a list: takes at most this many values, which may also be separated by commas.
   Option* separated_by_commas(int most);
   [[nodiscard]] bool given() const;
   [[nodiscard]] std::string name() const;  // "--steps"
@@ -51,33 +51,33 @@ class Option {
 
 class CommandLine {
  public:
-  // --help and --version are there from the beginning.
+  // --help and --version are predefined.
   CommandLine(const std::string& description, const std::string& program);
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // names: "-n,--steps", or "folder" for a word without an option. What value holds is the default.
-  // The last one of several counts, unless it is a vector, which takes all. T is std::string, a
-  // number, or a vector of them.
+  // names: "-n,--steps", or "folder" for a positional argument. The initial value is the default.
+  // If the option is repeated, the last value wins, except for a vector, which takes all. T is
+  // std::string, a number, or a vector of these.
   template <class T>
   Option* add_option(const std::string& names, T& value, const std::string& meaning);
   Option* add_flag(const std::string& names, bool& value, const std::string& meaning);
-  // An option that is in no help, and that is answered with why it is not there.
+  // An option that --help does not show; using it is an error whose message says why it is missing.
   void refuse(const std::string& names, const std::string& why);
 
-  void group(const std::string& heading);  // of the options that are added from here on
+  void group(const std::string& heading);  // heading of the options that are added after this call
   void footer(const std::string& text);
-  // The first word that is no option, and all that follow it, are for the caller: rest().
+  // The first word that is not an option, and all words after it, are left to the caller: rest().
   void leave_the_rest();
 
-  // For the ranks of a job to compare: parse() fills `settings` with the program's name and the
-  // final value of every option except the options in may_differ, whose help says so. The value of
-  // an option without a default is "not given" unless it was given.
+  // For comparing settings between the ranks of a job: parse() fills `settings` with the program's
+  // name and the final value of every option except those in may_differ, whose help says so. An
+  // option without a default has the value "not given" unless it was given.
   void compare(comm::Settings& settings, std::span<const char* const> may_differ);
 
-  // False if --help or --version was asked for and has been printed. UsageError in one line if the
-  // arguments are wrong.
+  // Returns false if --help or --version was requested and has been printed. Throws UsageError with
+  // a one-line message if the arguments are wrong.
   [[nodiscard]] bool parse(int argc, const char* const* argv,
                            Speaker speaker = Speaker::first_rank);
 
@@ -92,18 +92,18 @@ class CommandLine {
   std::unique_ptr<Impl> impl_;
 };
 
-// "64", "1K", "4M", "1G" (powers of two) in bytes. UsageError otherwise; option is named in it.
+// Parses "64", "1K", "4M", "1G" (powers of two) to bytes. Throws UsageError, which names option.
 [[nodiscard]] std::size_t parse_size(const std::string& option, const std::string& text);
 
-// The number that the whole text is, in decimal digits; nothing for NaN, infinities, 0x10 and 010.
+// Parses the whole text as a decimal number; nothing for NaN, infinities, 0x10 and 010.
 [[nodiscard]] std::optional<double> read_real(const std::string& text);
 [[nodiscard]] std::optional<long long> read_whole(const std::string& text);
 
-constexpr long long kMostWhole = 2'147'483'647;  // what an int holds
-constexpr double kMostSeconds = 1e6;             // 11 days: what is waited for longer never comes
+constexpr long long kMostWhole = 2'147'483'647;  // the largest int
+constexpr double kMostSeconds = 1e6;             // 11 days; a longer timeout is a mistake
 
-// A whole number in decimal digits; a number; one above 0; the seconds of a deadline, whose clocks
-// count in milliseconds.
+// Checks for a decimal integer, a number, a number above 0, and a deadline in seconds (at least one
+// millisecond, the resolution of its clock).
 [[nodiscard]] Check whole(long long least, long long most = kMostWhole);
 [[nodiscard]] Check real(double least, double most);
 [[nodiscard]] Check above_zero(double most);

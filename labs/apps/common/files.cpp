@@ -26,11 +26,34 @@ bool is_source_root(const fs::path& folder) {
 }  // namespace
 
 void require_writable(const std::string& path) {
-  if (!path.empty()) try_to_write(path);
+  if (!path.empty()) try_to_write(path, std::size_t{64} << 10);
+}
+
+void write_or_rescue(const std::string& path, const std::string& name,
+                     const std::function<void(const std::string& path)>& write) {
+  try {
+    write(path);
+  } catch (const Error& failed) {
+    std::error_code ignored;
+    const fs::path wanted(path);
+    for (const fs::path& place : {fs::current_path(ignored), fs::temp_directory_path(ignored)}) {
+      const std::string rescued =
+          place / (wanted.stem().string() + "-" + random_name() + wanted.extension().string());
+      try {
+        write(rescued);
+      } catch (const Error&) {
+        continue;
+      }
+      throw Error(std::string(failed.what()) + "; " + name + " in '" + rescued + "'");
+    }
+    throw;
+  }
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  if (!path.empty()) write_atomically(path, text);
+  if (path.empty()) return;
+  write_or_rescue(path, "its text is",
+                  [&](const std::string& place) { write_atomically(place, text); });
 }
 
 std::string find_source_root() {
@@ -42,12 +65,12 @@ std::string find_source_root() {
       if (is_source_root(folder)) return folder.string();
       if (folder == folder.parent_path()) break;
     }
-  throw UsageError("the sources of ringsmith, the default text, are not at '" RINGSMITH_SOURCE_DIR
-                   "' nor above this program; give a text with --data FILE");
+  throw UsageError("ringsmith's sources, the default text, are neither at '" RINGSMITH_SOURCE_DIR
+                   "' nor in a folder above this program; give a text with --data FILE");
 }
 
 std::vector<std::string> list_sources(const std::string& root) {
-  std::vector<std::string> paths;  // relative: the order must not depend on where the root is
+  std::vector<std::string> paths;  // relative: the order must not depend on root's location
   for (const char* folder : kFolders) {
     if (std::error_code ignored; !fs::is_directory(fs::path(root) / folder, ignored)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(root) / folder)) {

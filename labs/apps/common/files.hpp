@@ -1,25 +1,33 @@
-// Files of the programs: those that one writes at its end, after minutes of work (a clear no comes
-// before), and ringsmith's own sources, which train_gpt reads when no text is given.
+// Files of the programs: outputs that are written at the end, after minutes of work (so they are
+// checked at the start), and ringsmith's own sources, train_gpt's default text.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace ringsmith::apps {
 
-// Throws as write_file() unless the file could be written now. Empty: no file is wanted.
+// Throws like write_file() if the file, of at most 64 KiB, could not be written now. An empty path
+// means no file.
 void require_writable(const std::string& path);
 
-// The whole file (runtime/base/atomic_file.hpp). UsageError if the path is at fault, Error if the
-// disk is full. Empty: nothing is written.
+// Calls write(path). If this throws an Error, e.g. because the disk is full, calls write() for a
+// new file in the working folder or the temporary folder instead, and throws an Error that has the
+// reason and, after `name` ("the trained model is"), the place.
+void write_or_rescue(const std::string& path, const std::string& name,
+                     const std::function<void(const std::string& path)>& write);
+
+// Writes the whole file (runtime/base/atomic_file.hpp), or rescues its text as above. Writes
+// nothing if the path is empty.
 void write_file(const std::string& path, const std::string& text);
 
-// The folder of the sources: where the program was built from, else the nearest folder above the
-// program or the working directory that holds them. UsageError proposing --data.
+// The source folder: the folder from which the program was built, else the nearest folder above the
+// program or the working directory that holds the sources. Throws UsageError proposing --data.
 [[nodiscard]] std::string find_source_root();
 
-// Paths of the Markdown and source files below root, sorted: the text that they make is the same on
-// every machine. UsageError if there are none.
+// Paths of the Markdown and source files below root, sorted, so that the text made of them is the
+// same on every machine. Throws UsageError if there are none.
 [[nodiscard]] std::vector<std::string> list_sources(const std::string& root);
 
 }  // namespace ringsmith::apps

@@ -12,36 +12,33 @@ namespace ringsmith::apps {
 void add_meeting_options(CommandLine& app, JobOptions& o) {
   app.compare(o.settings, kMayDiffer);
   app.add_option("--bootstrap", o.bootstrap,
-                 "how the ranks find each other: mpi, env, slurm, file or self (alone); auto takes "
-                 "what the environment shows")
+                 "how the ranks find each other: mpi, env, slurm, file or self (alone); auto: "
+                 "chosen by the environment")
       ->check(one_of({"auto", "mpi", "env", "slurm", "file", "self"}));
   app.add_option("--transport", o.transport,
-                 "how data travels: shm (ranks of one host), tcp, rdma (InfiniBand or RoCE); auto "
-                 "takes shm within a host and tcp between hosts")
+                 "how data travels: shm (ranks of one host), tcp, rdma (InfiniBand or RoCE); auto: "
+                 "shm within a host, tcp between hosts")
       ->check(one_of({"auto", "shm", "tcp", "rdma"}));
-  app.add_option(
-      "--interface", o.interface,
-      "of tcp: the network interface (eth0) or own address that the other hosts reach; of "
-      "rdma: the device, or several that the ranks take in turn (mlx5_0,mlx5_1); "
-      "default: one that reaches the others");
-  app.add_option(
-         "--sockets", o.sockets,
-         "of tcp: connections between two ranks, 1 to 3; more where the network limits each "
-         "connection, or loses packets")
+  app.add_option("--interface", o.interface,
+                 "tcp: the network interface (eth0) or local address that the other hosts can "
+                 "reach; rdma: the device, or several, which the ranks use round-robin "
+                 "(mlx5_0,mlx5_1); default: one that reaches the others");
+  app.add_option("--sockets", o.sockets,
+                 "tcp: connections between each pair of ranks, 1 to 3; use more if the network "
+                 "limits each connection or loses packets")
       ->check(whole(1, comm::kLanes));
-  app.add_flag(
-      "--checksum", o.checksum,
-      "of tcp: send a checksum (CRC32C) with the data within a host as well; between hosts "
-      "it is always sent, and bytes that the network changes end the job");
+  app.add_flag("--checksum", o.checksum,
+               "tcp: send a checksum (CRC32C) with the data within a host as well; between hosts "
+               "it is always sent, and a mismatch ends the job");
 }
 
 void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherwise) {
   app.add_option("--ranks-per-node", o.ranks_per_node,
-                 "this many consecutive ranks count as a node, as if on a host of their own; 0: "
+                 "treat this many consecutive ranks as one node, as if on a separate host; 0: "
                  "nodes are hosts")
       ->check(whole(0, 1024));
   app.add_option("--flight-dir", o.flight_dir,
-                 "an existing folder where each rank of a job that fails leaves the last 1,024 "
+                 "existing folder into which each rank of a failed job writes its last 1,024 "
                  "operations, for flight_reader [" +
                      otherwise + "]")
       ->default_text("")
@@ -71,14 +68,15 @@ Device device_of_rank(const std::string& name, int ranks_per_process, int thread
 
 std::string how_to_start() {
   return R"(
-Start it alone, or on N ranks of this host:
+Start it as one rank, or as N ranks on this host:
   ringrun --standalone --nproc-per-node N -- PROGRAM [options]
   mpirun -np N PROGRAM [options]
-(as root mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-in the environment; for more ranks than cores: mpirun --oversubscribe)
+(as root, mpirun requires OMPI_ALLOW_RUN_AS_ROOT=1 and
+OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 in the environment; with more ranks than cores,
+add --oversubscribe)
 
-All ranks must be given the same options, but where it says "ranks may differ":
-the job ends before its first step if they were not.
+All ranks must have the same options, except those marked "ranks may differ";
+otherwise the job ends before its first step.
 )";
 }
 
@@ -87,15 +85,16 @@ std::string starting_variables() {
                          set by ringrun, or by hand: the ranks meet at a store
                          over TCP
   RINGSMITH_STORE        'launcher': ringrun holds that store; else rank 0 does
-  RINGSMITH_STORE_FD     set by ringrun: a shorter way to that store for ranks
-                         of its host
+  RINGSMITH_STORE_FD     set by ringrun: a socket by which ranks on its host
+                         reach that store
   RINGSMITH_PER_STEP     set by ringrun --per-step
-  RINGSMITH_BIND         interface or address it listens on [MASTER_ADDR]
+  RINGSMITH_BIND         interface or address that the store listens on
+                         [MASTER_ADDR]
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
-                         what the ranks must know to take part: 16 characters or
-                         more, or a file with them that only you can read
-                         (ringrun --make-secret FILE). Data between hosts is
-                         neither encrypted nor authenticated
+                         the job's secret, without which no rank can join: 16
+                         characters or more, or a file with them that only you
+                         can read (ringrun --make-secret FILE). Data between
+                         hosts is neither encrypted nor authenticated
   RINGSMITH_FLIGHT_DIR   as --flight-dir
   RINGSMITH_MEETING_DIR  with RANK and WORLD_SIZE: the ranks meet in this folder
                          instead

@@ -1,5 +1,5 @@
-// How the ranks of a program are started, find each other and take their devices: the options of
-// all programs that form a group, and what --help says about them.
+// How the ranks of a program are started, find each other and choose their devices: the options
+// that all programs with a process group share, and the related text in --help.
 #pragma once
 
 #include <array>
@@ -20,34 +20,34 @@ constexpr bool kEmulatedDevices = false;
 struct JobOptions {
   std::string bootstrap = "auto";
   std::string transport = "auto";
-  std::string interface;  // of tcp and rdma
-  int sockets = 1;        // of tcp
-  bool checksum = false;  // of tcp
+  std::string interface;  // for tcp and rdma
+  int sockets = 1;        // for tcp
+  bool checksum = false;  // for tcp
   int ranks_per_node = 0;
   std::string flight_dir;
-  double timeout = 30;  // seconds; the programs add the option themselves
-  // The program's settings, which the ranks compare when they meet: every option except those in
+  double timeout = 30;  // seconds; each program adds this option itself
+  // The program's settings, which the ranks compare in the bootstrap: every option except those in
   // kMayDiffer.
   comm::Settings settings;
 };
 
-// The options that may differ from rank to rank. Of files the contents are compared, not the paths.
+// The options that may differ between ranks. For files the contents are compared, not the paths.
 inline constexpr std::array kMayDiffer{
-    "--bootstrap",   "--interface", "--device",   "--workers",      // where it is
-    "--data",        "--images",    "--labels",   "--test-images",  // its inputs
+    "--bootstrap",   "--interface", "--device",   "--workers",      // placement
+    "--data",        "--images",    "--labels",   "--test-images",  // inputs
     "--test-labels", "--tokens",    "--vocab",    "--weights",     "--run-dir",
-    "--flight-dir",  "--json-file", "--progress", "--json"};  // its outputs
+    "--flight-dir",  "--json-file", "--progress", "--json"};  // outputs
 
-// --bootstrap, --transport, --interface, --sockets and --checksum; the values in o are the
-// defaults. From here on the program's options are compared.
+// Adds --bootstrap, --transport, --interface, --sockets and --checksum, with the values in o as
+// defaults. From this call on, the program's options are compared between the ranks.
 void add_meeting_options(CommandLine& app, JobOptions& o);
-// --ranks-per-node and --flight-dir; `otherwise` says where the files go without the latter.
+// Adds --ranks-per-node and --flight-dir; `otherwise` describes the default of --flight-dir.
 void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherwise);
 
 [[nodiscard]] comm::GroupOptions group_options(const JobOptions& o);
 
-// What --device says: cpu, cuda:NUMBER, or cuda: the ranks of a host, each a process or one thread
-// of it, take its devices in turn. UsageError if there is no such device.
+// The device that --device selects: cpu, cuda:NUMBER, or cuda. With cuda the ranks of a host (each
+// a process or a thread) take its devices in turn. Throws UsageError if the device does not exist.
 [[nodiscard]] Device device_of_rank(const std::string& name, int ranks_per_process = 1,
                                     int thread = 0);
 

@@ -18,7 +18,7 @@ struct Name {
   const char* name;
 };
 
-// Arm's registry of implementers, and its own parts; those that are likely to run this.
+// From Arm's registry of implementers and Arm's own part numbers: only the likely ones.
 constexpr Name kImplementers[] = {{0x41, "Arm"},    {0x46, "Fujitsu"},       {0x48, "HiSilicon"},
                                   {0x4e, "NVIDIA"}, {0x50, "Applied Micro"}, {0x51, "Qualcomm"},
                                   {0x61, "Apple"},  {0xc0, "Ampere"}};
@@ -34,7 +34,7 @@ std::string name_in(std::span<const Name> names, unsigned number) {
   return {};
 }
 
-// The value of the first line "key   : value"; empty without one.
+// The value of the first line "key   : value"; empty if there is none.
 std::string value_of(const std::string& text, const std::string& key) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
@@ -70,12 +70,12 @@ std::optional<double> cpu_quota() {
   return cpu_quota({std::istreambuf_iterator<char>(in), {}}, "/sys/fs/cgroup");
 }
 
-// Lines "1:cpu,cpuacct:/a/b" in version 1, "0::/a/b" in version 2; on some machines both. In a
-// container the path may be that of the host, and its own group is where the mount begins.
+// Lines are "1:cpu,cpuacct:/a/b" in version 1 and "0::/a/b" in version 2; some machines have both.
+// In a container the path may be the host's, while the container's own group is the mount's root.
 std::optional<double> cpu_quota(const std::string& groups, const std::string& mounts) {
   std::optional<double> least;
   const auto take = [&](const std::string& quota, double period) {
-    const double processors = std::atof(quota.c_str()) / period;  // "max" and "-1": none
+    const double processors = std::atof(quota.c_str()) / period;  // "max" and "-1": no quota
     if (processors > 0 && std::isfinite(processors))
       least = std::min(least.value_or(processors), processors);
   };

@@ -1,4 +1,4 @@
-// What the kernel says about the processor.
+// Information about the processor from the kernel.
 #pragma once
 
 #include <optional>
@@ -9,23 +9,23 @@ namespace ringsmith::apps {
 // The text of /proc/cpuinfo.
 [[nodiscard]] std::string processor_text();
 
-// The name in such a text: x86's "model name"; arm64 has none, but who made the first core and
-// which part it is ("Arm Neoverse-N1", or the numbers). "unknown CPU" without either.
+// The processor's name in such a text: "model name" on x86. arm64 has no name, so it is composed of
+// the first core's implementer and part ("Arm Neoverse-N1", or the numbers). Else "unknown CPU".
 [[nodiscard]] std::string processor_name(const std::string& cpuinfo);
 
 // The number of processors that this process may keep busy: its affinity mask, or a smaller CPU
 // quota, rounded down; at least 1.
 [[nodiscard]] int allowed_cores();
-// How many of them it may run on.
+// The number of processors that this process may run on: its affinity mask.
 [[nodiscard]] int cores_to_run_on();
 
 // The CPU time that control groups allow this process, in processors (docker --cpus, CPUQuota=, a
-// limit of Kubernetes): the smallest quota of its group and the groups above it; nothing: no quota.
-// groups: the text of /proc/PID/cgroup; mounts: the root of the control groups.
+// limit of Kubernetes): the smallest quota of its group and its ancestors; nothing if there is no
+// quota. groups: the text of /proc/PID/cgroup; mounts: the mount point of the control groups.
 [[nodiscard]] std::optional<double> cpu_quota();
 [[nodiscard]] std::optional<double> cpu_quota(const std::string& groups, const std::string& mounts);
 
-// Has the first processor this flag ("ospke")?
+// True if the first processor has this flag ("ospke").
 [[nodiscard]] bool has_processor_flag(const std::string& cpuinfo, const std::string& flag);
 
 }  // namespace ringsmith::apps

@@ -1,4 +1,4 @@
-// Text for terminals: words in lines of a width.
+// Text for terminals: word wrapping, and the width of the terminal.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@ namespace ringsmith::apps {
 
 constexpr std::size_t kPageWidth = 80;
 
-// The words of text in lines of at most `width` columns, without a newline at the end. The first
-// line begins with head, or, if that is empty, stands behind `indent` columns that the caller has
-// written; every other one begins with `indent` blanks.
+// Wraps the words of text into lines of at most `width` columns, without a newline at the end. The
+// first line begins with head; if head is empty, the caller has already written `indent` columns of
+// it. All other lines are indented by `indent` blanks.
 [[nodiscard]] std::string wrapped(const std::string& text, std::size_t indent,
                                   std::size_t width = kPageWidth, const std::string& head = {});
 
-// Columns of the terminal that standard output, or another file, goes to; fallback without one.
+// Number of columns of the terminal that `file` is connected to; `fallback` without a terminal.
 [[nodiscard]] std::size_t terminal_width(std::size_t fallback, int file = STDOUT_FILENO);
 
 }  // namespace ringsmith::apps

@@ -1,10 +1,10 @@
 // async_vs_ddp: the same training with DDP and with a parameter server, on the same ranks.
 //
 //   DDP                every update is the mean of all ranks' gradients; all wait for the slowest
-//   parameter server   every gradient is an update; nobody waits, and gradients are stale
+//   parameter server   every gradient is an update; no rank waits for another, gradients are stale
 //
-// Both see equally many samples. One rank can be made slow, which is what asynchronous training is
-// for.
+// Both process the same number of samples. One rank can be slowed down, the case for which
+// asynchronous training exists.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -41,13 +41,13 @@ struct Result {
   double seconds = 0;
   double updates = 0;
   std::vector<double> samples;  // [rank]
-  double root_bytes = 0;        // in and out of rank 0
+  double root_bytes = 0;        // sent and received by rank 0
   std::vector<double> staleness;
-  double busy = 0;  // seconds of the server's lock
+  double busy = 0;  // seconds that the server spent on updates
   double loss = 0, accuracy = 0;
 };
 
-// What both have in common: data, model, the slow rank, the clock.
+// Everything that both trainings share: data, model, the slow rank, the clock.
 class Experiment {
  public:
   Experiment(const std::shared_ptr<comm::ProcessGroup>& group, const Options& o)
@@ -73,7 +73,7 @@ class Experiment {
     }
     end(out, start, static_cast<double>(options_.steps), *model);
     out.updates = static_cast<double>(options_.steps);
-    out.root_bytes = 2 * static_cast<double>(metered->sent().value);  // a ring: as much comes in
+    out.root_bytes = 2 * static_cast<double>(metered->sent().value);  // ring: received = sent
     return out;
   }
 
@@ -139,7 +139,7 @@ class Experiment {
     evaluate(out, model);
   }
 
-  // With rank 0's parameters: after the last pull the ranks of a parameter server differ.
+  // Uses rank 0's parameters: after the last pull the parameter server's ranks differ.
   void evaluate(Result& out, Module& model) const {
     const NoGradGuard no_grad;
     const EvalGuard evaluating(model);
@@ -154,7 +154,7 @@ class Experiment {
     out.accuracy /= static_cast<double>(best.size());
   }
 
-  // Vectors of unequal lengths: the longest says how far all are filled up.
+  // Gathers vectors of different lengths: each is padded with -1 to the longest.
   [[nodiscard]] std::vector<double> all_of(const std::vector<double>& mine) const {
     double longest = 0;
     for (const auto& row : gather_rows(*group_, {static_cast<double>(mine.size())}))
@@ -195,7 +195,7 @@ std::string table(const Result& ddp, const Result& server) {
   out.row({"staleness, median", "0", fmt::format("{:.0f}", median(server.staleness))});
   out.row({"staleness, largest", "0",
            fmt::format("{:.0f}", *std::ranges::max_element(server.staleness))});
-  const double same = server.updates / ddp.updates;  // samples of one update of DDP
+  const double same = server.updates / ddp.updates;  // server updates per DDP update
   out.row({"KiB through rank 0 for as many samples", per_update(ddp),
            fmt::format("{:.0f}", server.root_bytes / 1024 / server.updates * same)});
   out.row({"rank 0 busy with updates", "-",
@@ -211,17 +211,19 @@ int run(int argc, char** argv) {
   Options o;
   CommandLine app("Trains a network to read digits with DDP and with a parameter server.",
                   "async_vs_ddp");
-  app.add_option("--steps", o.steps, "steps of each rank with DDP; as many in all with the server")
+  app.add_option("--steps", o.steps,
+                 "steps of each rank with DDP; the server run has the same total")
       ->check(whole(1, 1'000'000));
-  app.add_option("--batch", o.batch, "samples of each rank and step")->check(whole(1, 1 << 20));
+  app.add_option("--batch", o.batch, "samples per rank and step")->check(whole(1, 1 << 20));
   app.add_option("--hidden", o.hidden, "width of the two hidden layers")->check(whole(1, 1 << 16));
   app.add_option("--draw", o.draw, "digits to draw")->check(whole(1, 10'000'000));
-  app.add_option("--lr", o.lr, "learning rate of both")->check(above_zero(1e6));
-  app.add_option("--momentum", o.momentum, "of both")->check(real(0, 1));
-  app.add_option("--slow-rank", o.slow_rank, "this rank sleeps in every step; -1: none")
+  app.add_option("--lr", o.lr, "learning rate of both runs")->check(above_zero(1e6));
+  app.add_option("--momentum", o.momentum, "momentum of both runs")->check(real(0, 1));
+  app.add_option("--slow-rank", o.slow_rank, "rank that sleeps in every step; -1: none")
       ->check(whole(-1, 16383));
-  app.add_option("--slow-ms", o.slow_ms, "as long, in milliseconds")->check(real(0, 10'000));
-  app.add_option("--seed", o.seed, "of the model and the order of the samples");
+  app.add_option("--slow-ms", o.slow_ms, "length of that sleep, in milliseconds")
+      ->check(real(0, 10'000));
+  app.add_option("--seed", o.seed, "seed of the model and of the order of the samples");
   o.machine.algorithm = "ring";
   add_machine_options(app, o.machine);
   if (!app.parse(argc, argv)) return 0;
@@ -230,7 +232,8 @@ int run(int argc, char** argv) {
   together(*group, [&] {
     require(o.slow_rank < group->size(),
             fmt::format("--slow-rank {}: the ranks are 0 to {}", o.slow_rank, group->size() - 1));
-    require(o.machine.algorithm == "ring", "--algorithm: this program counts bytes of the ring");
+    require(o.machine.algorithm == "ring",
+            "--algorithm: this program counts the ring's bytes; leave it out");
     experiment.emplace(group, o);
   });
   const Result ddp = experiment->with_ddp();

@@ -11,7 +11,7 @@ namespace ringsmith::apps {
 
 namespace {
 
-// Plain rules first, for renderers that know neither variables nor media queries; dark paper after.
+// Plain rules first, for renderers without variables and media queries; dark mode follows.
 constexpr const char* kStyle = R"(<style>
   text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2430; }
   .paper { fill: #ffffff; }
@@ -57,7 +57,7 @@ struct Range {
   [[nodiscard]] bool empty() const { return high == 0; }
 };
 
-// Round values that frame the range: powers of two of bytes, 1-2-5 steps of seconds.
+// Round values that enclose the range: powers of two for bytes, 1-2-5 steps for seconds.
 std::vector<double> ticks_for(Range range, Panel::Unit unit) {
   const auto frame = [&](auto&& value_of, int finest) {
     for (int stride = finest;; ++stride) {
@@ -171,7 +171,7 @@ class Plot {
           fmt::format("<path class=\"curve {}{}\" d=\"{}\"/>\n", name_of(curve.role), style, way);
   }
 
-  // The value that each curve ends with, beside its end; those that would overlap move down.
+  // Prints each curve's last value next to its end; labels that would overlap are moved down.
   void labels() {
     struct Label {
       const Curve* curve;

@@ -1,6 +1,6 @@
-// Curves over the number of devices, side by side in one SVG: measured solid with a dot for every
-// measurement, predicted dashed. Both axes are logarithmic, so that a straight rising line is
-// growth by a power, and a level one none.
+// Curves over the number of devices, side by side in one SVG: measurements are solid, with a dot
+// for each, predictions are dashed. Both axes are logarithmic, so a power law is a straight line
+// and a constant is a level one.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct ChartPoint {
 };
 
 struct Curve {
-  enum class Role : std::uint8_t { first, first_pale, second };  // which colour
+  enum class Role : std::uint8_t { first, first_pale, second };  // selects the colour
   std::string name;
   Role role = Role::first;
   std::vector<ChartPoint> measured, predicted;  // increasing; predicted begins at the last measured
@@ -28,7 +28,7 @@ struct Panel {
   std::vector<Curve> curves;  // at most three
 };
 
-// "1.5 KiB", "12 ms": three digits at most.
+// "1.5 KiB", "12 ms": at most three digits.
 [[nodiscard]] std::string in_unit(double value, Panel::Unit unit);
 
 // Text escaped for XML.

@@ -15,7 +15,7 @@ namespace {
 
 using Matrix = std::vector<std::vector<double>>;
 
-// Gaussian elimination with pivoting; false if the terms do not tell themselves apart.
+// Gaussian elimination with pivoting; false if the terms are linearly dependent.
 bool solve(Matrix a, std::vector<double>& x) {
   const std::size_t n = x.size();
   for (std::size_t column = 0; column < n; ++column) {
@@ -44,7 +44,7 @@ double squared_error(const Matrix& terms, const std::vector<double>& constants,
   return sum;
 }
 
-// The best constants with only the chosen terms, by the normal equations; false if there are none.
+// The best constants for only the chosen terms, by the normal equations; false if there are none.
 bool fit_chosen(const Matrix& terms, const std::vector<double>& values,
                 const std::vector<std::size_t>& chosen, std::vector<double>& constants) {
   Matrix normal(chosen.size(), std::vector<double>(chosen.size()));
@@ -56,7 +56,7 @@ bool fit_chosen(const Matrix& terms, const std::vector<double>& values,
       for (std::size_t b = 0; b < chosen.size(); ++b)
         normal[a][b] += left * terms[i][chosen[b]] / values[i];
     }
-  // Terms of very different size: scaled to a diagonal of ones before they are judged.
+  // Terms differ widely in size, so scale the diagonal to ones before the pivots are judged.
   std::vector<double> scale(chosen.size());
   for (std::size_t a = 0; a < chosen.size(); ++a) {
     if (!(normal[a][a] > 0)) return false;
@@ -79,7 +79,7 @@ double predict(const std::vector<double>& constants, const std::vector<double>& 
   return sum;
 }
 
-// Every choice of terms is tried: the best one without a negative constant is the answer.
+// Tries every subset of the terms: the result is the best fit without a negative constant.
 std::vector<double> fit_non_negative(const Matrix& terms, const std::vector<double>& values) {
   const std::size_t n = terms.empty() ? 0 : terms[0].size();
   std::vector<double> best(n);
@@ -123,8 +123,8 @@ void continue_with(Curve& curve, const std::function<double(double n)>& value, i
     curve.predicted.push_back({n, value(n)});
 }
 
-// The fit goes through none of the points exactly: the dashes begin where the model is. Runs on
-// fewer devices than `from` are none of the model's business.
+// The fit need not pass through the last measurement, so the dashes start at the fitted value.
+// Measurements with fewer than `from` devices are left out of the fit.
 void continue_with_fit(Curve& curve, const Terms& terms, int to, int from = 1) {
   std::vector<std::vector<double>> rows;
   std::vector<double> values;
@@ -161,8 +161,8 @@ Panel memory_panel(const Runs& runs, int to) {
     continue_with_fit(add_measured(panel, name, role, runs, figure), terms, to, 2);
   };
   const Terms constant = [](double) -> std::vector<double> { return {1}; };
-  // Alone, DataParallel is the model itself. With others, the root holds the inputs, outputs and
-  // losses of all rows.
+  // On a single device, DataParallel is just the model. With more, the root holds the inputs,
+  // outputs and losses of all rows.
   add(
       "DataParallel, root", Curve::Role::first,
       [](const Comparison& c) { return c.dp.root_memory; },
@@ -170,7 +170,7 @@ Panel memory_panel(const Runs& runs, int to) {
         return {1, n};
       });
   add(
-      "DataParallel, the others", Curve::Role::first_pale,
+      "DataParallel, other devices", Curve::Role::first_pale,
       [](const Comparison& c) { return c.dp.other_memory; }, constant);
   add(
       "DDP, every rank", Curve::Role::second,
@@ -183,7 +183,7 @@ Panel time_panel(const Runs& runs, const ReportText& text, int to) {
   Panel panel{text.simulated ? "Time of a step (simulated devices)" : "Time of a step",
               Panel::Unit::seconds,
               {}};
-  // Overhead; steps and bytes both grow as N - 1.
+  // Overhead; the number of steps and the bytes both grow as N - 1.
   const Terms of_dp = [](double n) -> std::vector<double> { return {1, n - 1}; };
   continue_with_fit(add_measured(panel, "DataParallel", Curve::Role::first, runs,
                                  [](const Comparison& c) { return c.dp.seconds; }),
@@ -283,7 +283,7 @@ p {{ max-width: 46rem; }}
 <table>
 <thead>
 <tr><th></th><th colspan="2">time of a step</th><th colspan="4">bytes a step</th><th colspan="3">peak memory</th><th></th></tr>
-<tr><th>N</th><th>DataParallel</th><th>DDP</th><th>root, parameters and gradients</th><th>root, rows</th><th>DDP, gradients sent by each rank</th><th>DDP, besides</th><th>root</th><th>others</th><th>DDP</th><th>results apart</th></tr>
+<tr><th>N</th><th>DataParallel</th><th>DDP</th><th>root, parameters and gradients</th><th>root, rows</th><th>DDP, gradients sent by each rank</th><th>DDP, other</th><th>root</th><th>others</th><th>DDP</th><th>results differ by</th></tr>
 </thead>
 <tbody>
 {rows}</tbody>
@@ -291,11 +291,11 @@ p {{ max-width: 46rem; }}
 <p>DataParallel sends all parameters from the root to each of the N−1 other devices in every forward,
 and gets all gradients back: 2 (N−1) P bytes over the links of one device, counted where the copies are
 made. DDP's ring sends 2 P (N−1) / N bytes of gradients from each rank, counted step by step, and each
-rank receives as many: never more than 2 P, with any number of devices. Besides, a rank sends a bit for
-each parameter and the number of the step around the ring, so that all agree on which gradients there
-were: a few words, whatever the model weighs.</p>
-<p>The root of DataParallel holds what every device holds, and the gathered outputs, their gradient, the
-gradients and the optimizer's state beside it. In DDP every rank holds the same.</p>
+rank receives the same amount: never more than 2 P, for any number of devices. Each rank also sends one
+bit per parameter and the number of the step around the ring, so that all ranks agree on which gradients
+exist: a few words, whatever the size of the model.</p>
+<p>The root of DataParallel holds everything that the other devices hold, and also the gathered outputs,
+their gradient, the gradients and the optimizer's state. In DDP all ranks hold the same.</p>
 <p>Dashed lines: bytes by the formulas; time as overhead + α · steps + β · bytes, memory as constant +
 share of the batch, with constants fitted to the measurements.</p>
 </body>

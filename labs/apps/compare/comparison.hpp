@@ -1,7 +1,7 @@
-// What dp_vs_ddp has measured, and what it shows of it: a table for the terminal, a picture, and a
-// page with both.
+// The measurements of dp_vs_ddp and their presentation: a table for the terminal, an SVG, and an
+// HTML page with both.
 //
-// Beyond the devices that were measured, the picture follows the cost model: bytes by their
+// Beyond the measured numbers of devices, the curves follow the cost model: bytes by their
 // formulas, time as overhead + alpha * steps + beta * bytes and memory as constant + rows of all
 // devices, with constants fitted to the measurements.
 #pragma once
@@ -13,27 +13,27 @@ namespace ringsmith::apps {
 
 struct Usage {
   double seconds = 0;  // median of the measured steps
-  // Bytes a step. DataParallel: of the root, for parameters and gradients. DDP: gradients of the
-  // rank that sends most, and each receives what another sends.
+  // Bytes per step. DataParallel: parameters and gradients, at the root. DDP: gradients, at the
+  // rank that sends the most; each rank receives the bytes that another sends.
   double sent = 0, received = 0;
-  // Bytes a step of what is neither. DataParallel: inputs, outputs and their gradients over the
-  // root's link. DDP: sent by a rank to agree on which gradients there were
-  // (runtime/parallel/agreement.hpp), (N - 1) records of a few words whatever the model weighs.
+  // Other bytes per step. DataParallel: inputs, outputs and their gradients over the root's link.
+  // DDP: sent by a rank to agree on which gradients there were (runtime/parallel/agreement.hpp),
+  // (N - 1) records of a few words, regardless of the size of the model.
   double besides = 0;
-  double root_memory = 0;   // bytes, peak in the measured steps: of the root or rank 0
-  double other_memory = 0;  // of the other device that needs most; 0 if there is none
+  double root_memory = 0;   // bytes, peak in the measured steps, of the root or rank 0
+  double other_memory = 0;  // of the other device that needs the most; 0 if there is none
 };
 
-// Memory is told apart by device on GPUs only; on the CPU it is 0.
+// Memory is measured per device and only on GPUs; on the CPU it is 0.
 struct Comparison {
   int devices = 0;
   double parameter_bytes = 0;  // P
   Usage dp, ddp;
-  // Largest |a - b| / (1 + |b|) of the trained parameters; NaN if any of them is.
+  // Largest |a - b| / (1 + |b|) of the trained parameters; NaN if any difference is NaN.
   double dp_from_serial = 0, ddp_from_serial = 0, dp_from_ddp = 0;
 };
 
-// Bytes a step by the formulas; n devices, P bytes of parameters.
+// Bytes per step by the formulas; n devices, P bytes of parameters.
 [[nodiscard]] double root_bytes(double n, double parameter_bytes);  // DataParallel: 2 (n - 1) P
 [[nodiscard]] double rank_bytes(double n, double parameter_bytes);  // DDP: 2 P (n - 1) / n
 
@@ -42,23 +42,23 @@ struct Comparison {
 
 struct ReportText {
   std::string setting;  // model, rows, devices: one line
-  std::string timing;   // what the times are: "simulated: ..." or "measured: ..."
+  std::string timing;   // how times were obtained: "simulated: ..." or "measured: ..."
   bool simulated = false;
 };
 
 [[nodiscard]] std::string comparison_table(const std::vector<Comparison>& runs);
 [[nodiscard]] std::string comparison_svg(const std::vector<Comparison>& runs,
                                          const ReportText& text, int predict_to);
-// Self-contained: nothing is fetched.
+// The page is self-contained: it loads no other files.
 [[nodiscard]] std::string comparison_html(const std::vector<Comparison>& runs,
                                           const ReportText& text, int predict_to);
 
-// Constants of a cost model from measurements: least squares in which no constant is negative. A
-// latency below zero fits noise, and grows into nonsense where the model is used: far outside of
-// what was measured.
+// Fits the constants of a cost model to measurements: least squares with non-negative constants. A
+// negative latency would fit noise and give nonsense where the model is used, far outside of the
+// measured range.
 //
-// terms[i][k]: term k at measurement i; at most a handful of terms. One constant for each term.
-// Relative errors count, so that small measurements matter as much as large ones; values > 0.
+// terms[i][k]: term k at measurement i; a handful of terms at most. Returns one constant per term.
+// Minimizes relative errors, so that small measurements matter as much as large ones; values > 0.
 [[nodiscard]] std::vector<double> fit_non_negative(const std::vector<std::vector<double>>& terms,
                                                    const std::vector<double>& values);
 

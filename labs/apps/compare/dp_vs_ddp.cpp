@@ -1,11 +1,11 @@
-// dp_vs_ddp: the same training through DataParallel and DistributedDataParallel, counted and drawn.
-// The ranks of DDP are threads of this process. Both see the same model, the same batches and the
-// same devices.
+// dp_vs_ddp: the same training through DataParallel and DistributedDataParallel, with bytes counted
+// and curves drawn. The ranks of DDP are threads of this process. Both use the same model, batches
+// and devices.
 //
-//   a batch of N * rows    DataParallel    the whole batch goes to the root, which deals it out
+//   a batch of N * rows    DataParallel    the whole batch goes to the root, which scatters it
 //                          DDP             rank r reads rows [r * rows, (r + 1) * rows) itself
 //
-// And once more on the CPU without either, as the arbiter.
+// A serial training on the CPU, without either, is the reference.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -31,13 +31,13 @@ namespace ringsmith::apps {
 namespace {
 
 constexpr double kMostApart = 1e-5;      // relative: the two add in different orders
-constexpr double kMostDeviation = 0.01;  // counters from the formulas
+constexpr double kMostDeviation = 0.01;  // of the counters from the formulas
 
 struct Training {
   Device::Kind kind = Device::Kind::cuda;
   std::int64_t inputs = 64, hidden = 128, classes = 1024;  // widths of the MLP
-  std::int64_t rows = 8;                                   // of each device and step
-  int steps = 5;                                           // measured; kWarmup more come before
+  std::int64_t rows = 8;                                   // per device and step
+  int steps = 5;                                           // measured; kWarmup steps precede them
   std::uint64_t seed = 1;
   bool simulate_gil = false;
   std::chrono::milliseconds timeout{120'000};
@@ -70,7 +70,7 @@ std::vector<Batch> make_batches(int devices, const Training& o) {
   return out;
 }
 
-// One step of any of the three; everything queued by it is done when it returns.
+// One step of any of the three trainings; all work that it queued is complete when it returns.
 template <class Forward>
 void step(const Forward& forward, SGD& optimizer, const Batch& batch,
           const std::vector<Device>& devices) {
@@ -148,7 +148,7 @@ Values train_data_parallel(const std::vector<Device>& devices, const std::vector
   return values_of(*model);
 }
 
-// usage: of this rank alone; its memory is root_memory.
+// usage: receives the values of this rank alone; its memory goes to root_memory.
 Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
                   const std::vector<Batch>& batches, const Training& o, Usage& usage) {
   model.to(device);
@@ -173,7 +173,7 @@ Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, 
   const Bytes gradients = metered->sent_by_all_reduces();
   usage.sent = usage.received = static_cast<double>(gradients.value) / o.steps;
   usage.besides = static_cast<double>((metered->sent() - gradients).value) / o.steps;
-  // Gradients live in communication memory, which is not the allocator's.
+  // Gradients are in communication memory, which the allocator does not count.
   if (device.is_cuda())
     usage.root_memory = peak_of(device) + static_cast<double>(metered->memory().value);
   return values_of(model);
@@ -183,7 +183,7 @@ Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& b
                  const Training& o, Usage& usage) {
   const int world = static_cast<int>(devices.size());
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
-  std::vector<std::unique_ptr<MLP>> models;  // made here: the default generator is one thread's
+  std::vector<std::unique_ptr<MLP>> models;  // made here: the default generator is per thread
   for (int r = 0; r < world; ++r) models.push_back(make_model(o));
   std::vector<Values> parameters(devices.size());
   std::vector<Usage> of_rank(devices.size());
@@ -245,33 +245,34 @@ struct Options {
 void add_options(CommandLine& app, Options& o) {
   app.add_option("--device", o.device, "cuda, or cpu: all replicas and ranks on the CPU")
       ->check(one_of({"cuda", "cpu"}));
-  app.add_option("-n,--devices", o.devices,
-                 "numbers of devices to run on, as in 1,2,3 [powers of two up to all there are, 8 "
-                 "at most]")
+  app.add_option(
+         "-n,--devices", o.devices,
+         "numbers of devices to run on, e.g. 1,2,3 [powers of two up to all devices, at most 8]")
       ->default_text("")
       ->separated_by_commas(64)
       ->check(whole(1, 64));
-  app.add_option("--predict", o.predict_to, "devices up to which the curves are continued")
+  app.add_option("--predict", o.predict_to,
+                 "number of devices up to which the curves are extrapolated")
       ->check(whole(1, 16384));
-  app.add_option("--rows", o.run.rows, "samples of each device and step")->check(whole(1, 1 << 20));
+  app.add_option("--rows", o.run.rows, "samples per device and step")->check(whole(1, 1 << 20));
   app.add_option("--steps", o.run.steps, "measured steps, after two warm-up steps")
       ->check(whole(1, 1 << 20));
   app.add_option("--inputs", o.run.inputs, "width of the MLP's input")->check(whole(1, 1 << 16));
-  app.add_option("--hidden", o.run.hidden, "width of its two hidden layers")
+  app.add_option("--hidden", o.run.hidden, "width of the MLP's two hidden layers")
       ->check(whole(1, 1 << 16));
-  app.add_option("--classes", o.run.classes, "width of its output")->check(whole(2, 1 << 16));
-  app.add_option("--seed", o.run.seed, "of the model and the data");
+  app.add_option("--classes", o.run.classes, "width of the MLP's output")->check(whole(2, 1 << 16));
+  app.add_option("--seed", o.run.seed, "seed of the model and the data");
   app.add_flag("--simulate-gil", o.run.simulate_gil,
-               "DataParallel's replicas run their host code one at a time, as Python's do");
-  app.add_option("--svg", o.svg, "file for the picture; empty: none");
-  app.add_option("--html", o.html, "file for the page; empty: none");
+               "run the host code of DataParallel's replicas one at a time, as Python does");
+  app.add_option("--svg", o.svg, "SVG file for the curves; empty: none");
+  app.add_option("--html", o.html, "HTML file for the report; empty: none");
   app.footer(
       "\nThe table:\n"
       "  N             devices; the batch is --rows for each of them\n"
-      "  DP ms, DDP ms time of a step, median; simulated where devices are emulated\n"
+      "  DP ms, DDP ms median time of a step; simulated where devices are emulated\n"
       "  DP KiB        parameters and gradients over the root's links in a step:\n"
       "                2 (N-1) P\n"
-      "  DDP KiB       gradients sent by each rank in a step, as much received:\n"
+      "  DDP KiB       gradients that each rank sends, and receives, in a step:\n"
       "                2 P (N-1) / N\n"
       "  ratio         of these two\n"
       "  root mem, others, DDP mem\n"
@@ -319,7 +320,7 @@ int run(int argc, char** argv) {
   std::ranges::sort(o.devices);
   o.devices.erase(std::unique(o.devices.begin(), o.devices.end()), o.devices.end());
   require(o.devices.back() <= there,
-          fmt::format("--devices {}: there are {}", o.devices.back(), there));
+          fmt::format("--devices {}: only {} are available", o.devices.back(), there));
   require(o.svg.empty() || o.svg != o.html,
           "--svg and --html name the same file '" + o.svg + "': give each its own");
   require_writable(o.svg);
@@ -345,7 +346,7 @@ int run(int argc, char** argv) {
   const Comparison& most = runs.back();
   if (most.devices > 1)
     fmt::print(
-        "besides   rows over the root's links {:.0f} bytes, usage map of a DDP rank {:.0f}\n",
+        "other     rows over the root's links {:.0f} bytes, usage map of a DDP rank {:.0f}\n",
         most.dp.besides, most.ddp.besides);
   write(o.svg, comparison_svg(runs, text, o.predict_to));
   write(o.html, comparison_html(runs, text, o.predict_to));

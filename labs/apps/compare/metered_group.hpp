@@ -1,9 +1,9 @@
-// A group that does what another does and keeps count: bytes that this rank sends, and
+// A process group that forwards to another and counts: the bytes that this rank sends, and the
 // communication memory that it holds.
 //
-// Counted are the sends of this rank in the schedule of each call, step by step, whichever executor
-// or kernel carries them. For that every call must run the schedule that the group was asked for:
-// an all-reduce under Algorithm::automatic is a UsageError here.
+// It counts this rank's sends in the schedule of each call, step by step, whichever executor or
+// kernel performs them. Every call must therefore run the schedule that was requested: an
+// all-reduce under Algorithm::automatic is a UsageError here.
 #pragma once
 
 #include <algorithm>
@@ -45,8 +45,8 @@ class MeteredGroup : public comm::ProcessGroup {
     const comm::Call& call = transfer.call;
     if (call.collective == comm::Collective::all_reduce) {
       require(options().algorithm != comm::Algorithm::automatic,
-              "MeteredGroup: name the algorithm of the all-reduces, so that it is known what to "
-              "count");
+              "MeteredGroup: choose an all-reduce algorithm other than automatic, so that its "
+              "bytes can be counted");
       count(call, comm::name_of(options().algorithm));
     } else if (call.collective == comm::Collective::send) {
       sent_ += transfer.input.size();

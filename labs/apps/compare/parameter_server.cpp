@@ -22,7 +22,7 @@ ParameterServer::ParameterServer(comm::ProcessGroup& group, Module& model,
   std::int64_t total = 0;
   for (const Tensor& p : leaves_) {
     require(p.dtype() == DType::f32,
-            fmt::format("ParameterServer: a parameter of {}: train in f32", name_of(p.dtype())));
+            fmt::format("ParameterServer: a parameter is {}: train in f32", name_of(p.dtype())));
     total += p.numel();
   }
   parameters_ = zeros({total}, {DType::f32, model.device()});
@@ -42,7 +42,7 @@ ParameterServer::ParameterServer(comm::ProcessGroup& group, Module& model,
   if (group_.rank() != 0) return;
   served_ = parameters_.clone();
   optimizer_ = make_optimizer({served_.requires_grad_()});
-  synchronize(model.device());  // the threads have streams of their own
+  synchronize(model.device());  // the server's threads use other streams
   errors_.resize(pairs_.size());
   for (std::size_t r = 1; r < pairs_.size(); ++r)
     threads_.emplace_back([this, r] {
@@ -61,7 +61,7 @@ ParameterServer::~ParameterServer() {
 }
 
 ParameterServer::Answer ParameterServer::update(const Tensor& gradients, const Tensor& parameters) {
-  synchronize(served_.device());  // the gradients are there, on whatever stream
+  synchronize(served_.device());  // the gradients are complete, on whatever stream
   const std::scoped_lock lock(mutex_);
   const bool accepted = updates_ < budget_;
   const auto begin = std::chrono::steady_clock::now();
@@ -76,7 +76,7 @@ ParameterServer::Answer ParameterServer::update(const Tensor& gradients, const T
   return {updates_, accepted};
 }
 
-// One worker's: gradients in, version and parameters out, until the worker has been told the end.
+// Serves one worker: receives gradients, sends version and parameters, until the budget is used up.
 void ParameterServer::serve(comm::ProcessGroup& worker) {
   const Tensor gradients = zeros(gradients_.sizes(), gradients_.options());
   const Tensor parameters = zeros(gradients_.sizes(), gradients_.options());
@@ -109,7 +109,7 @@ bool ParameterServer::push_and_pull() {
     const Tensor grad = p.grad();
     if (!grad.defined())
       place.zero_();
-    else if (data_of(grad) != data_of(place))  // not of backward, but set by hand
+    else if (data_of(grad) != data_of(place))  // set by hand, not by backward
       place.copy_(grad);
     at += p.numel();
   }

@@ -20,19 +20,19 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// A file's values, each asked for by name; what is missing or out of range names the file.
+// The values of a file, requested by name; errors for missing or invalid values name the file.
 class Description {
  public:
   explicit Description(const std::string& name) : file_(find(name)) {
     try {
       std::ifstream in(file_);
       require(in.good() && !fs::is_directory(file_),
-              "cannot read '" + file_ + "': is it there, and a file?");
+              "cannot read '" + file_ + "': it must be an existing file");
       data_ = json::parse(in);
     } catch (const json::exception&) {
-      throw UsageError(file_ + " is no JSON");
+      throw UsageError(file_ + " is not JSON");
     }
-    require(data_.is_object(), file_ + ": an object with names and values is expected");
+    require(data_.is_object(), file_ + ": expected a JSON object");
   }
 
   [[nodiscard]] std::string text(const std::string& key) const {
@@ -58,7 +58,7 @@ class Description {
       const auto elements = get<std::vector<double>>(group, "elements");
       const auto repeat = get<double>(group, "repeat");
       require(is_count(repeat, 1e6) && repeat * static_cast<double>(elements.size()) <= 1e6,
-              file_ + ": \"repeat\" must be a whole number of at most a million tensors");
+              file_ + ": \"repeat\" must be a whole number that gives at most a million tensors");
       for (int i = 0; i < static_cast<int>(repeat); ++i)
         for (const double n : elements) {
           require(is_count(n, 1e12), file_ + ": \"elements\" must be whole numbers from 1 to 1e12");
@@ -91,7 +91,7 @@ class Description {
     try {
       return from.at(key).get<T>();
     } catch (const json::exception&) {
-      throw UsageError(file_ + ": \"" + key + "\" is missing, or of the wrong kind");
+      throw UsageError(file_ + ": \"" + key + "\" is missing or has the wrong type");
     }
   }
   [[nodiscard]] double positive(const json& from, const std::string& key,
@@ -140,7 +140,7 @@ std::vector<double> buckets_of(const TrainedModel& model, Bytes first_cap, Bytes
   for (const Elements n : model.tensors)
     items.push_back({Elements(n.value * model.gradient.value), DType::u8});
   std::vector<int> ready(items.size());
-  std::iota(ready.rbegin(), ready.rend(), 0);  // the last layer's gradients come first
+  std::iota(ready.rbegin(), ready.rend(), 0);  // the last layer's gradients are ready first
   std::vector<double> bytes;
   for (const BucketLayout& bucket : rebuilt_plan(items, {first_cap, cap}, ready).buckets)
     bytes.push_back(static_cast<double>(bucket.size().value));

@@ -1,15 +1,15 @@
-// What data-parallel training costs on a cluster that is not here: the step of a model, with its
-// buckets reduced while backward goes on, from the simulator's time for each bucket.
+// Predicts the cost of data-parallel training on a cluster that is not available: the step of a
+// model whose buckets are reduced during backward, with the simulator's time for each bucket.
 //
 //     backward   |=========================================|
 //     bucket 0          ready |--all-reduce--|
 //     bucket 1                       ready   |---all-reduce---|
-//     bucket 2                                         ready  |---all-reduce---|   exposed: what is
+//     bucket 2                                         ready  |---all-reduce---|   exposed: time
 //                                                          |<----- exposed ---->   after backward
 //
-// Every GPU computes the same amount whatever their number (weak scaling); the buckets are those
-// that DistributedDataParallel makes of the model's gradients, in the order in which they are
-// ready.
+// Every GPU computes the same amount regardless of their number (weak scaling). The buckets are the
+// ones that DistributedDataParallel builds for the model's gradients, in the order in which they
+// become ready.
 #pragma once
 
 #include <functional>
@@ -24,26 +24,26 @@ namespace ringsmith::apps {
 struct TrainedModel {
   std::string name, source;
   std::vector<Elements> tensors;  // parameters, in the order of forward
-  Bytes gradient;                 // of an element
-  double flops = 0;               // of a step of one GPU, forward and backward
+  Bytes gradient;                 // size of one gradient element
+  double flops = 0;               // per step and GPU, forward and backward
 };
 
-// Files: labs/scaling/*.json show every key. A name without a folder or an ending is looked for
-// there. UsageError naming the file and what is wrong in it.
+// Load a file; labs/scaling/*.json show every key. A name without a folder or an extension is
+// looked up there. Throw UsageError naming the file and the error.
 [[nodiscard]] comm::Topology load_topology(const std::string& name_or_file);
 [[nodiscard]] TrainedModel load_model(const std::string& name_or_file);
 
-// Bytes of each bucket, the first one ready first.
+// Bytes of each bucket, in the order in which they become ready.
 [[nodiscard]] std::vector<double> buckets_of(const TrainedModel& model, Bytes first_cap, Bytes cap);
 
 struct PredictedStep {
   double compute = 0;     // forward and backward, seconds
-  double reductions = 0;  // of all buckets, one after the other
-  double exposed = 0;     // of these, after backward
+  double reductions = 0;  // of all buckets, sequentially
+  double exposed = 0;     // part of reductions that is after backward
   [[nodiscard]] double total() const { return compute + exposed; }
 };
 
-// A third of the time is forward. reduce(bytes): seconds of an all-reduce.
+// Forward takes a third of `compute`. reduce(bytes): seconds of an all-reduce.
 [[nodiscard]] PredictedStep predict_step(double compute, const std::vector<double>& buckets,
                                          const std::function<double(double bytes)>& reduce);
 

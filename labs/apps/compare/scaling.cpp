@@ -1,10 +1,11 @@
-// scaling: how fast a model would train on a cluster that is described in a file, from 2 to 16,384
+// scaling: predicts how fast a model would train on a cluster described in a file, from 2 to 16,384
 // GPUs, with the ring, the double tree and the hierarchical all-reduce. Nothing is measured: every
 // number comes from the simulator.
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
 #include <map>
+#include <unistd.h>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
@@ -27,21 +28,21 @@ struct Options {
 
 constexpr const char* kFooter = R"(
 Reading the table:
-  all-reduce   seconds that the all-reduces of a step take, one after the other
-  exposed      of these, what is left when backward has ended: it makes the step
-               longer
+  all-reduce   time of all all-reduces of a step, one after the other
+  exposed      the part of it that remains after backward and lengthens the step
   step         forward, backward and the exposed part
-  efficiency   the step of one GPU alone over the step of all: 100 % is perfect
+  efficiency   step time of one GPU over that of all GPUs: 100 % is perfect
                scaling
 
-What is assumed: every GPU computes as fast as alone; two thirds of the
-computing is backward; buckets are ready in proportion to their bytes; between
-nodes nothing blocks; the ring is one ring, which uses one NIC of each node.
+Assumptions: every GPU computes as fast as it does alone; backward is two thirds
+of the computation; buckets become ready in proportion to their bytes; the
+network between nodes is non-blocking; the ring is a single ring that uses one
+NIC of each node.
 
 Exit codes: 0 done, 6 wrong options or files.
 )";
 
-constexpr std::size_t kIndent = 11;  // of what the model and the machine are
+constexpr std::size_t kIndent = 11;  // of the lines that describe the model and the machine
 
 struct Row {
   int world = 1;
@@ -52,7 +53,7 @@ Row predict(const Options& o, const comm::Topology& topology, double compute,
             const std::vector<double>& buckets, int world) {
   Row row{world, {}};
   for (const std::string& algorithm : o.algorithms) {
-    std::map<double, double> known;  // most buckets are alike
+    std::map<double, double> known;  // most buckets have the same size
     row.steps.push_back(predict_step(compute, buckets, [&](double bytes) {
       const auto [entry, fresh] = known.try_emplace(bytes);
       if (fresh) entry->second = comm::all_reduce_time(topology, algorithm, world, bytes);
@@ -66,7 +67,7 @@ std::string ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.1 ? 2 : seconds < 10 ? 1 : 0);
 }
 
-// At once, in a pipe as well: thousands of GPUs take seconds.
+// Flushes after each row, even into a pipe, because rows for thousands of GPUs take seconds.
 void print_row(const Options& o, double compute, const Row& row) {
   for (std::size_t a = 0; a < row.steps.size(); ++a) {
     const PredictedStep& step = row.steps[a];
@@ -77,12 +78,17 @@ void print_row(const Options& o, double compute, const Row& row) {
   std::fflush(stdout);
 }
 
-// Asks for one time of each, before anything is printed.
+// Simulates each algorithm once, so that errors are reported before anything is printed.
 void require_algorithms(const Options& o, const comm::Topology& topology) {
-  require(o.algorithms.size() <= 3, "--algorithms: three at most, so that they can be told apart");
+  require(o.algorithms.size() <= 3,
+          "--algorithms: give at most three, so that they can be told apart");
   for (auto a = o.algorithms.begin(); a != o.algorithms.end(); ++a) {
     require(std::find(o.algorithms.begin(), a, *a) == a, "--algorithms names '" + *a + "' twice");
-    (void)comm::all_reduce_time(topology, *a, std::min(2, topology.most_ranks()), 1024);
+    try {
+      (void)comm::all_reduce_time(topology, *a, std::min(2, topology.most_ranks()), 1024);
+    } catch (const UsageError& e) {
+      throw UsageError(std::string("--algorithms: ") + e.what());
+    }
   }
 }
 
@@ -112,25 +118,28 @@ int run(int argc, char** argv) {
       "Predicts step time and efficiency of data-parallel training on a described cluster.",
       "scaling");
   app.add_option("--topology", o.topology,
-                 "the cluster: dgx-h100, ethernet (of labs/scaling), or a file like those");
-  app.add_option("--model", o.model, "the model: resnet50, gpt2-xl, or a file like those");
-  app.add_option("--algorithms", o.algorithms, "up to three all-reduces, separated by commas")
+                 "cluster: dgx-h100 or ethernet (of labs/scaling), or a file in their format");
+  app.add_option("--model", o.model, "model: resnet50, gpt2-xl, or a file in their format");
+  app.add_option("--algorithms", o.algorithms,
+                 "up to three all-reduce algorithms, separated by commas")
       ->separated_by_commas(3)
       ->default_text("ring,double_tree,hierarchical");
-  app.add_option("--from", o.from, "GPUs; then doubled")->check(whole(1, 16384));
-  app.add_option("--to", o.to, "at most")->check(whole(1, 16384));
+  app.add_option("--from", o.from, "first number of GPUs, which is then doubled")
+      ->check(whole(1, 16384));
+  app.add_option("--to", o.to, "largest number of GPUs")->check(whole(1, 16384));
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
       ->check(above_zero(1e6));
   app.add_option("--compute-ms", o.compute_ms,
-                 "forward and backward of one GPU; 0: from the model's FLOPs and the GPU's")
+                 "time of forward and backward on one GPU; 0: computed from the FLOPs of the model "
+                 "and the GPU")
       ->check(real(0, 1e8));
-  app.add_option("--svg", o.svg, "also draw it to this file");
+  app.add_option("--svg", o.svg, "also draw the table into this SVG file");
   app.footer(kFooter);
   if (!app.parse(argc, argv)) return 0;
   const comm::Topology topology = load_topology(o.topology);
   const TrainedModel model = load_model(o.model);
   const int most = std::min(o.to, topology.most_ranks());
-  require(o.from <= most, fmt::format("--from {}: more than --to {}, or than the {} GPUs of {}",
+  require(o.from <= most, fmt::format("--from {} is more than --to {} or than the {} GPUs of {}",
                                       o.from, o.to, topology.most_ranks(), topology.name));
   require_algorithms(o, topology);
   require_writable(o.svg);
@@ -149,6 +158,7 @@ int run(int argc, char** argv) {
   std::fflush(stdout);
   std::vector<Row> rows;
   for (int world = o.from; world <= most; world *= 2) {
+    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "predicting {} GPUs ...\r", world);
     rows.push_back(predict(o, topology, compute, buckets, world));
     print_row(o, compute, rows.back());
   }

@@ -1,4 +1,4 @@
-// doctor: what this machine has and lets a job do; for a launched job, how its ranks are connected.
+// doctor: reports what this machine offers to a job; in a launched job, how ranks are connected.
 #include <algorithm>
 #include <cstdio>
 #include <fmt/chrono.h>
@@ -38,7 +38,7 @@ void print_verdict(const Findings& all) {
     fmt::print("\nverdict: jobs run; {} of {} findings will cost time or limit them: see warn\n",
                warnings, all.size());
   else
-    fmt::print("\nverdict: jobs run, nothing stands in their way\n");
+    fmt::print("\nverdict: jobs run; no problems found\n");
 }
 
 int run(int argc, char** argv) {
@@ -51,9 +51,9 @@ int run(int argc, char** argv) {
   app.add_option("--width", width, "columns; 0: the terminal's, at most 100")
       ->check(whole(0, 10000));
   app.footer(how_to_start() + "\nEnvironment:\n" + starting_variables() +
-             "\nExit codes: 0 jobs run, 1 something keeps them from running (FAIL), 3 the\n"
-             "ranks cannot talk, 4 a deadline passed, 6 wrong options, 7 no more memory, files\n"
-             "or threads for this process.");
+             "\nExit codes: 0 jobs run, 1 a finding keeps them from running (FAIL), 3 the\n"
+             "ranks cannot communicate, 4 a deadline passed, 6 wrong options, 7 no more memory,\n"
+             "files or threads for this process.");
   if (!app.parse(argc, argv)) return 0;
   if (width == 0) width = std::min(terminal_width(kWidest), kWidest);
   const auto group = comm::init_process_group(group_options(o));
@@ -66,7 +66,9 @@ int run(int argc, char** argv) {
     std::fflush(stdout);
   }
   if (group->size() == 1) {
-    fmt::print("\nThe connections of a job: ringrun --standalone --nproc-per-node 2 -- doctor\n");
+    fmt::print(
+        "\nTo examine the connections of a job: ringrun --standalone --nproc-per-node 2 -- "
+        "doctor\n");
   } else {
     const JobReport job = examine_job(*group, width);
     if (speaks)

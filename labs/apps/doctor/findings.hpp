@@ -1,4 +1,4 @@
-// What doctor says: a fact, how good it is, and what to do about it.
+// The findings of doctor: a fact, a verdict on it, and a remedy.
 //
 //   ok    cores       2, all for this process
 //   warn  memlock     8 MiB: RDMA registers more than that
@@ -14,8 +14,8 @@
 namespace ringsmith::apps {
 
 struct Finding {
-  // note: something is not there that is not needed; warn: it will be slow or limited; fail: what
-  // was asked for does not work.
+  // note: something optional is missing; warn: the job will be slow or limited; fail: a requested
+  // feature does not work.
   enum class Verdict : std::uint8_t { ok, note, warn, fail };
   Verdict verdict = Verdict::ok;
   std::string subject;
@@ -25,25 +25,25 @@ struct Finding {
 
 using Findings = std::vector<Finding>;
 
-// Lines of at most `width` characters, each with its newline.
+// Lines of at most `width` characters, each ending with a newline.
 [[nodiscard]] std::string render(const Findings& findings, std::size_t width);
 [[nodiscard]] Finding::Verdict worst_of(const Findings& findings);
 
-// What this machine has, and what it lets a job do. Nothing is changed; takes a few milliseconds.
+// Examines this machine and what it allows a job to do. Changes nothing; takes a few milliseconds.
 [[nodiscard]] Findings examine_machine();
-// Of these: how many addresses a process may reserve (RLIMIT_AS, RLIM_INFINITY: any number).
+// One of these: how much address space a process may reserve (RLIMIT_AS; RLIM_INFINITY: no limit).
 [[nodiscard]] Finding judge_address_limit(std::uint64_t bytes);
 
-// Has the kernel found an RDMA device?
+// True if the kernel has found an RDMA device.
 [[nodiscard]] bool has_rdma();
 
-// A launched job: how each pair of ranks is connected, why not better, what the connection takes.
+// A launched job: how each pair of ranks is connected, why not by a faster transport, and its cost.
 struct JobReport {
-  std::string table;  // a line for each pair
+  std::string table;  // one line per pair
   Findings findings;
 };
-// Collective; what it returns is for rank 0. Between every two ranks (of a large job: the first
-// kMostPairs) a message goes to and fro, one pair at a time.
+// Collective; the result is for rank 0. Every two ranks (in a large job: the first kMostPairs
+// pairs) send a message back and forth, one pair at a time.
 constexpr int kMostPairs = 66;  // 12 ranks
 [[nodiscard]] JobReport examine_job(comm::ProcessGroup& group, std::size_t width);
 

@@ -1,4 +1,4 @@
-// doctor's look at a launched job.
+// doctor's examination of a launched job.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -24,7 +24,7 @@ namespace {
 using Verdict = Finding::Verdict;
 constexpr std::size_t kText = 64;
 
-// What every rank says about itself; bytes on the wire.
+// What every rank reports about itself; sent as raw bytes.
 struct Place {
   char host[kText] = {}, machine[kText] = {}, network[kText] = {};
   std::int32_t pid = 0, cores = 0, rdma = 0;
@@ -58,8 +58,8 @@ std::vector<T> gather_all(ProcessGroup& group, const T& mine) {
 }
 
 struct Link {
-  double alpha = 0;      // seconds a message, one way
-  double bandwidth = 0;  // bytes a second
+  double alpha = 0;      // seconds per message, one way
+  double bandwidth = 0;  // bytes per second
 };
 
 double round_trip(ProcessGroup& group, int peer, std::vector<std::uint8_t>& data, bool first) {
@@ -75,7 +75,7 @@ double round_trip(ProcessGroup& group, int peer, std::vector<std::uint8_t>& data
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The median of several round trips, halved: one way.
+// Half of the median of several round trips.
 double one_way(ProcessGroup& group, int peer, bool first, std::size_t bytes, int times) {
   std::vector<std::uint8_t> data(bytes);
   std::vector<double> seconds;
@@ -99,7 +99,7 @@ std::string transport_of(const std::vector<std::string>& lines, int peer) {
   return "shm";
 }
 
-// Better ones first, each with the reason.
+// The transports faster than `used`, best first, each with the reason why it is not used.
 std::string refused(const Place& a, const Place& b, const std::string& used, bool forced) {
   const bool machine = std::strcmp(a.machine, b.machine) == 0;
   const bool network = machine && std::strcmp(a.network, b.network) == 0;
@@ -111,11 +111,11 @@ std::string refused(const Place& a, const Place& b, const std::string& used, boo
   const char* const lacking = a.rdma == 0 ? a.host : b.rdma == 0 ? b.host : nullptr;
   text += "; rdma: ";
   if (lacking != nullptr) return text + "no device on " + lacking;
-  return text + (forced ? "--transport tcp" : "not asked for (--transport rdma)");
+  return text + (forced ? "--transport tcp" : "not requested (--transport rdma)");
 }
 
 void judge_places(const std::vector<Place>& places, Findings& out) {
-  std::map<std::string, std::pair<int, int>> machines;  // ranks, most cores that one may use
+  std::map<std::string, std::pair<int, int>> machines;  // ranks, most cores that a rank may use
   for (const Place& p : places) {
     auto& [ranks, cores] = machines[std::string(p.machine) + " " + p.host];
     ++ranks;
@@ -127,11 +127,12 @@ void judge_places(const std::vector<Place>& places, Findings& out) {
     if (ranks <= cores)
       out.push_back({Verdict::ok, "cores", fmt::format("{}: {} for {} ranks", host, cores, ranks)});
     else
-      out.push_back({Verdict::warn, "cores",
-                     fmt::format("{}: {} for {} ranks: they share them, and a hand-off costs a "
-                                 "context switch",
-                                 host, cores, ranks),
-                     fmt::format("{} ranks here, or --bind-to none if mpirun bound them", cores)});
+      out.push_back(
+          {Verdict::warn, "cores",
+           fmt::format(
+               "{}: {} for {} ranks: ranks share cores, and each hand-off costs a context switch",
+               host, cores, ranks),
+           fmt::format("start {} ranks here, or use --bind-to none if mpirun bound them", cores)});
   }
 }
 
@@ -141,7 +142,7 @@ struct Row {
   Link link;
 };
 
-// A link much slower than others of its kind points at a cable, a port, a noisy neighbour.
+// A link much slower than others of its kind indicates a bad cable or port, or a noisy neighbour.
 void judge_links(const std::vector<Row>& rows, Findings& out) {
   constexpr double kSlow = 3;  // times
   std::map<std::string, std::vector<double>> like;
@@ -154,18 +155,18 @@ void judge_links(const std::vector<Row>& rows, Findings& out) {
     if (r.link.bandwidth * kSlow > median) continue;
     all_well = false;
     out.push_back({Verdict::warn, "links",
-                   fmt::format("{}-{} ({}) has {:.2f} GB/s, others of its kind {:.2f}", r.a, r.b,
-                               r.transport, r.link.bandwidth / 1e9, median / 1e9),
-                   "look at this link alone: all_reduce_perf on these two hosts, ethtool -S"});
+                   fmt::format("{}-{} ({}) has {:.2f} GB/s; the median of its kind is {:.2f}", r.a,
+                               r.b, r.transport, r.link.bandwidth / 1e9, median / 1e9),
+                   "measure this link alone: all_reduce_perf on these two hosts, ethtool -S"});
   }
   if (all_well && !rows.empty())
     out.push_back(
         {Verdict::ok, "links",
-         fmt::format("{} measured, none more than {} times slower than others of its kind",
+         fmt::format("{} measured, none more than {} times slower than the median of its kind",
                      rows.size(), kSlow)});
 }
 
-// A line for each pair, and once each reason why nothing better is used.
+// One line per pair, then each reason for not using a faster transport once.
 std::string table_of(const std::vector<Row>& rows, std::size_t width) {
   Table table({{"pair"}, {"transport", Table::Align::left}, {"alpha us"}, {"GB/s"}, {"why"}});
   Findings reasons;
@@ -191,7 +192,7 @@ JobReport examine_job(ProcessGroup& group, std::size_t width) {
   const std::vector<Place> places = gather_all(group, own_place());
   const std::vector<std::string> lines = group.describe_transport();
   const bool forced = group.options().transport == comm::Transport::tcp;
-  struct Told {  // by rank a of a pair, to rank 0
+  struct Told {  // sent by rank a of a pair to all ranks
     Link link;
     char transport[kText] = {}, why[256] = {};
   };

@@ -1,5 +1,5 @@
-// doctor's look at one machine, and how findings are shown. Everything is read from the kernel or
-// tried in a child process.
+// doctor's examination of one machine, and the rendering of findings. All information is read from
+// the kernel or tried out in a child process.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -35,7 +35,7 @@ using Verdict = Finding::Verdict;
 constexpr std::array<const char*, 4> kNames{"ok", "note", "warn", "FAIL"};
 constexpr std::size_t kIndent = 20;  // columns before the text
 
-// Without white space at its end; empty if there is no such file.
+// The first line without trailing white space; empty if there is no such file.
 std::string first_line(const fs::path& path) {
   std::string line;
   std::getline(std::ifstream(path), line);
@@ -60,7 +60,7 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
-// Does this succeed in a child process, which it cannot change us?
+// True if trial succeeds; it runs in a child process, so it cannot change this process.
 bool succeeds(bool (*trial)()) {
   const pid_t child = fork();
   if (child == 0) _exit(trial() ? 0 : 1);
@@ -75,9 +75,10 @@ Finding cores() {
     return {Verdict::note, "cores",
             fmt::format("{} of {}, and a CPU quota of {:.4g}: {} for ranks", mine, all, *quota,
                         allowed_cores()),
-            "its control group sets it: docker --cpus, CPUQuota=, a limit of Kubernetes"};
-  if (mine == all) return {Verdict::ok, "cores", fmt::format("{}, all for this process", all)};
-  return {Verdict::note, "cores", fmt::format("{} of {} for this process", mine, all),
+            "the quota is set by the control group: docker --cpus, CPUQuota=, a Kubernetes limit"};
+  if (mine == all)
+    return {Verdict::ok, "cores", fmt::format("{}, all available to this process", all)};
+  return {Verdict::note, "cores", fmt::format("{} of {} available to this process", mine, all),
           "if that is not intended: mpirun --bind-to none, taskset, or the container's CPU set"};
 }
 
@@ -97,7 +98,7 @@ Finding shared_memory() {
   });
   if (!works)
     return {Verdict::fail, "shared memory", "memfd_create or a mapping of 1 GiB is refused",
-            "look at ulimit -v, the cgroup's memory limit and the container's seccomp profile"};
+            "check ulimit -v, the cgroup's memory limit and the container's seccomp profile"};
   struct statvfs shm {};
   const bool there = statvfs("/dev/shm", &shm) == 0;
   return {
@@ -119,14 +120,13 @@ Finding locked_memory() {
 }
 
 Finding open_files() {
-  constexpr rlim_t kEnough =
-      1024;  // a socket and a memory file for each rank of the host, and more
+  constexpr rlim_t kEnough = 1024;  // a socket and a memory file per rank of the host, and more
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const auto has = static_cast<unsigned long long>(limit.rlim_cur);
   if (limit.rlim_cur >= kEnough) return {Verdict::ok, "open files", fmt::format("{}", has)};
-  return {Verdict::warn, "open files", fmt::format("{}: two for each rank of a host", has),
-          "ulimit -n 1024"};
+  return {Verdict::warn, "open files",
+          fmt::format("{}: a rank needs two for each rank of its host", has), "ulimit -n 1024"};
 }
 
 Finding addresses() {
@@ -138,18 +138,20 @@ Finding addresses() {
 Finding tracing() {
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
   if (scope.empty() || scope == "0")
-    return {Verdict::ok, "ptrace scope", "0: a debugger may attach to a rank that hangs"};
+    return {Verdict::ok, "ptrace scope", "0: a debugger can attach to a rank that hangs"};
   return {Verdict::note, "ptrace scope",
           scope +
-              ": a debugger cannot attach to a rank; ringsmith itself needs no ptrace, Open "
-              "MPI's single-copy path does",
+              ": a debugger cannot attach to a rank; ringsmith needs no ptrace, but Open MPI's "
+              "single-copy path does",
           "to debug: sysctl kernel.yama.ptrace_scope=0"};
 }
 
 Finding namespaces() {
   if (succeeds([] { return unshare(CLONE_NEWNET) == 0; }))
-    return {Verdict::ok, "namespaces", "network namespaces can be made: the tests have two nodes"};
-  return {Verdict::note, "namespaces", "no right to make network namespaces: no tests on two nodes",
+    return {Verdict::ok, "namespaces",
+            "network namespaces can be created: the tests run on two nodes"};
+  return {Verdict::note, "namespaces",
+          "no permission to create network namespaces: no tests on two nodes",
           "run make test as root, or with CAP_SYS_ADMIN"};
 }
 
@@ -158,30 +160,30 @@ Finding kernel_clock() {
       first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
   if (source.empty() || source == "tsc" || source == "kvm-clock" || source == "arch_sys_counter")
     return {Verdict::ok, "clock", source.empty() ? "unknown source" : source};
-  return {Verdict::warn, "clock",
-          source +
-              ": reading the time takes a system call, so that traces "
-              "and short measurements suffer",
-          "if the processor has a stable TSC: clocksource=tsc on the kernel's command line"};
+  return {
+      Verdict::warn, "clock",
+      source +
+          ": reading the time takes a system call, which distorts traces and short measurements",
+      "if the processor has a stable TSC: clocksource=tsc on the kernel's command line"};
 }
 
-// The processor, and what the emulator can see with it.
+// The processor, and whether the emulator can use its memory keys.
 void processor(Findings& out) {
   const std::string text = processor_text();
   out.push_back({Verdict::ok, "processor", processor_name(text)});
 #ifdef RINGSMITH_VGPU
   if (has_processor_flag(text, "ospke"))
     out.push_back(
-        {Verdict::ok, "memory keys", "the emulator sees each access of the host to device memory"});
+        {Verdict::ok, "memory keys", "the emulator detects every host access to device memory"});
   else
     out.push_back({Verdict::note, "memory keys",
-                   "no memory protection keys: the emulator does not see host access to device "
-                   "memory unless VGPU_GUARD=pages",
-                   "none needed for right programs; VGPU_GUARD=pages looks, and is slow"});
+                   "no memory protection keys: the emulator does not detect host accesses to "
+                   "device memory unless VGPU_GUARD=pages",
+                   "correct programs need none; VGPU_GUARD=pages checks, but is slow"});
 #endif
 }
 
-// Of an interface's entry; empty if it is none that other hosts, or this one, can call.
+// The address in an interface's entry; empty if neither this host nor others can connect to it.
 std::string address_in(const ifaddrs& entry) {
   if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0) return {};
   const int family = entry.ifa_addr->sa_family;
@@ -204,7 +206,7 @@ std::string describe_interface(const ifaddrs& entry, const std::string& address)
                      speed.empty() || speed == "-1" ? "" : ", " + speed + " Mbit/s");
 }
 
-// The loopback interface, and those that lead to other hosts.
+// The loopback interface, and the interfaces that lead to other hosts.
 void networks(Findings& out) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return;
@@ -221,18 +223,18 @@ void networks(Findings& out) {
   if (!loopback.empty())
     out.push_back({Verdict::ok, "loopback", loopback});
   else
-    out.push_back({Verdict::warn, "loopback",
-                   "down, or without an address: ranks of this host that meet or talk over TCP "
-                   "cannot, nor can mpirun",
-                   "ip link set lo up (as root)"});
+    out.push_back(
+        {Verdict::warn, "loopback",
+         "down, or without an address: ranks on this host cannot connect over TCP, nor can mpirun",
+         "ip link set lo up (as root)"});
   if (!outward.empty())
     out.push_back({Verdict::ok, "network", outward});
   else
-    out.push_back({Verdict::note, "network", "only the loopback: no job across hosts from here",
+    out.push_back({Verdict::note, "network", "only the loopback: jobs cannot span hosts",
                    "bring an interface up, or start the container with --network host"});
 }
 
-// The ports of a device, and of each the GIDs that are set with their kinds.
+// The ports of a device, and the GIDs that are set on each port with their kinds.
 std::string describe_rdma_device(const fs::path& device) {
   std::string text = device.filename().string() + ":";
   for (const auto& port : fs::directory_iterator(device / "ports")) {
@@ -253,20 +255,20 @@ std::string describe_rdma_device(const fs::path& device) {
 
 void rdma(Findings& out) {
   if (!has_rdma()) {
-    out.push_back({Verdict::note, "RDMA", "no device: ranks of different hosts speak TCP",
-                   "make test-rdma runs all of RDMA in a VM with software devices"});
+    out.push_back({Verdict::note, "RDMA", "no device: ranks on different hosts use TCP",
+                   "make test-rdma tests RDMA in a VM with software devices"});
     return;
   }
   for (const auto& device : fs::directory_iterator("/sys/class/infiniband")) {
     const std::string text = describe_rdma_device(device.path());
     const bool active = text.find("ACTIVE") != std::string::npos;
     out.push_back({active ? Verdict::ok : Verdict::warn, "RDMA", text,
-                   active ? "" : "no active port: look at the cable, ip link, and rdma link"});
+                   active ? "" : "no active port: check the cable, ip link, and rdma link"});
   }
   std::error_code none;
   const bool verbs = fs::exists("/dev/infiniband", none) && access("/dev/infiniband", R_OK) == 0;
   if (!verbs)
-    out.push_back({Verdict::fail, "RDMA", "/dev/infiniband is missing or closed to this user",
+    out.push_back({Verdict::fail, "RDMA", "/dev/infiniband is missing or not readable by this user",
                    "modprobe ib_uverbs; --device /dev/infiniband for docker"});
 }
 
@@ -283,29 +285,29 @@ void gpus(Findings& out) {
           !enable_peer_access(Device::cuda(b), Device::cuda(a)))
         apart += fmt::format("{}{}-{}", apart.empty() ? "" : ", ", b, a);
   if (!apart.empty())
-    out.push_back(
-        {Verdict::warn, "GPUs",
-         "no peer access between " + apart + ": gradients between these go by way of host memory",
-         "nvidia-smi topo -m shows how they are linked; CUDA_VISIBLE_DEVICES chooses"});
+    out.push_back({Verdict::warn, "GPUs",
+                   "no peer access between " + apart +
+                       ": gradients between them are staged through host memory",
+                   "nvidia-smi topo -m shows the links; CUDA_VISIBLE_DEVICES selects the devices"});
 #ifdef RINGSMITH_VGPU
   out.push_back(
       {real > 0 ? Verdict::warn : Verdict::note, "GPUs",
        fmt::format("{} in the machine; this build has {} emulated ones", real, device_count()),
        real > 0 ? "make test-gpu builds for them (cmake --preset gpu)"
-                : "none needed: CUDA code runs on the emulator, slow and right"});
+                : "none needed: CUDA code runs on the emulator, slowly but correctly"});
 #else
   const int seen = device_count();
   if (seen > 0)
-    out.push_back({Verdict::ok, "GPUs", fmt::format("{} for this process", seen)});
+    out.push_back({Verdict::ok, "GPUs", fmt::format("{} available to this process", seen)});
   else
     out.push_back({Verdict::warn, "GPUs",
-                   fmt::format("built by nvcc, but none can be used ({} in the machine)", real),
+                   fmt::format("built with nvcc, but no GPU can be used ({} in the machine)", real),
                    "nvidia-smi says why; CUDA_VISIBLE_DEVICES may hide them"});
 #endif
   if (real > 0 && has_rdma() && !fs::exists("/sys/module/nvidia_peermem", none))
-    out.push_back({Verdict::note, "GPU + RDMA",
-                   "nvidia_peermem is not loaded: gradients go by way "
-                   "of host memory, as they do in this version"});
+    out.push_back(
+        {Verdict::note, "GPU + RDMA",
+         "nvidia_peermem is not loaded; this version stages gradients through host memory anyway"});
 }
 
 Finding launchers() {
@@ -316,7 +318,7 @@ Finding launchers() {
     return {Verdict::note, "launchers", have + "; no mpirun", "apt install openmpi-bin"};
   const bool root = geteuid() == 0 && std::getenv("OMPI_ALLOW_RUN_AS_ROOT") == nullptr;
   return {Verdict::ok, "launchers",
-          have + (root ? "; mpirun as root wants OMPI_ALLOW_RUN_AS_ROOT=1 and "
+          have + (root ? "; as root, mpirun requires OMPI_ALLOW_RUN_AS_ROOT=1 and "
                          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
                        : "")};
 }
@@ -327,9 +329,9 @@ Finding virtual_machine() {
     if (qemu.empty()) qemu = find_program(name);
   const bool kvm = access("/dev/kvm", R_OK | W_OK) == 0;
   if (qemu.empty())
-    return {Verdict::note, "VM", "no QEMU: the tests of RDMA are reported as not run",
+    return {Verdict::note, "VM", "no QEMU: the RDMA tests are reported as not run",
             "make test-rdma installs it"};
-  return {Verdict::ok, "VM", kvm ? "QEMU, with KVM" : "QEMU, without KVM: slow, but enough"};
+  return {Verdict::ok, "VM", kvm ? "QEMU, with KVM" : "QEMU, without KVM: slow, but sufficient"};
 }
 
 }  // namespace
@@ -342,8 +344,8 @@ bool has_rdma() {
 Finding judge_address_limit(std::uint64_t bytes) {
   if (bytes == RLIM_INFINITY) return {Verdict::ok, "addresses", "unlimited"};
   return {Verdict::warn, "addresses",
-          fmt::format("limited to {:.1f} GiB: jobs may fail to reserve addresses, of which they "
-                      "need many more than memory",
+          fmt::format("limited to {:.1f} GiB: jobs may fail, because they reserve far more address "
+                      "space than memory",
                       static_cast<double>(bytes) / static_cast<double>(std::uint64_t{1} << 30)),
           "ulimit -v unlimited"};
 }

@@ -1,9 +1,9 @@
-// The CPU half of kernel_bench: how fast the kernels are, family by family, with their slow
+// The CPU half of kernel_bench: the speed of the kernels, family by family, next to their slow
 // oracles.
 //
-// The shapes are those of the two models that the benchmarks train: an MLP 784-1024-1024-10 at
-// batch 64 and a GPT of 4 layers, width 128, 4 heads, context 128, vocabulary 65 at batch 16. Rates
-// count the arithmetic of products and the bytes that the others must at least read and write.
+// The shapes come from the two models that the benchmarks train: an MLP 784-1024-1024-10 at batch
+// 64 and a GPT of 4 layers, width 128, 4 heads, context 128, vocabulary 65 at batch 16. Rates count
+// the arithmetic of products, and the bytes that all other kernels must at least read and write.
 #include <array>
 #include <chrono>
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ using namespace kernels::cpu;
 
 namespace {
 
-// One line of the table: what runs, and what it does in units of work.
+// One line of the table: the kernel to run, and its amount of work.
 struct Case {
   std::string family, what, shape;
   double work = 0;  // floating-point operations, or bytes
@@ -40,7 +40,7 @@ struct Case {
 
 double bytes(std::int64_t floats) { return 4.0 * static_cast<double>(floats); }
 
-// Forward and backward products of a Linear layer, as linear's functions call them.
+// The forward and backward products of a Linear layer, called as in linear's functions.
 void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t n, std::int64_t in,
                 std::int64_t out) {
   struct Data {
@@ -158,7 +158,7 @@ void add_attention(std::vector<Case>& cases) {
   const auto plain = [=](std::vector<float>& x) {
     return Heads<float>{x.data(), s.tokens * c, s.dim, c};
   };
-  // The whole square is counted, as a library without causal skipping computes it.
+  // Counts the whole square, which a library without causal skipping computes.
   const double product = 2.0 * static_cast<double>(s.rows() * s.tokens * s.dim);
   const auto shape = fmt::format("b{} h{} t{} d{}, causal", s.batch, s.heads, s.tokens, s.dim);
   const auto forward = [=] {
@@ -231,7 +231,7 @@ void bench_on_cpu(const KernelBenchOptions& o) {
   std::string peer;
   try {
     peer = blas_description();
-  } catch (const Error& missing) {  // a peer only: the table is worth printing without it
+  } catch (const Error& missing) {  // optional: the table is useful without it
     openblas = false;
     peer = std::string("no OpenBLAS column: ") + missing.what();
   }

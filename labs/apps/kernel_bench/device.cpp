@@ -1,11 +1,11 @@
 // The device half of kernel_bench.
 //
 // Memory-bound kernels are compared with a plain copy by the driver: no kernel moves its bytes
-// much faster than that, and a good one hardly slower. A rate counts the bytes that a kernel must
-// at least move; one that reads an operand twice looks as slow as it is. Operands have 256 MiB on a
-// GPU, which no cache holds.
+// much faster, and a good one hardly slower. The rate counts the bytes that a kernel must at least
+// move, so a kernel that reads an operand twice shows a low rate. On a GPU an operand is 256 MiB,
+// too large for any cache.
 //
-// Products are compared with each other: the ladder of kernels/cuda/matmul.hpp, rung by rung.
+// Products are compared with each other: the versions in kernels/cuda/matmul.hpp, rung by rung.
 #include <array>
 #include <fmt/format.h>
 #include <span>
@@ -35,15 +35,15 @@ using namespace kernels;
 namespace {
 
 constexpr int kNearCopy = 85;  // percent of a copy's rate
-constexpr int kRingStep = 80;  // four streams at once, two of them written
+constexpr int kRingStep = 80;  // four concurrent streams, two of them written
 constexpr std::int64_t kWidth = 1024;
-constexpr std::int64_t kClasses = 32 * kWidth;  // of a row of logits
-constexpr std::size_t kParameters = 128;        // of AdamW
+constexpr std::int64_t kClasses = 32 * kWidth;  // in a row of logits
+constexpr std::size_t kParameters = 128;        // for AdamW
 
 struct Case {
   std::string family, what;
-  int operands;  // read or written, each of them once
-  int percent;   // of the copy that it must reach
+  int operands;  // read or written, once each
+  int percent;   // required rate, in percent of the copy's
   std::function<void()> run;
 };
 
@@ -88,7 +88,7 @@ std::byte* bytes_in(const Tensor& t) {
   return reinterpret_cast<std::byte*>(t.kernel_data<float>());
 }
 
-// a and b are read, all of `into` is written: the ring's recvReduceSend, and recvReduceCopySend.
+// Reads a and b, writes all of `into`: the ring's recvReduceSend, and recvReduceCopySend.
 void reduce_two(const Tensor& a, const Tensor& b, const std::vector<Tensor>& into) {
   const std::array<ReduceSource, 2> sources{{{bytes_in(a), false}, {bytes_in(b), false}}};
   std::vector<std::byte*> destinations;
@@ -184,7 +184,7 @@ double measure(const std::function<void()>& run, double budget) {
   return median_seconds(seconds, budget);
 }
 
-// Empty, or the kernels that are too slow.
+// Returns the names of the kernels that are too slow; empty if none is.
 std::string bench_bandwidth(const KernelBenchOptions& o) {
   const Operands operands = make_operands(o.device, o.mib);
   const double bytes = static_cast<double>(operands.n) * sizeof(float);
@@ -213,7 +213,7 @@ std::string bench_bandwidth(const KernelBenchOptions& o) {
                kEmulatedDevices ? "" : fmt::format("{} %", c.percent)});
     if (!(share >= c.percent)) slow += (slow.empty() ? "" : ", ") + c.family + " " + c.what;
   }
-  fmt::print("Kernels that memory bounds: float, each operand {} MiB in rows of {}\n\n{}\n", o.mib,
+  fmt::print("Memory-bound kernels: float, each operand {} MiB in rows of {}\n\n{}\n", o.mib,
              kWidth, table.str());
   return slow;
 }
@@ -265,15 +265,14 @@ void bench_products(const KernelBenchOptions& o) {
                 fmt::format("{:.1f}", 1e-9 * operations / seconds)});
       };
       add(table, [&] { cuda::matmul<float>(matrix(a), matrix(b), matrix(c)); });
-      if (v.number == 3 || v.number >= 7)  // those that bf16 has
+      if (v.number == 3 || v.number >= 7)  // the versions with a bf16 kernel
         add(halves, [&] { cuda::matmul<bf16>(matrix16(a16), matrix16(b16), matrix16(c16)); });
     }
   }
   cuda::set_matmul_version(0);
   fmt::print("Products of float matrices (kernels/cuda/matmul.hpp)\n\n{}\n", table.str());
-  fmt::print(
-      "Products of bf16 matrices, without the rounding that versions 8 and 9 begin with\n\n{}\n",
-      halves.str());
+  fmt::print("Products of bf16 matrices, without the initial rounding of versions 8 and 9\n\n{}\n",
+             halves.str());
 }
 
 }  // namespace
@@ -281,8 +280,8 @@ void bench_products(const KernelBenchOptions& o) {
 bool bench_on_device(const KernelBenchOptions& o) {
   require(
       o.rung == 0 || o.family == "matmul",
-      "--rung is of the ladder of products: write 'matmul --rung " + std::to_string(o.rung) + "'");
-  cuda::set_matmul_version(o.rung);  // refuses what there is not
+      "--rung selects a version of matmul: write 'matmul --rung " + std::to_string(o.rung) + "'");
+  cuda::set_matmul_version(o.rung);  // throws for an unknown rung
   const DeviceGuard current(o.device);
   fmt::print("{}{}, medians\n\n", o.device.str(),
              kEmulatedDevices ? ": SIMULATED, times are those of the emulator on this machine's "
@@ -292,8 +291,8 @@ bool bench_on_device(const KernelBenchOptions& o) {
   if (o.family == "matmul") return true;
   const std::string slow = bench_bandwidth(o);
   if (kEmulatedDevices) return true;
-  fmt::print("{}\n",
-             slow.empty() ? "all as near to the copy as they must be" : "TOO SLOW: " + slow);
+  fmt::print("{}\n", slow.empty() ? "all kernels reach the required share of the copy's bandwidth"
+                                  : "TOO SLOW: " + slow);
   return slow.empty() || !o.check;
 }
 

@@ -1,4 +1,4 @@
-// What kernel_bench measures: the kernels of the CPU, and those of a device.
+// The measurements of kernel_bench: the CPU's kernels, and a device's.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +16,18 @@ namespace ringsmith::apps {
 struct KernelBenchOptions {
   std::string family = "all";
   Device device;
-  double seconds = 0.1;  // spent on each line
+  double seconds = 0.1;  // measuring time per line
   // On the CPU.
   int threads = 1;
   bool oracle = true;
   // On a device.
-  std::int64_t mib = 0;   // of each operand of the kernels that memory bounds
+  std::int64_t mib = 0;   // of each operand of the memory-bound kernels
   std::int64_t size = 0;  // rows and columns of the products; 0: several
-  int rung = 0;           // of the ladder of products; 0: all
+  int rung = 0;           // rung of the ladder of products; 0: all
   bool check = true;      // on a GPU a kernel that is too slow is a failure
 };
 
-// Print a table. On a device: false if something was to be checked and is too slow.
+// Print a table. On a device: returns false if a checked kernel is too slow.
 void bench_on_cpu(const KernelBenchOptions& options);
 [[nodiscard]] bool bench_on_device(const KernelBenchOptions& options);
 
@@ -36,12 +36,12 @@ struct ProductSize {
   std::int64_t m, k, n;
   bool operator==(const ProductSize&) const = default;
 };
-// Those that are measured on a device.
+// The sizes that are measured on a device.
 [[nodiscard]] std::vector<ProductSize> product_sizes(bool emulated);
-// No constants: few bits change on those, the chip draws less power and clocks higher.
+// Varying values: constants toggle few bits, so the chip would draw less power and clock higher.
 [[nodiscard]] Tensor factor_of_product(std::int64_t rows, std::int64_t columns, Device device);
 
-// What the kernels compute on: n numbers from -1 to 1, which repeat after 201.
+// Input data for the kernels: n numbers from -1 to 1, with period 201.
 [[nodiscard]] inline std::vector<float> values(std::int64_t n) {
   std::vector<float> v(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < v.size(); ++i)
@@ -49,8 +49,8 @@ struct ProductSize {
   return v;
 }
 
-// Median seconds of one run, over samples that fill about `budget` seconds (one at least).
-// seconds(times) of that many runs, one after the other.
+// Median seconds of one run, over samples that fill about `budget` seconds (at least one sample).
+// seconds(times): measures that many consecutive runs.
 [[nodiscard]] inline double median_seconds(const std::function<double(int times)>& seconds,
                                            double budget) {
   const double once = seconds(1);

@@ -15,19 +15,19 @@ namespace ringsmith::comm {
 
 namespace {
 
-// What lies in the file behind the header.
+// Layout of the file after the header.
 struct Body {
   SiteText sites[kSites];
   Flight flight;
 };
 
-// Its first bytes, `most` of them.
+// Reads at most `most` bytes from the start of the file.
 std::string read_file(const std::string& path, std::size_t most) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   require(file.valid(), "cannot read '" + path + "': " + std::strerror(errno));
   struct stat status {};
   require(fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode),
-          "'" + path + "' is not a plain file");
+          "'" + path + "' is not a regular file");
   std::string bytes(most, '\0');
   std::size_t got = 0;
   for (ssize_t n = 1; n > 0 && got < most; got += static_cast<std::size_t>(n)) {
@@ -38,8 +38,8 @@ std::string read_file(const std::string& path, std::size_t most) {
   return bytes;
 }
 
-// Calls that have a name, and whose numbers fit into one ring: the reader's work grows with the
-// distance between the first number and the last.
+// True if every call has a name and the numbers fit into one ring. The reader's work grows with the
+// distance between the first and the last number.
 bool are_plausible(const std::vector<FlightRecord>& records) {
   if (records.empty()) return true;
   if (records.back().number - records.front().number >= kFlightEntries) return false;
@@ -67,7 +67,7 @@ FlightLog read_flight(const std::string& path) {
   require(starts && log.header.magic == FlightHeader::kMagic,
           "'" + path + "' is not a flight recorder: give the folder that a failed job has written");
   require(bytes.size() == kWhole && log.header.bytes == kWhole,
-          "'" + path + "' is not whole, or of another version: " +
+          "'" + path + "' has the wrong size or is of another version: " +
               (bytes.size() > kWhole ? "more than "
                                      : std::to_string(bytes.size()) + " bytes instead of ") +
               std::to_string(kWhole));
@@ -91,9 +91,8 @@ FlightLog read_flight(const std::string& path) {
          text_of(body->sites, e.site.load()), date(e.started.load()), date(e.ended.load())});
   }
   std::ranges::sort(log.records, {}, &FlightRecord::number);
-  require(are_plausible(log.records), "'" + path +
-                                          "' is corrupt: its calls are none, or not those "
-                                          "of one recorder");
+  require(are_plausible(log.records),
+          "'" + path + "' is corrupt: a call is invalid, or the calls are not from one recorder");
   return log;
 }
 
@@ -108,7 +107,7 @@ std::optional<Divergence> first_divergence(const std::vector<FlightLog>& logs) {
   for (const FlightLog& log : logs) {
     const auto first =
         std::ranges::find_if(log.records, [](const auto& r) { return !r.is_message(); });
-    // A recorder that has not been round knows everything from the start on.
+    // A ring that has not wrapped around holds every call since the start.
     const bool full = !log.records.empty() && log.records.front().number > 1;
     if (full && first != log.records.end()) from = std::max(from, first->sequence);
     for (const FlightRecord& r : log.records)

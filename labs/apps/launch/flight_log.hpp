@@ -1,4 +1,4 @@
-// Flight recorders read back, and compared: where did the ranks of a group part company?
+// Reads flight recorders and compares them to find where the ranks of a group diverged.
 #pragma once
 
 #include <optional>
@@ -11,11 +11,11 @@
 namespace ringsmith::comm {
 
 struct FlightRecord {
-  std::uint64_t number = 0;    // of the operation in its group, from 1
-  std::uint64_t sequence = 0;  // among the collectives, or among the messages, from 0
+  std::uint64_t number = 0;    // position among the group's operations, from 1
+  std::uint64_t sequence = 0;  // position among the collectives, or among the messages, from 0
   Call call;
-  std::string site;                      // "train.cpp:120", or nothing
-  std::uint64_t started = 0, ended = 0;  // nanoseconds since 1970; ended 0: it has not
+  std::string site;                      // "train.cpp:120", or empty
+  std::uint64_t started = 0, ended = 0;  // nanoseconds since 1970; ended 0: not complete
 
   [[nodiscard]] bool is_message() const {
     return call.collective == Collective::send || call.collective == Collective::recv;
@@ -29,21 +29,21 @@ struct FlightLog {
   std::vector<FlightRecord> records;  // oldest first
 };
 
-// UsageError naming the file if it cannot be read or is no whole flight recorder. Never waits, as a
-// FIFO of that name would make it. Names and texts in it are as somebody wrote them: not for a
-// terminal as they are.
+// Throws UsageError naming the file if it cannot be read or is not a complete flight recorder.
+// Never blocks, not even on a FIFO. Names and texts in the file are untrusted: sanitize them before
+// printing them to a terminal.
 [[nodiscard]] FlightLog read_flight(const std::string& path);
 
-// The first collective that not all ranks have completed, or not all alike.
+// The first collective that not all ranks completed, or in which their calls differ.
 struct Divergence {
   enum class Kind : std::uint8_t {
     different,  // ranks made different calls
-    missing,    // some have not made the call that others are in
-    unfinished  // all made it, not all came out
+    missing,    // some ranks have not made the call in which others are
+    unfinished  // all ranks made the call, not all have returned
   };
   Kind kind = Kind::different;
   std::uint64_t sequence = 0;
-  // Ranks in the same call, largest party first; absent: ranks that have not come so far.
+  // Ranks with the same call, largest group first; no call: ranks that have not reached it.
   struct Party {
     std::optional<Call> call;
     std::vector<const FlightLog*> ranks;
@@ -51,10 +51,10 @@ struct Divergence {
   std::vector<Party> parties;
 };
 
-// Logs of one group, of some or all of its ranks. Collectives that have been overwritten in one of
-// them are not compared.
+// The logs are of one group, of some or all of its ranks. Collectives that have been overwritten in
+// any log are not compared.
 [[nodiscard]] std::optional<Divergence> first_divergence(const std::vector<FlightLog>& logs);
-// Of one rank; null if it has no such record.
+// The collective's record in one rank's log; null if it has none.
 [[nodiscard]] const FlightRecord* find_collective(const FlightLog& log, std::uint64_t sequence);
 
 }  // namespace ringsmith::comm

@@ -1,4 +1,4 @@
-// flight_reader: what the ranks of a job did before it failed, side by side, and where they differ.
+// flight_reader: shows the ranks' last operations before a job failed, and where they differ.
 #include <algorithm>
 #include <filesystem>
 #include <fmt/chrono.h>
@@ -19,13 +19,13 @@ namespace {
 using Logs = std::vector<FlightLog>;
 
 constexpr const char* kFooter = R"(
-A job that fails leaves a file for each rank: in the run's folder, or where
---flight-dir (or RINGSMITH_FLIGHT_DIR) of the program said. Each holds the
-rank's last 1,024 operations; that of a rank that was killed is written by a
-survivor of its host. Times are to the kernel's tick, 1 to 4 ms.
+A job that fails leaves one file per rank: in the run's folder, or in the folder
+of the program's --flight-dir (or RINGSMITH_FLIGHT_DIR). Each file holds the
+rank's last 1,024 operations; if a rank is killed, a surviving rank on its host
+writes its file. Times have the resolution of the kernel's tick, 1 to 4 ms.
 
-Exit codes: 0 the ranks did the same, 1 they differ, 6 nothing that could be
-read, or not all and the rest did the same.)";
+Exit codes: 0 the ranks did the same, 1 they differ, 6 no file could be read, or
+some could not and the other ranks did the same.)";
 
 std::string clock_time(std::uint64_t ns) {
   if (ns == 0) return "-";
@@ -41,7 +41,7 @@ std::string name_ranks(const std::vector<const FlightLog*>& logs) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-// One that cannot be read is named, and left out.
+// Reads all recorders in the folder. An unreadable one is named, counted and left out.
 std::map<std::string, Logs> read_folder(const std::string& folder, int& left_out) {
   std::map<std::string, Logs> groups;
   require(std::filesystem::is_directory(folder), "'" + folder + "' is not a folder");
@@ -88,7 +88,7 @@ void print_ranks(const std::string& group, const Logs& logs) {
                  log.header.written_by);
 }
 
-// The first words of the earliest report.
+// The failure report of the lowest rank that has one.
 void print_error(const Logs& logs) {
   for (const FlightLog& log : logs)
     if (log.header.kind != FailureKind::none) {
@@ -107,17 +107,17 @@ void print_calls_before(const Logs& logs, std::uint64_t sequence, int last) {
 bool print_divergence(const Logs& logs, int last) {
   const auto found = first_divergence(logs);
   if (!found) {
-    fmt::print("\nall collectives that are recorded on all ranks: the same, and completed\n");
+    fmt::print("\nall collectives recorded on all ranks are the same, and completed\n");
     return false;
   }
   const char* const what = found->kind == Divergence::Kind::different ? "the ranks differ"
-                           : found->kind == Divergence::Kind::missing ? "not all ranks came"
+                           : found->kind == Divergence::Kind::missing ? "not all ranks called it"
                                                                       : "not all ranks returned";
   fmt::print("\nfirst divergence: collective #{}: {}\n", found->sequence, what);
   print_calls_before(logs, found->sequence, last);
   for (const auto& party : found->parties)
     if (!party.call)
-      fmt::print("  #{:<6} {:<12}  {}: did not come so far\n", found->sequence, "",
+      fmt::print("  #{:<6} {:<12}  {}: did not reach it\n", found->sequence, "",
                  name_ranks(party.ranks));
     else
       for (const FlightLog* log : party.ranks) {
@@ -146,12 +146,12 @@ int run(int argc, char** argv) {
   bool all = false;
   apps::CommandLine app("Shows what the ranks of a failed job did last, and where they differ.",
                         "flight_reader");
-  app.add_option("folder", folder, "with the files that the job has left")
+  app.add_option("folder", folder, "folder with the files of the failed job")
       ->required()
       ->default_text("");
   app.add_option("-n,--last", last, "calls to show before the divergence, or of each rank")
       ->check(apps::whole(0, 1024));
-  app.add_flag("--all", all, "the last calls of every rank, one by one");
+  app.add_flag("--all", all, "also show the last calls of every rank");
   app.footer(kFooter);
   if (!app.parse(argc, argv)) return 0;
   bool parted = false;

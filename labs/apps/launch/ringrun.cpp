@@ -1,5 +1,5 @@
-// ringrun: starts N ranks of a program on this host, or on each of several, and stays until all
-// of them have ended. The options are torchrun's where it has them.
+// ringrun: starts N ranks of a program on this host, or on each of several hosts, and waits until
+// all of them have ended. Its options follow torchrun's where torchrun has them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -24,78 +24,80 @@ namespace {
 constexpr double kQuorumSeconds = 60;
 
 constexpr const char* kFooter = R"(
-What follows the program's name belongs to it. One host:
+Arguments after the program's name are passed to the program. The standard
+input of the ranks is empty: give them files. One host:
   ringrun --standalone --nproc-per-node 4
           -- build/release/bin/train_gpt --steps 100
 Two hosts (node 1 with --node-rank 1):
   ringrun --nnodes 2 --node-rank 0 --nproc-per-node 4
           --master-addr 10.0.0.1 --master-port 29500
           -- build/release/bin/all_reduce_perf
-Two to four hosts, which come and go; the same line on each. The first holds the
-rendezvous:
+Two to four hosts that may join and leave; the same line on each. The first
+holds the rendezvous:
   ringrun --nnodes 2:4 --nproc-per-node 4 --max-restarts 3 --rdzv-backend c10d
           --rdzv-endpoint 10.0.0.1:29400
           -- build/release/bin/train_gpt ... --resume auto
 
 Nodes prove to each other that they know the job's secret: --secret-file, or
 RINGSMITH_SECRET, or ~/.ringsmith-secret, which the first job on several nodes
-makes. Hosts that do not share the home folder need a copy of it. With
---no-secret anybody who reaches the port can take a node's place and end the
-job. A secret keeps strangers out of the job; what its ranks send between hosts
-is neither encrypted nor authenticated: the network must be one that you trust.
+creates. Hosts that do not share the home folder need a copy of it. With
+--no-secret anyone who can reach the port can take a node's place and end the
+job. A secret keeps strangers out of the job; the data that its ranks send
+between hosts is neither encrypted nor authenticated: use a trusted network.
 
-The first rank that fails ends all others, on all nodes: SIGTERM, after 5 s, or
---grace, SIGKILL. The last lines printed say which rank it was, when, how, and
-what it printed last. A rank that ends well before the others is no failure.
+When a rank fails, ringrun ends all others, on all nodes: with SIGTERM and,
+after 5 s or --grace, SIGKILL. The last lines printed name the rank that failed
+first, when and how it failed, and its last output. A rank that succeeds before
+the others end is not a failure.
 SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on and end the job: ranks that
 still run after --grace, or at a second signal, are killed. SIGUSR1 and SIGUSR2
 are passed on. Programs that save when they get SIGTERM or SIGUSR1 end with exit
-code 75, and if all ranks do, so does ringrun: start the same line again.
-Signals that are ignored when ringrun starts (nohup) stay ignored, by the ranks
-too. When ringrun is killed, so are its ranks.
+code 75, and if all ranks do, so does ringrun: run the same command again to
+continue. Signals that are ignored when ringrun starts (nohup) stay ignored, in
+the ranks too. If ringrun is killed, so are its ranks.
 
 A round is one start of all ranks. With --max-restarts a failure or the loss of
-a node ends the round, and the next one begins with the nodes that are there,
-once there are MIN: at once if nobody is lost, else after --last-call. A node
-that comes while there are fewer than MAX ends the round, too, which counts as
-no restart; one more than MAX waits. Ranks are numbered anew, and continue from
-what they have saved. A signal to a ringrun then takes its node out of the job.
-Node 0 holds the rendezvous: with it the job ends.
+a node ends the round, and the next one begins with the nodes that are present,
+once there are MIN: immediately if no node is lost, otherwise after --last-call.
+A node that joins while there are fewer than MAX also ends the round, which does
+not count as a restart; nodes beyond MAX wait. Ranks are renumbered and continue
+from what they have saved. A signal to one ringrun then removes its node from
+the job. Node 0 holds the rendezvous: if it ends, so does the job.
 
-With --per-step a lost rank is started again, alone, and the others continue. If
-it is lost 5 times in a row before a step with it has counted, it ends the job,
-as do other failures.
+With --per-step a lost rank is restarted alone, and the others continue. If it
+is lost 5 times in a row before a step with it has counted, the job ends, as it
+does after other failures.
 
 Environment of every rank:
   RANK, WORLD_SIZE              among all ranks, from 0
-  LOCAL_RANK, LOCAL_WORLD_SIZE  among those of its node
-  GROUP_RANK, GROUP_WORLD_SIZE  its node among the nodes
-  RINGSMITH_ROUND               how many rounds were before
-  TORCHELASTIC_RESTART_COUNT    how many of them ended by a failure, of at most
+  LOCAL_RANK, LOCAL_WORLD_SIZE  among the ranks of its node
+  GROUP_RANK, GROUP_WORLD_SIZE  its node, among all nodes
+  RINGSMITH_ROUND               number of earlier rounds
+  TORCHELASTIC_RESTART_COUNT    how many of them ended with a failure, at most
   TORCHELASTIC_MAX_RESTARTS     --max-restarts
   TORCHELASTIC_RUN_ID           --rdzv-id
-  MASTER_ADDR, MASTER_PORT      where ringrun's store listens; with several
-                                rounds on a new port in each
-  RINGSMITH_STORE               'launcher': there is a store there; the ranks
-                                need none of their own
-  RINGSMITH_SECRET              what they must know to use it
-  RINGSMITH_STORE_FD            on node 0, an inherited socket by which they
-                                reach it past everybody else; a program that
-                                does not find it open there uses the address
+  MASTER_ADDR, MASTER_PORT      where ringrun's store listens; every round has
+                                a new port
+  RINGSMITH_STORE               'launcher': ringrun's store is there; the ranks
+                                need not start one
+  RINGSMITH_SECRET              the secret that the store requires
+  RINGSMITH_STORE_FD            on node 0, an inherited socket that leads to the
+                                store directly; a program that does not find it
+                                open uses the address
   RINGSMITH_PER_STEP            1 with --per-step: ringrun coordinates the ranks
-  OMP_NUM_THREADS               1, unless it is set or the rank is alone on its
-                                node
+  OMP_NUM_THREADS               1, unless it is set or its node has only one
+                                rank
 Environment that ringrun reads:
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
                                 the job's secret, without --secret-file; on one
-                                node it makes one
+                                node ringrun creates one
   HOME                          where the user's secret is, without these
-  PATH                          where the program is looked for
+  PATH                          where ringrun searches for the program
 
-Exit codes: 0 all ranks ended well; that of the rank that failed first (128 +
+Exit codes: 0 all ranks succeeded; the code of the rank that failed first (128 +
 signal if a signal ended it); 75 all ranks have saved, because a signal asked
 them to stop; 128 + signal if one ended ringrun otherwise; 1 another node's
-ringrun was stopped, or a file of --log-dir could not be written to its end, 3
+ringrun was stopped, or a file of --log-dir could not be written in full, 3
 another node is lost, 4 a deadline passed, 6 wrong options, 7 no more files,
 memory or processes for ringrun.)";
 
@@ -120,7 +122,7 @@ int ranks_per_node(const std::string& text) {
   return whole_number("--nproc-per-node", text, 1, 1024);
 }
 
-// "4", or torchrun's "2:4": the least and the most.
+// "4", or torchrun's "2:4": the minimum and the maximum.
 std::pair<int, int> number_of_nodes(const std::string& text) {
   const std::size_t colon = text.find(':');
   const int least = whole_number("--nnodes", text.substr(0, colon), 1, 1024);
@@ -130,12 +132,12 @@ std::pair<int, int> number_of_nodes(const std::string& text) {
   return {least, most};
 }
 
-// Where the nodes meet: what --rdzv-backend, --rdzv-endpoint and --rdzv-id say, as torchrun has it.
+// The rendezvous of the nodes: --rdzv-backend and --rdzv-endpoint, with torchrun's meaning.
 struct Meeting {
   std::string backend, endpoint;
 };
 
-constexpr const char* kStaticPort = "29500";  // torchrun's, and for c10d
+constexpr const char* kStaticPort = "29500";  // torchrun's default, and its default for c10d
 constexpr const char* kC10dPort = "29400";
 
 // "host:29400", "host", "[::1]:29400"
@@ -151,7 +153,7 @@ void read_endpoint(launch::LaunchOptions& o, const std::string& text, const char
       colon == std::string::npos ? default_port : text.substr(colon + 1), o.nodes == 1);
 }
 
-// torchrun's key=value,key=value.
+// Parses torchrun's key=value,key=value.
 void read_conf(const std::string& text, double& join, double& last_call) {
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, ',');) {
@@ -159,7 +161,7 @@ void read_conf(const std::string& text, double& join, double& last_call) {
     const std::string key = word.substr(0, equals);
     require(key == "join_timeout" || key == "timeout" || key == "last_call_timeout",
             "--rdzv-conf '" + word +
-                "': give join_timeout=SECONDS or last_call_timeout=SECONDS, with a comma between");
+                "': give join_timeout=SECONDS or last_call_timeout=SECONDS, separated by a comma");
     const std::string value = equals == word.size() ? "" : word.substr(equals + 1);
     (key == "last_call_timeout" ? last_call : join) =
         whole_number("--rdzv-conf " + key, value, 1, static_cast<int>(kMostSeconds));
@@ -170,25 +172,25 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1e3));
 }
 
-// What torchrun has and ringrun cannot mean, with what to do instead.
+// torchrun options that ringrun does not support, with the alternative.
 struct NotHere {
   const char* option;
   const char* instead;
 };
 constexpr std::array<NotHere, 10> kNotHere{{
-    {"-m", "write the program: ringrun ... -- python3 -m MODULE"},
-    {"--module", "write the program: ringrun ... -- python3 -m MODULE"},
-    {"--run-path", "write the program: ringrun ... -- python3 FILE"},
+    {"-m", "name the program: ringrun ... -- python3 -m MODULE"},
+    {"--module", "name the program: ringrun ... -- python3 -m MODULE"},
+    {"--run-path", "name the program: ringrun ... -- python3 FILE"},
     {"--start-method", "leave it out: a rank is always a new program"},
-    {"--monitor-interval", "leave it out: the end of a rank is noticed at once"},
-    {"--role", "leave it out: all ranks have one role"},
-    {"--redirects", "--log-dir FOLDER has files for both streams of each rank"},
-    {"-r", "--log-dir FOLDER has files for both streams of each rank"},
+    {"--monitor-interval", "leave it out: the end of a rank is noticed immediately"},
+    {"--role", "leave it out: all ranks have the same role"},
+    {"--redirects", "--log-dir FOLDER writes both streams of each rank to files"},
+    {"-r", "--log-dir FOLDER writes both streams of each rank to files"},
     {"-t", "--tee, without a number, shows both streams of each rank"},
-    {"--local-addr", "--bind INTERFACE says where node 0 listens"},
+    {"--local-addr", "--bind INTERFACE sets where node 0 listens"},
 }};
 
-// torchrun's users write --nproc_per_node. Only options are touched, not what follows the program.
+// Accepts torchrun's --nproc_per_node. Changes only options, not words after the program's name.
 std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** argv) {
   std::vector<std::string> out{"ringrun"};
   bool options = true, value = false;
@@ -201,7 +203,7 @@ std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** a
         std::replace(word.begin(), word.begin() + static_cast<long>(end), '_', '-');
       const std::string name = word.substr(0, end);
       for (const NotHere& other : kNotHere)
-        require(name != other.option, "torchrun's " + name + " is not here: " + other.instead);
+        require(name != other.option, "torchrun's " + name + " is not supported: " + other.instead);
       value = app.takes_value(name) && end == word.size();
     } else {
       value = false;
@@ -211,25 +213,25 @@ std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** a
   return out;
 }
 
-// What the options say on nodes and on where they meet, put together.
+// Combines the options on the nodes and on their rendezvous.
 void settle_meeting(launch::LaunchOptions& o, const Meeting& meeting, bool address_given,
                     const std::string& port, bool port_given) {
   require(meeting.backend == "static" || meeting.backend == "c10d",
-          "--rdzv-backend '" + meeting.backend + "': ringrun has static and c10d");
+          "--rdzv-backend '" + meeting.backend + "': ringrun supports static and c10d");
   o.nodes_numbered = meeting.backend == "static";
   require(o.least_nodes == o.nodes || !o.nodes_numbered,
           "--nnodes " + std::to_string(o.least_nodes) + ":" + std::to_string(o.nodes) +
-              ": nodes that come and go are numbered when they meet: add --rdzv-backend c10d "
+              ": nodes that may join and leave are numbered as they join: add --rdzv-backend c10d "
               "--rdzv-endpoint HOST:PORT, the same on all nodes");
   require(o.nodes == 1 || (o.nodes_numbered && o.max_restarts == 0) || o.port_file.empty(),
-          "--port-file is for a job that meets once: give --master-port, or with c10d "
+          "--port-file is for a job with one rendezvous: give --master-port, or with c10d "
           "--rdzv-endpoint HOST:PORT");
   if (!meeting.endpoint.empty()) {
     read_endpoint(o, meeting.endpoint, o.nodes_numbered ? kStaticPort : kC10dPort);
     return;
   }
   require(o.nodes_numbered || o.nodes == 1 || address_given,
-          "--rdzv-backend c10d: say where the nodes meet: --rdzv-endpoint HOST:PORT, the same on "
+          "--rdzv-backend c10d: give --rdzv-endpoint HOST:PORT, where the nodes meet, the same on "
           "all nodes; the ringrun on that host holds the rendezvous");
   const bool known = port_given || o.nodes == 1 || !o.port_file.empty();
   o.master_port = comm::tcp::parse_port("--master-port",
@@ -243,14 +245,14 @@ void settle_meeting(launch::LaunchOptions& o, const Meeting& meeting, bool addre
       "shared file system");
 }
 
-// False if there is nothing to launch any more.
+// Returns false if there is nothing to launch.
 bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   std::string ranks = "1", nodes = "1", master_port = "0", new_secret, conf;
   Meeting meeting{"static", ""};
   bool standalone = false, no_prefix = false, no_python = false;
   double join = 600, last_call = 5, exit = 300, grace = 30, quorum = kQuorumSeconds;
   CommandLine app(
-      "ringrun [OPTIONS] [--] PROGRAM [ARGUMENTS]: starts ranks of a program, and watches over "
+      "ringrun [OPTIONS] [--] PROGRAM [ARGUMENTS]: starts the ranks of a program and supervises "
       "them.",
       "ringrun");
   app.leave_the_rest();
@@ -259,13 +261,13 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                  "ranks on this node; auto or cpu: one for each core, or "
                  "as many as a CPU quota allows");
   app.add_option("--nnodes", nodes,
-                 "nodes of the job, each with a ringrun of its own; MIN:MAX: as many as come");
-  app.add_option("--node-rank", o.node, "which of them this is, from 0; not asked with c10d")
+                 "nodes of the job, each with its own ringrun; MIN:MAX: as many as join");
+  app.add_option("--node-rank", o.node, "number of this node, from 0; not needed with c10d")
       ->check(whole(0, 1023));
   app.add_flag("--standalone", standalone, "one node, a free port on the loopback interface");
 
   app.add_option("--max-restarts", o.max_restarts,
-                 "how often all ranks are started again after a failure or the loss of a node")
+                 "how often all ranks are restarted after a failure or the loss of a node")
       ->check(whole(0, 1'000'000));
 
   app.group("Meeting");
@@ -274,11 +276,12 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   auto* port = app.add_option("--master-port", master_port,
                               "TCP port of the job's store on node 0; 0: a free one");
   app.add_option("--rdzv-backend", meeting.backend,
-                 "static: node 0 is where --master-addr is; c10d: nodes are numbered as they meet");
+                 "static: node 0 is at --master-addr; c10d: nodes are numbered as they join");
   auto* endpoint =
-      app.add_option("--rdzv-endpoint", meeting.endpoint,
-                     "HOST[:PORT] where they meet [--master-addr and --master-port]; port 29400 "
-                     "with c10d, else 29500")
+      app.add_option(
+             "--rdzv-endpoint", meeting.endpoint,
+             "HOST[:PORT] where the nodes meet [--master-addr and --master-port]; port 29400 "
+             "with c10d, else 29500")
           ->default_text("");
   app.add_option("--rdzv-id", o.job, "the job's name: nodes of another job are refused");
   app.add_option("--rdzv-conf", conf, "torchrun's join_timeout=S,last_call_timeout=S");
@@ -290,12 +293,13 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       ->default_text("");
   app.add_option("--secret-file", o.secret_file,
                  "file with the job's secret, 16 characters or more, that only you can read");
-  app.add_flag("--no-secret", o.no_secret, "whoever reaches the port may join, and run the job");
-  app.add_option("--make-secret", new_secret, "only make such a file, then stop");
-  app.add_option("--join-timeout", join, "seconds to wait for the other nodes to come")
+  app.add_flag("--no-secret", o.no_secret,
+               "anyone who can reach the port may join and control the job");
+  app.add_option("--make-secret", new_secret, "create such a file, then exit");
+  app.add_option("--join-timeout", join, "seconds to wait for the other nodes to arrive")
       ->check(seconds());
   app.add_option("--last-call", last_call,
-                 "seconds to wait for more nodes, once there are MIN of MIN:MAX")
+                 "seconds to wait for more nodes after MIN of MIN:MAX have joined")
       ->check(real(0, kMostSeconds));
   app.add_option("--exit-timeout", exit,
                  "seconds to wait for the other nodes to end after this one")
@@ -304,29 +308,29 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   app.group("Lost ranks");
   app.add_flag(
       "--per-step", o.per_step,
-      "a rank that is killed, or ends because of its device or its peers (exit codes 2, 3, "
-      "4, 7), is started again alone, and the others go on within their step: for programs "
-      "with an option of that name, on one node. ringrun coordinates them: if it ends, so "
-      "does the job");
+      "restart a rank alone if it is killed or fails because of its device or its peers (exit "
+      "codes 2, 3, 4, 7), while the others continue within their step: for programs with an option "
+      "of this name, on one node. ringrun coordinates the ranks: if it ends, so does the job");
   app.add_option("--min-ranks", o.least_ranks,
-                 "with --per-step: fewer make no step [more than half]")
+                 "with --per-step: fewer ranks make no step [more than half]")
       ->default_text("")
       ->check(whole(1, 1024));
-  app.add_option("--quorum-timeout", quorum,
-                 "with --per-step: seconds that the ranks wait for one that is silent, and then go "
-                 "on without it, or for --min-ranks of them, and then fail; longer than a step")
+  app.add_option(
+         "--quorum-timeout", quorum,
+         "with --per-step: seconds that the ranks wait for a silent rank before they continue "
+         "without it, or for --min-ranks ranks before they fail; must be longer than a step")
       ->check(seconds());
 
   app.group("Output");
   app.add_option("--log-dir", o.log_folder,
-                 "new or empty folder: rank-R.out and rank-R.err instead of the screen");
-  app.add_flag("--tee", o.tee, "with --log-dir: files and screen");
-  app.add_flag("--no-prefix", no_prefix, "show lines without the [rank] in front");
+                 "new or empty folder for rank-R.out and rank-R.err, instead of the screen");
+  app.add_flag("--tee", o.tee, "with --log-dir: write to the files and the screen");
+  app.add_flag("--no-prefix", no_prefix, "print lines without the [rank] prefix");
   auto* grace_option = app.add_option("--grace", grace,
                                       "seconds between SIGTERM and SIGKILL [30; after a failure 5]")
                            ->default_text("")
                            ->check(real(0, kMostSeconds));
-  app.add_flag("--no-python", no_python, "as torchrun has it: ringrun always starts programs");
+  app.add_flag("--no-python", no_python, "accepted for torchrun: ringrun always starts programs");
   app.footer(kFooter);
 
   const std::vector<std::string> words = with_hyphens(app, argc, argv);
@@ -351,10 +355,9 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       "--rdzv-endpoint");
   if (standalone) meeting.backend = "static";
   settle_meeting(o, meeting, address->given(), master_port, port->given());
-  require(
-      !o.nodes_numbered || o.node < o.nodes,
-      fmt::format("--node-rank {} is not one of {} nodes, which count from 0", o.node, o.nodes));
-  require(!o.no_secret || o.secret_file.empty(), "--no-secret and --secret-file: give one of them");
+  require(!o.nodes_numbered || o.node < o.nodes,
+          fmt::format("--node-rank {} is not one of {} nodes, numbered from 0", o.node, o.nodes));
+  require(!o.no_secret || o.secret_file.empty(), "--no-secret and --secret-file: give only one");
   read_conf(conf, join, last_call);
   require(o.log_folder.empty() ? !o.tee : true, "--tee needs --log-dir");
   require(!o.tee || o.command[0].find_first_not_of("0123456789") != std::string::npos,
@@ -363,10 +366,9 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   require(!o.per_step || (o.nodes == 1 && o.nodes_numbered),
           "--per-step is for one node; leave out --nnodes and --rdzv-backend");
   require(!o.per_step || o.max_restarts == 0,
-          "--per-step starts lost ranks again itself, without a new round; leave out "
-          "--max-restarts");
+          "--per-step restarts lost ranks without a new round; leave out --max-restarts");
   require(o.per_step || (o.least_ranks == 0 && quorum == kQuorumSeconds),
-          "--min-ranks and --quorum-timeout go with --per-step");
+          "--min-ranks and --quorum-timeout need --per-step");
   if (o.least_ranks == 0) o.least_ranks = o.ranks_here / 2 + 1;
   require(
       o.least_ranks <= o.ranks_here,

@@ -46,8 +46,8 @@ std::uint32_t hash(const Pattern& pattern, int rank, std::size_t index) {
   return h * 2246822519u >> 9;
 }
 
-// The bound of the inputs' magnitude for sum, min, max and avg; ranks beyond `ranks` give zero, so
-// that a sum of more ranks than the type has integers stays exact.
+// The bound on the inputs' magnitude for sum, min, max and avg. Ranks beyond `ranks` contribute
+// zeros, so the sum stays exact even with more ranks than the type has exact integers.
 struct Bound {
   std::uint32_t magnitude;
   int ranks;
@@ -80,7 +80,7 @@ double widen(T value) {
 double input_value(const Pattern& pattern, DType dtype, int rank, std::size_t index) {
   const std::uint32_t h = hash(pattern, rank, index);
   if (pattern.op == ReduceOp::prod) {
-    if (rank >= 6) return 1;  // two to the sixth still fits u8
+    if (rank >= 6) return 1;  // 2^6 still fits u8
     if (!is_floating(dtype)) return 1 + (h & 1u);
     constexpr double kFactors[] = {0.5, 1, 2, -1};
     return kFactors[h & 3u];
@@ -117,8 +117,8 @@ double reduced_value(const Pattern& pattern, DType dtype, std::size_t index) {
 double tolerance(const Pattern& pattern, DType dtype) {
   const int world = pattern.world;
   if (pattern.op != ReduceOp::avg || (world & (world - 1)) == 0) return 0;
-  // fl(1/world) is off by one rounding, so is each product; each of world - 1 sums adds one more.
-  // No partial sum exceeds the largest input.
+  // fl(1/world) is off by one rounding, and so is each product; each of world - 1 sums adds one
+  // more. No partial sum exceeds the largest input.
   return (world + 2) * unit_roundoff(dtype) * bound_of(pattern, dtype).magnitude;
 }
 
@@ -140,7 +140,7 @@ bool element_is(comm::ConstBuffer data, std::size_t i, double value, double tole
     using T = typename decltype(tag)::type;
     const T& got = reinterpret_cast<const T*>(data.data())[i];
     if (tolerance > 0) return std::abs(widen(got) - value) <= tolerance;  // false for NaN
-    // Zero may carry either sign: (-1) * 0 and 1 + (-1) do not in the same way. All else, bits.
+    // Zero may have either sign, as (-1) * 0 and 1 + (-1) show; other values must match bitwise.
     if (value == 0 && widen(got) == 0) return true;
     const T want = narrow<T>(value);
     const auto* a = reinterpret_cast<const std::byte*>(&got);

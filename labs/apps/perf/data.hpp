@@ -1,9 +1,9 @@
-// Inputs whose reduction is exact in any order, and the comparison with it, bit for bit.
+// Inputs whose reduction is exact in any order, and the bitwise comparison with the exact result.
 //
 // A sum of small integers is exact in floating point as long as it stays within the significand, so
 // every algorithm must produce the same bits and one wrong element cannot hide in a tolerance:
 //
-//   sum, min, max   integers of a size that the sum of all ranks still fits the type exactly
+//   sum, min, max   integers so small that the type holds the sum of all ranks exactly
 //   prod            powers of two and signs
 //   avg             as sum; exact where 1/world is (2, 4, 8 ... ranks). Elsewhere each contribution
 //                   and each partial sum is rounded once, and the result is compared with a bound
@@ -14,8 +14,8 @@
 
 namespace ringsmith::apps {
 
-// Which value an element of the result is: rank's input at index, or (rank < 0) the reduction over
-// all ranks of their inputs at index.
+// The expected value of an element: rank's input at index, or, if rank < 0, the reduction of all
+// ranks' inputs at index.
 struct Expected {
   int rank = -1;
   std::size_t index = 0;
@@ -27,19 +27,19 @@ struct Pattern {
   unsigned seed = 0;
 };
 
-// Fills data with rank's input from element 0 on.
+// Fills data with rank's input, starting at element 0.
 void fill(comm::Buffer data, const Pattern& pattern, int rank);
 void fill_zero(comm::Buffer data);
 
-// How many elements of data differ from what expected(element) says they are.
+// Number of elements of data that differ from expected(element).
 template <class F>
 std::size_t count_wrong(comm::ConstBuffer data, const Pattern& pattern, F expected);
 
-// The parts of count_wrong: the value of one input as a double (exact for every type), the
-// reduction of all ranks' inputs, and whether element i of data is that value.
+// The parts of count_wrong: one input value as a double (exact for every type), the reduction of
+// all ranks' inputs, and whether element i of data equals the value.
 [[nodiscard]] double input_value(const Pattern& pattern, DType dtype, int rank, std::size_t index);
 [[nodiscard]] double reduced_value(const Pattern& pattern, DType dtype, std::size_t index);
-// The largest difference that rounding can explain; 0: must be the same bits.
+// The largest difference that rounding can explain; 0: the bits must be equal.
 [[nodiscard]] double tolerance(const Pattern& pattern, DType dtype);
 [[nodiscard]] bool element_is(comm::ConstBuffer data, std::size_t i, double value,
                               double tolerance);

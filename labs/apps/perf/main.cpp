@@ -1,5 +1,4 @@
-// One of the nine measuring programs: the one that labs/CMakeLists.txt names, of programs.cpp's
-// table.
+// main() of the nine measuring programs; labs/CMakeLists.txt sets the name of one in programs.cpp.
 #include <string_view>
 
 namespace ringsmith::apps {

@@ -1,4 +1,4 @@
-// One measurement: its memory, buffers laid out in it for a collective, verified, then timed.
+// One measurement: lays out a collective's buffers in memory, verifies the results, then times it.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -34,7 +34,7 @@ std::byte* PerfMemory::make(comm::ProcessGroup& group, bool own, std::size_t byt
         memory, [device](void* p) { device_allocator::free(device, static_cast<std::byte*>(p)); });
     return memory;
   }
-  constexpr std::size_t kAlignment = 2 << 20;  // that of a huge page
+  constexpr std::size_t kAlignment = 2 << 20;  // size of a huge page
   const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, rounded);
   if (memory == nullptr) throw std::bad_alloc();
@@ -54,8 +54,8 @@ void copy(void* to, const void* from, std::size_t bytes, Device device) {
   stream.synchronize();
 }
 
-// A buffer with its guards as the host can touch it: the memory itself, or a copy of what is on the
-// device.
+// A buffer with its guards, accessible from the host: the memory itself, or a copy of the device's
+// memory.
 class HostView {
  public:
   HostView(Buffer data, Device device) : data_(data), view_(data), device_(device) {
@@ -64,11 +64,11 @@ class HostView {
     view_ = {copy_.data() + PerfMemory::kGuard, data.count(), data.dtype()};
   }
   [[nodiscard]] Buffer data() { return view_; }
-  void fetch() {  // from the device, after what its current stream holds
+  void fetch() {  // copies from the device, after the work queued on its current stream
     if (!copy_.empty())
       copy(copy_.data(), data_.data() - PerfMemory::kGuard, copy_.size(), device_);
   }
-  void store() {  // to the device
+  void store() {  // copies to the device
     if (!copy_.empty())
       copy(data_.data() - PerfMemory::kGuard, copy_.data(), copy_.size(), device_);
   }
@@ -84,7 +84,7 @@ void set_guards(Buffer data) {
   std::memset(data.data() + data.size().value, static_cast<int>(kGuardByte), PerfMemory::kGuard);
 }
 
-// Bytes of the guards that have changed.
+// Number of guard bytes that have changed.
 std::size_t broken_guards(Buffer data) {
   const auto broken = [](const std::byte* p) {
     return std::count_if(p, p + PerfMemory::kGuard, [](std::byte v) { return v != kGuardByte; });
@@ -93,7 +93,7 @@ std::size_t broken_guards(Buffer data) {
                                   broken(data.data() + data.size().value));
 }
 
-// Zeros in the buffer itself, wherever it is.
+// Fills the buffer with zeros, on the host or on the device.
 void clear(Buffer data, Device device) {
   if (device.is_cpu()) return fill_zero(data);
   if (data.size().value == 0) return;
@@ -101,12 +101,12 @@ void clear(Buffer data, Device device) {
   cuda_check(cudaMemsetAsync(data.data(), 0, data.size().value, Stream::current(device).get()));
 }
 
-// Waits for everything that has been asked of the device; nothing for the CPU.
+// Waits until the device's current stream is idle; does nothing for the CPU.
 void wait_for_device(Device device) {
   if (device.is_cuda()) Stream::current(device).synchronize();
 }
 
-constexpr int kMaxIterations = 20000;  // however long --min-time is
+constexpr int kMaxIterations = 20000;  // regardless of --min-time
 
 double now_us() {
   using namespace std::chrono;
@@ -115,7 +115,7 @@ double now_us() {
 
 struct Layout {
   Buffer input, output;
-  Buffer guarded;  // what the collective may write to, and nothing around it
+  Buffer guarded;  // the part that the collective may write to; guards surround it
 };
 
 Layout lay_out(const Benchmark& b, const PerfMemory& memory, const Shape& shape, int rank,
@@ -134,7 +134,7 @@ Layout lay_out(const Benchmark& b, const PerfMemory& memory, const Shape& shape,
   return {at(base, in < out ? place : 0, in), at(base, out < in ? place : 0, out), whole};
 }
 
-// One run on known inputs; how many elements of this rank are wrong.
+// Runs once on known inputs; returns the number of this rank's wrong elements.
 std::size_t verify(const Benchmark& b, comm::ProcessGroup& group, const Layout& layout,
                    const Shape& shape, bool in_place, unsigned seed) {
   const int rank = group.rank(), world = group.size();
@@ -159,7 +159,7 @@ std::size_t verify(const Benchmark& b, comm::ProcessGroup& group, const Layout& 
       return b.expected({rank, world, shape.part, shape.root, i});
     });
   }
-  if (!in_place) {  // the input must be as it was
+  if (!in_place) {  // the input must be unchanged
     input.fetch();
     wrong += count_wrong(input.data(), pattern, [&](std::size_t i) { return Expected{rank, i}; });
   }
@@ -196,7 +196,7 @@ Measurement measure(const Benchmark& b, const PerfOptions& o, comm::ProcessGroup
   const Device device = group.device();
   const auto run = [&] {
     b.run({group, layout.input, layout.output, shape.op, shape.root});
-    wait_for_device(device);  // a call on device memory has only been ordered on the stream
+    wait_for_device(device);  // a call on device memory is only queued on the stream
   };
   const auto max_over_ranks = [&](std::span<double> values) {
     group.all_reduce(values, comm::ReduceOp::max);
@@ -205,7 +205,7 @@ Measurement measure(const Benchmark& b, const PerfOptions& o, comm::ProcessGroup
   std::int64_t wrong = 0;
   if (o.check > 0) wrong = static_cast<std::int64_t>(verify(b, group, layout, shape, in_place, 1));
 
-  // Zeros stay zeros however often they are reduced in place.
+  // Zeros remain zeros no matter how often they are reduced in place.
   clear(layout.input, device);
   clear(layout.guarded, device);
   wait_for_device(device);

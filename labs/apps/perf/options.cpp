@@ -17,18 +17,18 @@ struct Refused {
   const char* reason;
 };
 
-constexpr std::size_t kMostSizes = 100'000;  // of which a run would see the end
+constexpr std::size_t kMostSizes = 100'000;  // an upper bound, so that the run ends
 
 constexpr Refused kRefused[] = {
     {"-t,--nthreads", "use --ranks-per-process"},
     {"-g,--ngpus", "a rank has one GPU (--device cuda); use --ranks-per-process for more ranks"},
     {"-m,--agg_iters", "operations are not aggregated: each one is timed"},
-    {"-p,--parallel_init", "there is one communicator, made once"},
-    {"-z,--blocking", "calls block on the CPU; on a GPU the end of each one is waited for"},
+    {"-p,--parallel_init", "there is one communicator, created once"},
+    {"-z,--blocking", "calls block on the CPU; on a GPU each call is waited for"},
     {"-y,--stream_null", "the null stream is never used"},
     {"-G,--cudagraph", "CUDA graphs are not used"},
     {"-C,--report_cputime", "time is wall time of the slowest rank"},
-    {"-S,--report_timestamps", "not implemented; --json holds the start time"},
+    {"-S,--report_timestamps", "not implemented; --json has the start time"},
     {"-a,--average", "time is always that of the slowest rank"},
     {"-R,--local_register", "use --memory own: ringsmith's memory is registered by construction"},
     {"-x,--cta_policy", "not implemented"},
@@ -43,8 +43,8 @@ std::string footer() {
   return how_to_start() + "\n" +
          wrapped(
              "Prediction: --calibrate measures the cost model's constants (under 30 s) and "
-             "keeps them for each number of ranks, memory and algorithm; without it they are "
-             "shipped ones, measured on another machine; the table says which. The file:",
+             "stores them for each number of ranks, memory and algorithm; without it the shipped "
+             "ones, measured on another machine, are used; the table says which. The file:",
              0) +
          "\n  " + calibration_file() + "\n\nEnvironment:\n" + starting_variables() +
          "  XDG_CACHE_HOME, HOME   where the calibration is kept\n"
@@ -76,13 +76,14 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   CommandLine app(benchmark.description, benchmark.name);
   app.add_option("-b,--minbytes", min, "smallest size; K, M, G are powers of two");
   app.add_option("-e,--maxbytes", max, "largest size [as -b]")->default_text("");
-  app.add_option("-i,--stepbytes", step, "from size to size, unless -f is given");
-  app.add_option("-f,--stepfactor", factor, "multiply instead");
+  app.add_option("-i,--stepbytes", step, "bytes added from size to size, unless -f is given");
+  app.add_option("-f,--stepfactor", factor, "factor from size to size, instead of -i");
   app.add_option("-n,--iters", o.iterations, "timed iterations")->check(whole(1));
-  app.add_option("-w,--warmup_iters", o.warmup, "iterations before them")->check(whole(0));
+  app.add_option("-w,--warmup_iters", o.warmup, "untimed iterations before them")->check(whole(0));
   app.add_option("--min-time", o.min_ms, "run for at least this many milliseconds per size")
       ->check(real(0, 1e9));
-  app.add_option("-N,--run_cycles", o.cycles, "times over all sizes; 0: forever")->check(whole(0));
+  app.add_option("-N,--run_cycles", o.cycles, "repeat all sizes this many times; 0: forever")
+      ->check(whole(0));
   app.add_option("-c,--check", o.check, "1: verify every element exactly; 0: do not")
       ->check(whole(0, 1));
   if (benchmark.contract().reduces)
@@ -90,7 +91,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("-d,--datatype", dtype,
                  "f32 (float), f16 (half), bf16 (bfloat16), f64 (double), i32, i64, u8 or all");
   if (benchmark.contract().rooted()) app.add_option("-r,--root", root, "rank, or all");
-  app.add_option("--place", place, "out (of place), in, or both")
+  app.add_option("--place", place, "out (of place), in (place), or both")
       ->check(one_of({"both", "in", "out"}));
   app.add_option("--memory", memory,
                  "own: ringsmith's communication memory; user: plain memory, copied in")
@@ -99,32 +100,34 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
     app.add_option(
         "--algorithm", algorithm,
         "automatic (direct, small messages in one hand-off; on GPUs ring), ring, plain_ring (the "
-        "ring as a loop to read; slower), gloo_ring, direct, tree, halving_doubling, double_tree, "
-        "or hierarchical (within nodes, then between them); fastest: by size, what the cost model "
-        "says");
+        "ring as a simple loop; slower), gloo_ring, direct, tree, halving_doubling, double_tree, "
+        "or hierarchical (within nodes, then between them); fastest: chosen by the cost model for "
+        "each size");
   if (benchmark.collective == comm::Collective::all_reduce)
-    app.add_option("--schedule", o.schedule,
-                   "an all-reduce of your own in the ring's place: a file with its steps, or "
-                   "work/06-ring, which make own-ring compiles; it is proved first, or refused");
+    app.add_option(
+        "--schedule", o.schedule,
+        "your own all-reduce in place of the ring: a file with its steps, or work/06-ring, which "
+        "make own-ring compiles; refused unless it is proved correct");
   app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for a peer")
       ->check(seconds());
   add_meeting_options(app, o);
   add_node_options(app, o, "none");
-  app.add_option("--device", o.device,
-                 "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn");
+  app.add_option(
+      "--device", o.device,
+      "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host use its GPUs round-robin");
   app.add_option("--engine", engine,
-                 "on GPUs: a (the host drives), b (one kernel a collective), or auto");
+                 "on GPUs: a (the host drives), b (one kernel per collective), or auto");
   app.add_option("--ranks-per-process", o.ranks_per_process,
-                 "threads of each process, each one a rank")
+                 "ranks of each process, one thread each")
       ->check(whole(1, 64));
-  app.add_option("-B,--bind", bind, "1: pin rank r to core r modulo cores")
+  app.add_option("-B,--bind", bind, "1: pin rank r to core r modulo the number of cores")
       ->check(one_of({"0", "1"}));
   app.add_flag("-I,--iteration-stats", o.statistics,
-               "also min, max, p99 and variation (cv, %) over the iterations");
+               "also print min, max, p99 and variation (cv, %) over the iterations");
   app.add_option("-J,--json-file", o.json_file, "also write the results into this file");
   app.add_flag("--json", o.json, "print the results as one JSON object instead of the table");
   if (benchmark.collective == comm::Collective::all_reduce)
-    app.add_flag("--calibrate", o.calibrate, "measure the cost model's constants and keep them");
+    app.add_flag("--calibrate", o.calibrate, "measure the cost model's constants and store them");
   for (const Refused& r : kRefused)
     app.refuse(r.flags, std::string(r.flags) + " is not supported here: " + r.reason);
   app.footer(footer());
@@ -169,8 +172,8 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   const bool on_device = parse_device(o.device).is_cuda();
   require(on_device || engine == "auto", "--engine " + engine + " needs --device cuda");
   require(!on_device || (!o.calibrate && !o.fastest),
-          "--calibrate and --algorithm fastest are for the CPU: the cost model knows no GPU's "
-          "transport");
+          "--calibrate and --algorithm fastest are for the CPU: the cost model does not cover GPU "
+          "transports");
   o.own_memory = memory == "own";
   o.bind = bind == "1";
   o.in_place = benchmark.in_place && place != "out";

@@ -22,7 +22,7 @@ using comm::ProcessGroup;
 
 namespace {
 
-// Before the process group exists, so that it sees which cores its ranks may use.
+// Called before the process group is created, so that the group sees the cores its ranks may use.
 void pin_to_core() {
   const int rank = comm::local_rank_hint();
   cpu_set_t allowed, one;
@@ -34,7 +34,7 @@ void pin_to_core() {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-// What is only known once the world is; empty if nothing is wrong.
+// Checks that need the world size; empty if the options are valid.
 std::string trouble_with(const Benchmark& b, const PerfOptions& o, int world) {
   if (world < b.least_world)
     return fmt::format("{} needs at least {} ranks: ringrun --standalone --nproc-per-node 2 -- {}",
@@ -70,9 +70,9 @@ comm::CostModel calibrate_one(const Benchmark& b, const PerfOptions& o, ProcessG
   return calibrate(key, group, time_all_reduce, progress);
 }
 
-// Two kinds of links are measured one after the other: within rank 0's node, and between the first
-// ranks of all nodes, while the others wait. Within, by user memory: where nodes are several, ranks
-// do not read each other's communication memory directly.
+// Measures two kinds of links in turn: within rank 0's node, and between the first ranks of all
+// nodes, while the others wait. The first uses user memory, because in a job of several nodes the
+// ranks do not read each other's communication memory directly.
 comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessGroup& group,
                               const CalibrationKey& key) {
   comm::CostModel model;
@@ -113,7 +113,7 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
   });
   const std::vector<int> node_of = group.node_of();
   const CalibrationKey key = key_for(group, o.own_memory, o.algorithm);
-  std::optional<comm::CostModel> model;  // the CPU's: it knows no GPU's links
+  std::optional<comm::CostModel> model;  // for the CPU only: it does not describe a GPU's links
   if (b.collective && group.device().is_cpu())
     model = o.calibrate ? calibrate_now(b, o, group, key) : load_cost_model(key);
   std::vector<comm::SizedChoice> choices;
@@ -149,7 +149,7 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
   return report.footer();
 }
 
-// thread: which rank of this process.
+// thread: index of the rank within this process.
 comm::GroupOptions options_of_rank(const PerfOptions& o, int thread) {
   comm::GroupOptions options = group_options(o);
   options.algorithm = o.algorithm;
@@ -158,7 +158,7 @@ comm::GroupOptions options_of_rank(const PerfOptions& o, int thread) {
   return options;
 }
 
-// All ranks find the same wrong with their devices: one says it.
+// All ranks detect the same error in their devices, so only rank 0 reports it.
 std::shared_ptr<comm::ProcessGroup> join_job(std::shared_ptr<comm::Bootstrap> bootstrap,
                                              const comm::GroupOptions& options) {
   const int rank = bootstrap->rank();
@@ -170,7 +170,7 @@ std::shared_ptr<comm::ProcessGroup> join_job(std::shared_ptr<comm::Bootstrap> bo
   }
 }
 
-// An error that says something comes before one that only stops.
+// Prefers an error with a message over a QuietStop.
 void rethrow_one(const std::vector<std::exception_ptr>& errors) {
   std::exception_ptr quiet;
   for (const std::exception_ptr& error : errors) {
@@ -184,9 +184,9 @@ void rethrow_one(const std::vector<std::exception_ptr>& errors) {
   if (quiet) std::rethrow_exception(quiet);
 }
 
-// The ranks of this process: one, or several, each a thread with a device. Joins the job and runs
-// body on each, with the rank's device as its thread's current one; returns the largest exit code.
-// What several ranks throw is one error.
+// Runs the ranks of this process: one, or several, each a thread with a device. Joins the job and
+// runs body on each, with the rank's device as its thread's current device. Returns the largest
+// exit code. If several ranks throw, one of the errors is rethrown.
 int run_ranks(const PerfOptions& o, const std::function<int(ProcessGroup&)>& body) {
   if (o.ranks_per_process == 1) {
     const comm::GroupOptions options = options_of_rank(o, 0);
@@ -220,7 +220,7 @@ int run(const Benchmark& b, int argc, char** argv) {
   PerfOptions o;
   if (!parse_perf_options(b, argc, argv, o)) return 0;
   if (o.bind) pin_to_core();
-  std::mutex one_at_a_time;  // the schedule is the process's, whose ranks may be threads
+  std::mutex one_at_a_time;  // the schedule is per process, and its ranks may be threads
   return run_ranks(o, [&](ProcessGroup& group) {
     std::string steps;
     if (!o.schedule.empty())

@@ -1,14 +1,13 @@
-// The measuring programs (all_reduce_perf and its siblings): one table, in the manner of
+// The measuring programs (all_reduce_perf and its siblings): each prints one table, in the style of
 // nccl-tests.
 //
-// programs.cpp says what each collective is (Benchmark); everything else is shared: options,
-// buffers, warm-up, timing, exact verification, the table, JSON, and the prediction of the cost
-// model.
+// programs.cpp describes each collective (Benchmark); everything else is shared: options, buffers,
+// warm-up, timing, exact verification, the table, JSON, and the cost model's prediction.
 //
 //     time    microseconds: the median over iterations of the slowest rank
-//     algbw   size / time;   busbw = algbw times a factor of the collective (2 (n-1)/n for
-//             all_reduce) that makes it comparable with the speed of a link, whatever n is
-//     #wrong  elements, over all ranks, that differ from the exact result; guard words included
+//     algbw   size / time;   busbw = algbw times a factor per collective (2 (n-1)/n for
+//             all_reduce) that makes it comparable with the speed of a link for any n
+//     #wrong  elements, over all ranks, that differ from the exact result, plus changed guard bytes
 #pragma once
 
 #include <algorithm>
@@ -50,10 +49,10 @@ struct Element {
 struct Benchmark {
   const char* name;
   const char* description;
-  std::optional<comm::Collective> collective = {};  // for the prediction; none: no schedule of this
+  std::optional<comm::Collective> collective = {};  // for the prediction; none: it has no schedule
   double (*bus_factor)(double world);
   void (*run)(const Call&);
-  Expected (*expected)(const Element&);  // which value that is
+  Expected (*expected)(const Element&);  // the value of that element
   bool out_of_place = true, in_place = true;
   int least_world = 1;
 
@@ -61,7 +60,7 @@ struct Benchmark {
     return collective ? comm::contract_of(*collective)
                       : comm::Contract{name, comm::Extent::all, comm::Extent::all};
   }
-  // Lengths in units of `part` elements; the longer of input and output is the table's size.
+  // Lengths in units of `part` elements; the table's size is the longer of input and output.
   [[nodiscard]] std::size_t input_parts(int world) const { return parts(contract().input, world); }
   [[nodiscard]] std::size_t output_parts(int world) const {
     return parts(contract().output, world);
@@ -77,8 +76,8 @@ struct Benchmark {
   }
 };
 
-// nccl-tests' letters where they make sense without a GPU; the others are refused with the reason
-// instead of being ignored.
+// nccl-tests' letters where they make sense without a GPU. The other letters are rejected with a
+// reason instead of being ignored.
 struct PerfOptions : JobOptions {
   std::size_t min_bytes = 0, max_bytes = 0, step_bytes = 0;
   double factor = 0;  // 0: add step_bytes
@@ -89,8 +88,8 @@ struct PerfOptions : JobOptions {
   std::vector<DType> dtypes;
   std::vector<int> roots;  // empty: all
   comm::Algorithm algorithm = comm::Algorithm::automatic;
-  bool fastest = false;  // the algorithm by size, as the cost model says
-  std::string schedule;  // an all-reduce of one's own, in the ring's place; empty: none
+  bool fastest = false;  // choose the algorithm by size with the cost model
+  std::string schedule;  // a custom all-reduce that replaces the ring; empty: none
   bool own_memory = true;
   bool in_place = true, out_of_place = true;
   std::string device = "cpu";
@@ -102,12 +101,12 @@ struct PerfOptions : JobOptions {
   [[nodiscard]] std::vector<std::size_t> sizes() const;  // bytes, increasing
 };
 
-// False if --help was printed. UsageError for what is wrong.
+// Returns false if --help was printed. Throws UsageError for invalid options.
 [[nodiscard]] bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv,
                                       PerfOptions& options);
 
-// Two blocks of memory, of the kind asked for, on the host or on the group's device, each with
-// guard words on both sides.
+// Two blocks of memory of the requested kind, on the host or on the group's device, each with guard
+// bytes on both sides.
 class PerfMemory {
  public:
   PerfMemory(comm::ProcessGroup& group, bool own, std::size_t bytes, bool two);
@@ -128,7 +127,7 @@ struct Shape {
   int root = 0;
 };
 
-// Bytes of the longest buffer of a rank.
+// Size in bytes of a rank's longest buffer.
 [[nodiscard]] std::size_t bytes_of_shape(const Benchmark& benchmark, const Shape& shape, int world);
 
 struct Measurement {
@@ -139,21 +138,21 @@ struct Measurement {
   std::int64_t wrong = -1;  // -1: not checked
 };
 
-// Collective; the same numbers on every rank. Buffers are laid out, verified, then timed.
+// Collective; the same numbers on every rank. Lays out the buffers, verifies results, then times.
 [[nodiscard]] Measurement measure(const Benchmark& benchmark, const PerfOptions& options,
                                   comm::ProcessGroup& group, const PerfMemory& memory,
                                   const Shape& shape, bool in_place);
 
-// What is printed: the table, or one JSON object.
+// The output: the table, or one JSON object.
 class PerfReport {
  public:
   // Collective. Rank 0 prints.
   PerfReport(const Benchmark& benchmark, const PerfOptions& options, comm::ProcessGroup& group);
   ~PerfReport();
 
-  // model: where the predictions come from; empty: there are none.
+  // model: origin of the cost model behind the predictions; empty: no predictions.
   void header(const std::string& model, const std::vector<comm::SizedChoice>& choices = {});
-  // Measurements that were not asked for are null.
+  // A measurement that was not requested is null.
   void row(const Shape& shape, const Measurement* out, const Measurement* in, double predicted);
   int footer();  // the exit code
 
@@ -172,15 +171,15 @@ class PerfReport {
   comm::ProcessGroup& group_;
   bool table_ = false;
   bool predicted_ = false;
-  std::unique_ptr<nlohmann::json> json_;  // its header is long
+  std::unique_ptr<nlohmann::json> json_;  // a pointer, because nlohmann/json.hpp is long
   std::int64_t wrong_ = 0;
   double busbw_ = 0;
   int measured_ = 0;
 };
 
-// The whole of main(): options, table, exit code.
+// All of main(): options, table, exit code.
 int run_benchmark(const Benchmark& benchmark, int argc, char** argv);
-// That of the table's row of this name: what perf/main.cpp calls.
+// The same for the benchmark of this name in the table; called by perf/main.cpp.
 int run_benchmark(std::string_view name, int argc, char** argv);
 
 }  // namespace ringsmith::apps

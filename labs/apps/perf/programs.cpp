@@ -1,4 +1,4 @@
-// The nine measuring programs, a row each. CMake makes a program of every name here, from this
+// The nine measuring programs, one row each. CMake builds one program per name here, from the same
 // source with RINGSMITH_PROGRAM set to the name.
 #include <string_view>
 
@@ -10,7 +10,7 @@ namespace {
 
 using comm::Collective;
 
-// What a link carries for each byte of the table's size, at n ranks; rank by rank nccl-tests' own.
+// Bytes that a link carries per byte of the table's size, at n ranks; the factors of nccl-tests.
 constexpr auto kTwice = [](double n) { return 2.0 * (n - 1) / n; };
 constexpr auto kOthersParts = [](double n) { return 1.0 * (n - 1) / n; };
 constexpr auto kWhole = [](double n) { return n > 1 ? 1.0 : 0.0; };
@@ -19,8 +19,8 @@ Expected the_sum(std::size_t i) { return {-1, i}; }
 Expected of_rank(int rank, std::size_t i) { return {rank, i}; }
 std::size_t own_part(const Element& p) { return static_cast<std::size_t>(p.rank) * p.part; }
 
-// To the next rank, from the one before. Even ranks send first and odd ranks receive first, so that
-// no ring of senders can form.
+// Sends to the next rank and receives from the previous one. Even ranks send first and odd ranks
+// receive first, so the sends cannot form a cycle.
 void shift(const Call& c) {
   const int rank = c.group.rank(), world = c.group.size();
   const int next = comm::wrap(rank + 1, world), previous = comm::wrap(rank - 1, world);
@@ -58,7 +58,7 @@ constexpr Benchmark kBenchmarks[] = {
          [](const Element& p) {
            return of_rank(static_cast<int>(p.i / p.part), own_part(p) + p.i % p.part);
          }},
-    {.name = "broadcast_perf",  // in place by nature
+    {.name = "broadcast_perf",  // always in place
      .description = "Measures broadcast: every rank ends with the values of root.",
      .collective = Collective::broadcast,
      .bus_factor = kWhole,

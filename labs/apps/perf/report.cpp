@@ -1,4 +1,4 @@
-// What the measuring programs print: the table in the manner of nccl-tests, or one JSON object.
+// The output of the measuring programs: a table in the style of nccl-tests, or one JSON object.
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -139,7 +139,7 @@ int PerfReport::footer() {
   return wrong_ == 0 ? 0 : static_cast<int>(ExitCode::internal);
 }
 
-// One line for each rank: its process and its host.
+// Prints one line per rank: its process and its host.
 void PerfReport::ranks() {
   std::array<std::uint8_t, 160> mine{};
   char host[128] = {};

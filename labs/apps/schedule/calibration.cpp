@@ -27,9 +27,9 @@ constexpr std::size_t kKiB = 1024, kMiB = 1024 * 1024;
 constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 192 * kKiB,
                                   768 * kKiB, 3 * kMiB, 12 * kMiB, 48 * kMiB, 192 * kMiB};
 constexpr std::size_t kTinySize = 64;
-constexpr double kLongEnough = 0.25;  // seconds of one all-reduce; no larger size is tried
+constexpr double kLongEnough = 0.25;  // seconds of one all-reduce; larger sizes are skipped
 
-// The schedule that the constants are fitted to: automatic counts as the ring.
+// The schedule to which the constants are fitted; automatic counts as the ring.
 std::string priced_algorithm(comm::Algorithm algorithm) {
   return algorithm == comm::Algorithm::automatic ? "ring" : std::string(name_of(algorithm));
 }
@@ -41,8 +41,8 @@ double available_memory() {
   return 0;
 }
 
-// Adding n floats to n others, seconds a byte of n; the working set counts both, as in a collective
-// on n elements between two ranks.
+// Seconds per byte for adding n floats to n others. The working set counts both arrays, as in a
+// collective on n elements between two ranks.
 double seconds_a_byte_reduced(std::size_t bytes) {
   std::vector<float> a(bytes / sizeof(float), 1.0f), b(a.size(), 2.0f);
   using Clock = std::chrono::steady_clock;
@@ -52,7 +52,7 @@ double seconds_a_byte_reduced(std::size_t bytes) {
        rounds < 3 || Clock::now() - begin < std::chrono::milliseconds(20); ++rounds) {
     const auto start = Clock::now();
     for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-    // Keeps the loop: the compiler must assume that it is read.
+    // Keeps the loop: the compiler must assume that the result is read.
     asm volatile("" : : "r"(a.data()) : "memory");
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
@@ -67,10 +67,10 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   CostModel model;
   model.origin = "calibrated now: " + key.text();
   const int world = group.size();
-  // Memory is rank 0's to judge: the ranks share it, and must measure the same sizes.
+  // Rank 0 reads the available memory, because all ranks must measure the same sizes.
   double memory = available_memory();
   group.broadcast(std::span<double>(&memory, 1), 0);
-  // Several passes, the fastest counts: a moment in which others used the machine spoils one.
+  // The fastest of several passes: other load on the machine may slow down one pass.
   constexpr int kPasses = 3, kBarriers = 200;
   double tiny = 1e9, barrier = 1e9;
   std::vector<double> times(std::size(kSizes), 1e9);
@@ -87,7 +87,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
     barrier = std::min(barrier, took.count() / kBarriers);
     for (std::size_t i = 0; i < sizes && world > 1; ++i) {
       times[i] = std::min(times[i], time_all_reduce(kSizes[i]));
-      double seconds = times[i];  // on a slow wire: rank 0 says when it is enough
+      double seconds = times[i];  // on a slow link: rank 0 decides when to stop
       group.broadcast(std::span<double>(&seconds, 1), 0);
       if (seconds > kLongEnough) sizes = i + 1;
     }
@@ -101,7 +101,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
                                               priced_algorithm(key.algorithm), world, size, 1));
   };
   const double steps = shape(kTinySize).steps;
-  // Only an algorithm that was asked for runs all its steps for a tiny message.
+  // Only a requested algorithm runs all its steps for a tiny message.
   const bool one_hand_off = key.algorithm == comm::Algorithm::automatic;
   model.alpha = (one_hand_off ? std::min(barrier, tiny) : tiny) / steps;
   model.overhead = std::max(0.0, tiny - steps * model.alpha);
@@ -118,7 +118,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
     numbers.push_back((rest - cost.reduced * added) / cost.moved);
     numbers.push_back(added);
   }
-  // The ranks' own measurements of gamma differ a little: rank 0's model is used by all.
+  // Gamma differs slightly between the ranks' measurements, so all use rank 0's model.
   group.broadcast(std::span<double>(numbers), 0);
   model.overhead = numbers[0];
   model.alpha = numbers[1];
@@ -156,7 +156,7 @@ double predict(const CostModel& model, comm::Collective collective, comm::Algori
 }
 
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group, const CostModel& model) {
-  // Rank 0's model is used by all: the ranks must make the same calls.
+  // All use rank 0's model, because the ranks must make the same calls.
   const auto& names = comm::choosable_algorithms();
   std::vector<comm::SizedChoice> choices =
       comm::fastest_by_size(model, group.size(), group.node_of());
@@ -181,7 +181,7 @@ std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group, const C
 
 void choose_fastest(comm::ProcessGroup& group) {
   require(group.device().is_cpu(),
-          "--algorithm fastest is for the CPU: the cost model knows no GPU's links");
+          "--algorithm fastest is for the CPU: the cost model does not cover GPU links");
   const auto model = load_cost_model(key_for(group, true, comm::Algorithm::ring));
   require(model.has_value(),
           "--algorithm fastest needs constants for these links: run "
@@ -189,8 +189,8 @@ void choose_fastest(comm::ProcessGroup& group) {
   (void)choose_fastest(group, *model);
 }
 
-// From here on: the file of measured constants, and the shipped ones for those who have not
-// measured.
+// The rest of this file: the file of measured constants, and the shipped constants, for users who
+// have not measured.
 
 namespace {
 
@@ -208,11 +208,11 @@ Rate rate_from(const json& points) {
 
 struct Shipped {
   double per_message[2];             // overhead and alpha: microseconds
-  double kib[6], beta[6], gamma[6];  // KiB; nanoseconds for 10 bytes, which is 1e-10 s/byte
+  double kib[6], beta[6], gamma[6];  // KiB; nanoseconds per 10 bytes, i.e. 1e-10 s/byte
 };
 
-// Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC: with two ranks
-// for as many ranks as cores, with four for more.
+// Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC: two ranks
+// stand for up to as many ranks as cores, four ranks ("crowded") for more.
 constexpr Shipped kOwn{{0.17, 0.046},
                        {12, 192, 3 * 1024, 12 * 1024, 48 * 1024, 192 * 1024},
                        {0.02, 0.04, 0.05, 0.07, 1.0, 1.3},
@@ -230,8 +230,8 @@ constexpr Shipped kUserCrowded{{1.30, 0.41},
                                {1.0, 1.0, 1.3, 1.6, 3.8, 4.0},
                                {0.13, 0.09, 0.16, 0.17, 0.53, 0.58}};
 
-// The same of the ring over TCP, through the loopback interface of two cores of an Intel Xeon: with
-// two ranks, and with four.
+// The same for the ring over TCP, through the loopback interface of two cores of an Intel Xeon:
+// with two ranks and with four.
 constexpr Shipped kTcp{{0, 16.3},
                        {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
                        {10.8, 3.1, 3.4, 4.4, 4.7, 4.7},
@@ -309,7 +309,7 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
       }
     }
   } catch (const std::exception&) {  // no file, parse errors, missing keys, wrong types
-    trouble = "; " + calibration_file() + " is unreadable, --calibrate rewrites it";
+    trouble = "; " + calibration_file() + " is unreadable; --calibrate rewrites it";
   }
   std::optional<CostModel> model = shipped(key);
   if (model) model->origin += trouble;
@@ -318,12 +318,12 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
 
 void store_cost_model(const CalibrationKey& key, const CostModel& model) {
   const std::string path = calibration_file();
-  try_to_write(path);  // first: it refuses paths that are not files, which cannot be read either
+  try_to_write(path);  // first: it rejects paths that are not files, which cannot be read either
   json all = json::object();
   try {
     if (std::ifstream file(path); file) all = json::parse(file);
   } catch (const json::exception&) {
-    all = json::object();  // unreadable: start anew
+    all = json::object();  // unreadable: start with an empty file
   }
   const auto date = fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(std::time(nullptr)));
   all[key.text()] = {{"date", date},
@@ -344,7 +344,7 @@ void require_calibration_writable() {
     try_to_write(path);
   } catch (const Error& e) {
     throw UsageError(std::string("--calibrate ") + e.what() +
-                     "; set XDG_CACHE_HOME to a folder that is writable");
+                     "; set XDG_CACHE_HOME to a writable folder");
   }
 }
 

@@ -1,9 +1,9 @@
-// The cost model's constants for this machine and its links: measured once (--calibrate), kept in
-// the user's cache, and otherwise shipped ones from another machine.
+// The cost model's constants for this machine and its links: measured once (--calibrate) and kept
+// in the user's cache; otherwise shipped constants from another machine.
 //
-// Measured is the all-reduce itself at sizes that no table of powers of two contains, so that a
-// prediction between them is one: the overhead and alpha from the smallest size and a barrier,
-// gamma from adding in one process, and beta, as a curve over the size, from what then remains.
+// The all-reduce itself is timed, at sizes between the powers of two, so that tables of powers of
+// two really test the prediction. Overhead and alpha come from the smallest size and a barrier,
+// gamma from adding in one process, and beta, a curve over the size, from the remaining time.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,10 @@
 
 namespace ringsmith::apps {
 
-// What the ranks of a group reach each other by; nodes: shared memory within, TCP between them.
+// How the ranks of a group reach each other; nodes: shared memory within a node, TCP between nodes.
 enum class Links : std::uint8_t { shared_memory, tcp, rdma, nodes };
 
-// What the constants depend on.
+// The parameters on which the constants depend.
 struct CalibrationKey {
   int world = 1;
   bool own_memory = true;
@@ -29,34 +29,34 @@ struct CalibrationKey {
 
 [[nodiscard]] std::string calibration_file();
 
-// The stored constants for this key on this machine, else shipped ones; for RDMA none are shipped.
-// Never fails: an unreadable file counts as none, and the origin says so.
+// Loads the stored constants for this key on this machine, else shipped ones; none are shipped for
+// RDMA. Never fails: an unreadable file counts as missing, and the origin says so.
 [[nodiscard]] std::optional<comm::CostModel> load_cost_model(const CalibrationKey& key);
 
-// Replaces this key's constants in the file; UsageError naming the file if it cannot be written.
+// Replaces this key's constants in the file. Throws UsageError naming an unwritable file.
 void store_cost_model(const CalibrationKey& key, const comm::CostModel& model);
-// UsageError if it could not keep one now: to be called before minutes of measuring.
+// Throws UsageError if the file is not writable now. Call this before minutes of measuring.
 void require_calibration_writable();
 
-// Collective: measures the constants. The seconds of one in-place all-reduce of so many bytes are
-// asked from time_all_reduce; progress is told what is being measured.
+// Collective: measures the constants. time_all_reduce returns the seconds of one in-place
+// all-reduce of `bytes` bytes; progress receives a description of the current measurement.
 [[nodiscard]] comm::CostModel calibrate(
     const CalibrationKey& key, comm::ProcessGroup& group,
     const std::function<double(std::size_t bytes)>& time_all_reduce,
     const std::function<void(const std::string&)>& progress);
 
-// Seconds of the collective on `bytes` (the longest buffer of a rank).
+// Predicted seconds of the collective on `bytes` (a rank's longest buffer).
 [[nodiscard]] double predict(const comm::CostModel& model, comm::Collective collective,
                              comm::Algorithm algorithm, int world, double bytes, int root,
                              const std::vector<int>& node_of);
 
-// Collective: from now on the group's all-reduces run what rank 0's model, of constants that were
-// fitted to the ring, says is the fastest for their size. Returns what that is.
+// Collective: from now on the group's all-reduces run the fastest algorithm for their size
+// according to rank 0's model, whose constants were fitted to the ring. Returns the choices.
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group,
                                               const comm::CostModel& model);
-// The same by the stored constants for communication memory; UsageError if there are none.
+// The same with the stored constants for communication memory. Throws UsageError without any.
 void choose_fastest(comm::ProcessGroup& group);
-// Of this group.
+// The key for this group.
 [[nodiscard]] CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,
                                      comm::Algorithm algorithm);
 

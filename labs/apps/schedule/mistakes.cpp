@@ -17,7 +17,7 @@ int next_chunk(const Schedule& schedule, int chunk) {
   return comm::wrap(chunk + 1, static_cast<int>(schedule.chunks.size()));
 }
 
-// The first step of the lowest rank that has one which fits.
+// The first step that satisfies `fits`, in rank order; null if none does.
 template <class Fits>
 Step* first_step(Schedule& schedule, Fits fits) {
   for (auto& steps : schedule.steps)
@@ -26,7 +26,7 @@ Step* first_step(Schedule& schedule, Fits fits) {
   return nullptr;
 }
 
-void skip(Schedule& schedule) {  // of one rank only: its neighbours count on it
+void skip(Schedule& schedule) {  // in one rank only; its neighbours rely on the step
   for (auto& steps : schedule.steps)
     if (!steps.empty()) {
       steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2));
@@ -49,7 +49,7 @@ void adds_to_the_end(Schedule& schedule) {
     for (Step& step : steps) step.action = Action::reduce;
 }
 
-void owner_off_by_one(Schedule& schedule) {  // the copies begin with the wrong chunk
+void owner_off_by_one(Schedule& schedule) {  // the copy phase starts with the wrong chunk
   for (auto& steps : schedule.steps)
     for (std::size_t s = steps.size() / 2; s < steps.size(); ++s) {
       steps[s].send_chunk = next_chunk(schedule, steps[s].send_chunk);
@@ -79,9 +79,9 @@ struct Planted : Mistake {
   void (*plant)(Schedule&);
 };
 constexpr Planted kPlanted[] = {
-    {{"skip", "one rank leaves out the step in its middle"}, skip},
-    {{"wrong_chunk", "one rank sends the chunk after the one that it should"}, wrong_chunk},
-    {{"adds_to_the_end", "what arrives is added where it should replace"}, adds_to_the_end},
+    {{"skip", "one rank leaves out its middle step"}, skip},
+    {{"wrong_chunk", "one rank sends the chunk after the right one"}, wrong_chunk},
+    {{"adds_to_the_end", "received data is added where it should replace"}, adds_to_the_end},
     {{"owner_off_by_one", "the second half begins with the wrong chunk"}, owner_off_by_one},
     {{"receive_first", "every rank waits for its message before it sends"}, receive_first},
     {{"one_step_short", "all ranks stop one step too early"}, one_step_short},
@@ -105,7 +105,7 @@ Schedule with_mistake(const Schedule& schedule, std::string_view name) {
     throw UsageError(fmt::format("--mistake {}: choose one of {}", name, names));
   }
   require(std::ranges::any_of(schedule.steps, [](const auto& steps) { return !steps.empty(); }),
-          fmt::format("--mistake {}: one rank alone has no steps to make it in", name));
+          fmt::format("--mistake {}: a single rank has no steps in which to make it", name));
   Schedule wrong = schedule;
   found->plant(wrong);
   return wrong;

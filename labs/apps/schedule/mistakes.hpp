@@ -1,9 +1,9 @@
-// Mistakes that people make in a ring, planted in a right schedule: what then happens is the
-// checker's to say. Each changes only data, so that the same mistake can be drawn, run and priced.
+// Common mistakes in a ring, planted in a correct schedule; the checker reports the consequences.
+// Each changes only data, so that the faulty schedule can be drawn, run and priced like any other.
 //
 //     receive_first    rank 0 waits for rank 3, which waits for rank 2, ... which waits for rank 0
 //
-// lessons/06-ring shows the symptoms that they have in a program without a checker.
+// lessons/06-ring shows the symptoms of these mistakes in a program without a checker.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct Mistake {
 };
 [[nodiscard]] const std::vector<Mistake>& mistakes();
 
-// UsageError naming the choices for an unknown mistake, and for a schedule without steps, in which
-// none can be made.
+// Throws UsageError naming the choices for an unknown mistake, and UsageError for a schedule
+// without steps, in which no mistake can be planted.
 [[nodiscard]] comm::Schedule with_mistake(const comm::Schedule& schedule, std::string_view name);
 
 }  // namespace ringsmith::apps

@@ -15,14 +15,14 @@ namespace ringsmith::apps {
 namespace {
 
 std::string text_from_object(const std::string& path, int world) {
-  // A path with a slash: the loader would look for a bare name elsewhere.
+  // dlopen() searches for a bare name elsewhere, so the path must contain a slash.
   const std::string file = std::filesystem::absolute(path).string();
-  void* const object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays: it is asked again
+  void* const object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);  // kept open for later calls
   if (object == nullptr) throw UsageError("--schedule " + path + ": " + dlerror());
   auto* const ring = reinterpret_cast<OwnRingFunction*>(dlsym(object, kOwnRingFunction));
   if (ring == nullptr)
     throw UsageError("--schedule " + path + " has no function " + kOwnRingFunction +
-                     "; make own-ring compiles lab 06's ring to one that has");
+                     "; make own-ring compiles lab 06's ring to a file that has it");
   const std::string text = ring(world);
   if (text.starts_with('!')) throw UsageError("--schedule " + path + ": " + text.substr(1));
   return text;
@@ -48,14 +48,14 @@ std::string text_of(const std::string& path, int world) {
   return text.str();
 }
 
-// The schedule of this text for a world, proved. UsageError naming the path and the checker's
-// finding otherwise.
+// Parses the text into a schedule for `world` ranks and proves it. Throws UsageError naming the
+// path and the checker's finding if it is wrong.
 comm::Schedule own_schedule(const std::string& path, const std::string& text, int world) {
-  // The count decides nothing but the chunks' lengths; with this one no chunk is empty.
+  // The count only determines the lengths of the chunks; with this one no chunk is empty.
   const comm::Schedule shape = comm::parse_schedule(text, 0);
   comm::Schedule own = comm::parse_schedule(text, 3 * shape.chunks.size() + 1);
   require(own.world == world, "--schedule " + path + " is for " + std::to_string(own.world) +
-                                  " ranks, and these are " + std::to_string(world));
+                                  " ranks, but this job has " + std::to_string(world));
   const auto findings = comm::check(own);
   if (!findings.empty())
     throw UsageError("--schedule " + path + " is wrong: " + findings.front().describe());

@@ -42,7 +42,7 @@ class Recorder : public comm::Observer {
   comm::Contributions contributions_;
 };
 
-// [[rank, chunk], ...], as often as each was added; [] for memory that nobody has filled.
+// [[rank, chunk], ...], once per addition; [] for memory that has not been written.
 json values(const Value& value) {
   json out = json::array();
   for (const comm::Origin& origin : value)

@@ -1,7 +1,7 @@
-// One run of a schedule as JSON, for pages and programs that draw it: every message, what each
-// chunk held after it, where ranks are stuck, what the checker says, and the simulator's times.
+// One run of a schedule as JSON, for pages and programs that draw it: every message, each chunk's
+// contents after it, the ranks that are stuck, the checker's findings, and the simulator's times.
 //
-// A schedule with a mistake in it runs as far as it goes; that is the point.
+// A faulty schedule runs as far as it can, so that the fault can be shown.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@
 
 namespace ringsmith::apps {
 
-// What happens in one run, in an order in which it could happen.
+// One event of a run; the events are in a possible order of execution.
 struct Happening {
   enum class Kind : std::uint8_t { posted, received };
   Kind kind = Kind::posted;
   int rank = 0, step = 0;
   int sender = 0, sender_step = 0;   // received only
-  std::vector<comm::Value> written;  // received only: the chunks of its message, as they then are
+  std::vector<comm::Value> written;  // received only: the message's chunks after it
 };
 
 struct Recording {
@@ -30,10 +30,10 @@ struct Recording {
   [[nodiscard]] std::size_t steps_done(const comm::Schedule& schedule) const;
 };
 
-// Runs it with so many slots a connection; 0 is rendezvous.
+// Runs the schedule with `slots` slots per connection; 0 is rendezvous.
 [[nodiscard]] Recording record_run(const comm::Schedule& schedule, int slots);
 
-// In one line. simulation: null where it cannot be priced.
+// As one line. simulation: null if the schedule cannot be priced.
 [[nodiscard]] std::string as_json(const comm::Schedule& schedule, const Recording& recording,
                                   const std::vector<comm::Finding>& findings,
                                   const comm::Simulation* simulation);

@@ -1,5 +1,5 @@
-// schedule_player: shows, draws, proves and prices the schedule of a collective. Needs no other
-// rank: everything happens on paper.
+// schedule_player: shows, draws, proves and prices the schedule of a collective. It needs no other
+// rank and sends no messages.
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -33,7 +33,7 @@ struct Options {
 };
 
 constexpr int kMaxTableRanks = 36;
-constexpr double kMaxSteps = 2e7;  // of all ranks together, when written down
+constexpr double kMaxSteps = 2e7;  // over all ranks, for a schedule that is written out
 
 std::string table_of_algorithms() {
   std::string out = "\nCollectives and their algorithms (the first is the default):\n";
@@ -48,13 +48,13 @@ std::string table_of_algorithms() {
   return out +
          "\nReading the table:\n"
          "  c2 -> 3   sends chunk 2 to rank 3; c2-5 -> 3: chunks 2 to 5 in one message\n"
-         "  c1 += 0   adds what rank 0 sends to chunk 1\n"
-         "  c1 <- 0   replaces chunk 1 by what rank 0 sends; 'own': by this rank's input\n"
+         "  c1 += 0   adds rank 0's data to chunk 1\n"
+         "  c1 <- 0   replaces chunk 1 with rank 0's data; 'own': with this rank's input\n"
          "  01.3      the chunk holds the contributions of ranks 0, 1 and 3\n"
          "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong\noptions.\n";
 }
 
-// With --run, progress is proved with --slots slots; else with each number that matters.
+// With --run, proves progress with --slots slots, else with every relevant number of slots.
 CheckOptions how_to_check(const Options& o) {
   CheckOptions options;
   if (o.run || o.json) options.wires = {{o.slots, false}};
@@ -122,37 +122,39 @@ void print_times(const Options& o, const Simulation& simulation, double bytes) {
 int run(int argc, char** argv) {
   Options o;
   apps::CommandLine app(
-      "Shows who sends what at each step of a collective; draws, proves and prices it.",
+      "Shows the messages of each step of a collective; draws, proves and prices it.",
       "schedule_player");
-  app.add_option("-c,--collective", o.collective, "what is computed");
+  app.add_option("-c,--collective", o.collective, "the collective");
   app.add_option("-a,--algorithm", o.algorithm, "algorithm; default: the first in the table below");
   app.add_option("-w,--world", o.world, "number of ranks")->check(apps::whole(1, 16384));
-  app.add_option("-n,--count", o.count, "elements of the work buffer [four for each rank]")
+  app.add_option("-n,--count", o.count, "elements of the work buffer [four per rank]")
       ->default_text("")
       ->check(apps::whole(0, 1LL << 50));
   app.add_option("-r,--root", o.root, "root of broadcast, reduce, gather, scatter");
   app.add_option("--ranks-per-node", o.ranks_per_node,
-                 "ranks 0.. fill one node after the other, for hierarchical")
+                 "for hierarchical: ranks in order fill one node after the other")
       ->default_text("")
       ->check(apps::whole(1, 16384));
   app.add_option("--element-size", o.element_size, "bytes")->check(apps::whole(1, 8));
-  app.add_option("--svg", o.svg, "also draw it to this file");
-  app.add_flag("--check", o.check, "prove it correct, or say what is wrong");
-  app.add_flag("--run", o.run, "run it with --slots slots, and say who is stuck at the end");
+  app.add_option("--svg", o.svg, "also draw it into this SVG file");
+  app.add_flag("--check", o.check, "prove it correct, or report what is wrong");
+  app.add_flag("--run", o.run,
+               "run it with --slots slots, and report ranks that are stuck at the end");
   app.add_option("--mistake", o.mistake, "plant one of the mistakes below first");
   app.add_flag("--simulate", o.simulate, "price it with the alpha-beta-gamma model:");
-  app.add_option("--alpha", o.alpha_us, "  microseconds a message")->check(apps::real(0, 1e9));
+  app.add_option("--alpha", o.alpha_us, "  microseconds per message")->check(apps::real(0, 1e9));
   app.add_option("--bandwidth", o.bandwidth, "  of a link, GB/s")->check(apps::above_zero(1e9));
-  app.add_option("--reduce-bandwidth", o.reduce_bandwidth, "  of adding, GB/s")
+  app.add_option("--reduce-bandwidth", o.reduce_bandwidth, "  of reduction, GB/s")
       ->check(apps::above_zero(1e9));
-  app.add_option("--overhead", o.overhead_us, "  microseconds a call")->check(apps::real(0, 1e9));
+  app.add_option("--overhead", o.overhead_us, "  microseconds per call")->check(apps::real(0, 1e9));
   app.add_option("--slots", o.slots,
-                 "  messages a connection holds; 0, not simulated: a send ends when it is received")
+                 "  messages that a connection holds; 0 (not with --simulate): a send ends when it "
+                 "is received")
       ->check(apps::whole(0, 1024));
   app.add_option("--width", o.width, "columns of the table; 0: the terminal's")
       ->check(apps::whole(0, 10000));
   app.add_flag("-q,--quiet", o.quiet, "no table");
-  app.add_flag("--json", o.json, "print one run as JSON, and nothing else");
+  app.add_flag("--json", o.json, "print only one run, as JSON");
   app.footer(table_of_algorithms());
   if (!app.parse(argc, argv)) return 0;
 
@@ -161,15 +163,16 @@ int run(int argc, char** argv) {
   if (!app.given("--count")) o.count = 4 * static_cast<std::size_t>(o.world);
   require(contract_of(collective).rooted() || !app.given("--root"),
           fmt::format("--root {}: {} has no root", o.root, o.collective));
-  require(o.slots > 0 || !o.simulate, "--slots 0: the model of --simulate needs a slot at least");
-  require(o.mistake.empty() || !o.simulate || o.check || o.run || o.json,
-          "--mistake and --simulate need --check or --run: what never ends has no price");
+  require(o.slots > 0 || !o.simulate, "--slots 0: the model of --simulate needs at least one slot");
+  require(
+      o.mistake.empty() || !o.simulate || o.check || o.run || o.json,
+      "--mistake and --simulate need --check or --run: a schedule that never ends has no price");
   const double bytes = static_cast<double>(o.count * o.element_size);
   Network network = Network::uniform({o.alpha_us * 1e-6, 1e-9 / o.bandwidth},
                                      1e-9 / o.reduce_bandwidth, o.overhead_us * 1e-6);
   network.slots = o.slots;
 
-  // A large ring is simulated without writing its steps down; everything else needs them.
+  // A large ring is simulated without its steps in memory; everything else needs them.
   const bool large = o.world > 256;
   const bool plain = !o.check && !o.run && !o.json && o.mistake.empty() && o.svg.empty();
   if (large && o.simulate && plain && collective == Collective::all_reduce &&

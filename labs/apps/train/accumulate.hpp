@@ -1,12 +1,12 @@
-// Gradients of one optimizer step from several batches (--accumulate): a larger batch than memory
-// holds, and one all-reduce for all of it.
+// The gradients of one optimizer step from several batches (--accumulate): the effective batch can
+// exceed memory, and one all-reduce serves all of it.
 //
 //   micro-step         1          2        ...      K
 //   loss / K        backward   backward          backward
 //   gradients       stay local   +=                 +=, all-reduce, optimizer
 //
-// The last group of an epoch may be smaller. Its losses are divided by its own size: divided by K,
-// its step would be too short.
+// The last group of an epoch may be smaller. Its losses are divided by its own size; divided by K,
+// they would make its step too short.
 #pragma once
 
 #include "labs/apps/train/data.hpp"
@@ -17,7 +17,7 @@
 
 namespace ringsmith::apps {
 
-// micro_step(last) once for each batch of the group; gradients stay local until the last one.
+// Calls micro_step(last) for each batch of the group; gradients stay local until the last one.
 template <class MicroStep>
 void for_each_micro_step(DistributedDataParallel& ddp, std::int64_t group,
                          const MicroStep& micro_step) {
@@ -28,7 +28,7 @@ void for_each_micro_step(DistributedDataParallel& ddp, std::int64_t group,
   micro_step(true);
 }
 
-// One batch's part of the loss of a step of `group` batches, forward as --amp says.
+// One batch's share of the loss of a step of `group` batches, with forward under --amp.
 template <class LossOf>
 Tensor micro_loss(DistributedDataParallel& ddp, const Batch& batch, std::int64_t group,
                   const TrainOptions& options, const LossOf& loss_of) {
@@ -37,8 +37,8 @@ Tensor micro_loss(DistributedDataParallel& ddp, const Batch& batch, std::int64_t
   return group > 1 ? mul(loss, 1.0 / static_cast<double>(group)) : loss;
 }
 
-// The next group of at most --accumulate batches, forward as --amp says, and backward, with scaled
-// gradients. loss_of(outputs, targets) is a mean over the batch.
+// Runs forward (under --amp) and backward (with scaled gradients) for the next group of at most
+// --accumulate batches. loss_of(outputs, targets) is a mean over the batch.
 template <class LossOf>
 void accumulate_gradients(TrainingRun& run, DistributedDataParallel& ddp, Batches& batches,
                           GradScaler& scaler, const TrainOptions& options, Device device,
@@ -55,7 +55,7 @@ void accumulate_gradients(TrainingRun& run, DistributedDataParallel& ddp, Batche
 }
 
 // The loss of this rank's next batch, without a graph: it shows whether training can continue from
-// a state. The batch and its random numbers are used up, and running statistics see the batch.
+// a state. Consumes the batch and its random numbers; running statistics include the batch.
 template <class LossOf>
 double next_loss(DistributedDataParallel& ddp, Batches& batches, const TrainOptions& options,
                  Device device, const LossOf& loss_of) {

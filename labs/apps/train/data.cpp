@@ -17,7 +17,7 @@ namespace {
 
 DistributedSampler make_sampler(const Dataset& dataset, const comm::ProcessGroup& group,
                                 std::int64_t batch_size, std::uint64_t seed) {
-  // drop_last: no sample twice in an epoch.
+  // drop_last: no sample is repeated in an epoch
   DistributedSampler sampler(
       dataset.size(),
       {.replicas = group.size(), .rank = group.rank(), .seed = seed, .drop_last = true});

@@ -1,5 +1,5 @@
-// What the training programs read: an endless stream of a rank's batches; and for a language model
-// its text, its loss, and a sample of what it writes.
+// The data of the training programs: an endless stream of batches for each rank, and for language
+// models the text, the loss, and generated samples.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 
 namespace ringsmith::apps {
 
-// The names under which the ranks compare their data, and a checkpoint identifies it.
+// The names under which the ranks compare their data and a checkpoint identifies it.
 inline constexpr const char* kTrainingData = "the training data";
 inline constexpr const char* kTestData = "the held-out data";
 
-// Epoch after epoch, each in its own order, every batch full, so that every rank's mean loss counts
-// equally.
+// Iterates over epochs, each in a different order. Every batch is full, so that every rank's mean
+// loss has the same weight.
 class Batches {
  public:
-  // The dataset must outlive it. UsageError if it does not make one full batch for every rank.
+  // The dataset must outlive this object. Throws UsageError if it has no full batch for every rank.
   Batches(const Dataset& dataset, const comm::ProcessGroup& group, std::int64_t batch_size,
           std::uint64_t seed, int workers);
 
   [[nodiscard]] Batch next();
   [[nodiscard]] std::int64_t per_epoch() const { return per_epoch_; }
-  // Batches until the end of the epoch, but at most `most`; 1 or more.
+  // Number of batches until the end of the epoch, but at most `most`; at least 1.
   [[nodiscard]] std::int64_t next_group(std::int64_t most) const;
-  // For checkpoints: where all ranks are, from which any number of ranks goes on.
+  // For checkpoints: the position of all ranks, from which any number of ranks can continue.
   [[nodiscard]] SamplerState state() const;
   void load_state(const SamplerState& state);
 
@@ -37,40 +37,40 @@ class Batches {
   DistributedSampler sampler_;
   DataLoader loader_;
   std::int64_t batch_size_;
-  std::int64_t per_epoch_;  // of a whole one
+  std::int64_t per_epoch_;  // of a whole epoch
   std::int64_t epoch_number_ = 0;
   std::int64_t left_ = 0;  // in this epoch
   std::optional<DataLoader::Epoch> epoch_;
 };
 
-// What a language model reads, and in which alphabet: bytes, or the tokens of a vocabulary.
+// The data of a language model and its alphabet: bytes, or the tokens of a vocabulary.
 struct Corpus {
   std::optional<TokenWindows> train;     // windows may start anywhere
   std::optional<TokenWindows> held_out;  // windows do not overlap
   std::int64_t train_bytes = 0;          // or tokens
   std::int64_t held_out_bytes = 0;
-  std::string origin;                    // for people
+  std::string origin;                    // for messages
   const char* unit = "byte";             // or "token"
-  std::int64_t alphabet = 256;           // different bytes or tokens
-  std::optional<Vocabulary> vocabulary;  // to read prompts and to write
+  std::int64_t alphabet = 256;           // number of different bytes or tokens
+  std::optional<Vocabulary> vocabulary;  // for encoding prompts and decoding output
 };
 
-// Where a corpus comes from; empty paths are not given.
+// The sources of a corpus; a path that was not given is empty.
 struct CorpusFiles {
   std::string text, tokens, vocabulary;
 };
 
-// The text, byte by byte or as tokens of the vocabulary, or without one the sources of ringsmith;
-// of each file the last tenth is held out. Or shards of tokens (runtime/data/tokens.hpp), without a
-// vocabulary those of GPT-2. UsageError naming the file and the remedy, also if there is not one
-// window in both parts.
+// Loads one of: the text, as bytes or as tokens of the vocabulary; without a text the sources of
+// ringsmith; or shards of tokens (runtime/data/tokens.hpp), by default of GPT-2's vocabulary. The
+// last tenth of each text file is held out. Throws UsageError naming the file and the remedy, also
+// if either part is shorter than one window.
 [[nodiscard]] Corpus load_corpus(const CorpusFiles& files, std::int64_t context);
 
 // Mean nats per byte or token: logits (b, t, vocabulary), targets (b, t) -> one mean.
 [[nodiscard]] Tensor next_byte_loss(const Tensor& logits, const Tensor& targets);
 
-// What the model writes after the prompt, in this alphabet (none: bytes), for terminals: bytes that
-// are not printable ASCII become '?', so that half a character cannot upset them.
+// Generates text after the prompt, for terminals, with this vocabulary (none: bytes). Bytes that
+// are not printable ASCII become '?', so that partial characters cannot upset a terminal.
 [[nodiscard]] std::string sample_text(Module& model, const std::optional<Vocabulary>& vocabulary,
                                       const std::string& prompt, const GenerateOptions& options,
                                       std::uint64_t seed);

@@ -1,12 +1,12 @@
-// What --profile prints, and the report shows: the operations of a step, and what they took.
+// The output of --profile, also shown in the report: the operations of a step and their costs.
 //
 //   operation              calls/step   ms/step   share   GFLOP/s   GB/s
 //   LinearBackward                  9     41.20  38.1 %     105.3   12.0
 //   ...
 //   between operations                     3.10   2.9 %
 //
-// On a GPU the time is that of the operation's kernels there. The last row is the rest of the step:
-// the loop itself, data, waiting; on a GPU, the time in which it stood still.
+// On a GPU the times are those of the operation's kernels. The last row is the rest of the step:
+// the loop itself, data and waiting; on a GPU, the time in which the device was idle.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ namespace ringsmith::apps {
 inline constexpr double kNsPerMs = 1e6;
 
 struct OperationProfile {
-  bool on_device = false;  // the rows' device_ns counts, else host_ns
+  bool on_device = false;  // rows count device_ns, else host_ns
   std::int64_t steps = 0;
-  std::int64_t step_ns = 0;  // of all steps
+  std::int64_t step_ns = 0;  // total of all steps
   std::vector<profile::Row> rows;
 };
 
-// The rows with the most time, and the sum of the others; at most 80 columns.
+// The rows with the most time and the sum of the others, in at most 80 columns.
 [[nodiscard]] std::string operation_table(const OperationProfile& profile, std::size_t most = 20);
 
 // {"on_device": false, "step_ms": 81.2, "rows": [{"name": "linear", "calls": 9, "ms": 12.1,

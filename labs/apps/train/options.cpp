@@ -21,21 +21,21 @@ namespace {
 
 std::string footer() {
   return how_to_start() + "\nEnvironment:\n" + starting_variables() +
-         R"(  RINGSMITH_CUDA_CACHE   off: every tensor on a GPU is a cudaMalloc of its own,
-                         slow, so that a memory checker sees its borders
+         R"(  RINGSMITH_CUDA_CACHE   off: every tensor on a GPU is a separate cudaMalloc,
+                         slow, so that a memory checker sees its bounds
   CUDA_MODULE_LOADING, CUDA_DEVICE_MAX_CONNECTIONS
-                         the driver's own; EAGER and 32 unless they are set
+                         read by the CUDA driver; EAGER and 32 unless set
 
 Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 2 CUDA failed, 3
 communication failed, 4 a deadline passed, 6 wrong options or input, 7 no more
 memory, files or threads for this process, 75 saved and stopped.
 
-With --run-dir, --save-every or --resume a training that gets SIGTERM or SIGUSR1
+With --run-dir, --save-every or --resume a run that gets SIGTERM or SIGUSR1
 finishes its step on all ranks, saves, and ends with exit code 75. A second
-signal ends it at once. With --resume auto the same command continues.)";
+signal ends it immediately. The same command with --resume auto continues it.)";
 }
 
-// For CLI11: empty, or what is wrong.
+// A validator for CLI11: returns an empty string or the error.
 std::string is_a_device(const std::string& name) {
   try {
     (void)parse_device(name);
@@ -45,9 +45,9 @@ std::string is_a_device(const std::string& name) {
   }
 }
 
-// A replica's bits depend on these, too, since each rank computes the norm of the gradients and the
-// update by itself. (Gradients are averaged: ranks may multiply matrices of bf16 by different
-// instructions, kernels/cpu/fast/matmul_bf16.hpp.)
+// A replica's bits depend on these settings, too, because each rank computes the norm of the
+// gradients and the update by itself. (Gradients are averaged, so ranks may multiply bf16 matrices
+// with different instructions; see kernels/cpu/fast/matmul_bf16.hpp.)
 comm::Settings surroundings_of(const MachineOptions& o) {
   const bool on_cpu = parse_device(o.device).is_cpu();
   comm::Settings out{{"the version of ringsmith", RINGSMITH_VERSION},
@@ -60,7 +60,7 @@ comm::Settings surroundings_of(const MachineOptions& o) {
   std::string library = "not there";
   try {
     library = kernels::cpu::blas_description();
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first product says it, in full
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first product reports it in full
   }
   out.emplace_back("the library of --products openblas", library);
   return out;
@@ -73,7 +73,7 @@ void add_machine_options(CommandLine& app, MachineOptions& o, const std::string&
   app.footer(footer());
   app.group("Machine");
   app.add_option("--device", o.device,
-                 "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn")
+                 "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host use its GPUs round-robin")
       ->check(is_a_device);
   app.add_option("--threads", o.threads, "threads of each rank's kernels on the CPU")
       ->check(whole(1, 256));
@@ -84,8 +84,8 @@ void add_machine_options(CommandLine& app, MachineOptions& o, const std::string&
       ->check(one_of({"own", "openblas"}));
   app.add_option(
          "--bf16-products", o.bf16_products,
-         "matrix products of --amp bf16 on the CPU: by the processor's instructions for "
-         "them if it has any (auto), by these, or widened: the same bits on every processor")
+         "matrix products of --amp bf16 on the CPU: with the processor's instructions for them if "
+         "it has any (auto), with those named, or widened: the same bits on every processor")
       ->check(one_of({"auto", "widened", "avx512_bf16", "amx_bf16"}));
   app.add_option("--float32", o.float32,
                  "matrix products on a GPU: strict, or tf32: operands rounded to 11 bits, for "
@@ -95,20 +95,20 @@ void add_machine_options(CommandLine& app, MachineOptions& o, const std::string&
   app.group("Communication");
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
       ->check(above_zero(1e6));
-  app.add_option("--overlap", o.overlap,
-                 "reduce full buckets while backward goes on; auto: if the machine has a core that "
-                 "no rank computes on; alternate: off in odd steps, on in even ones")
+  app.add_option(
+         "--overlap", o.overlap,
+         "reduce full buckets while backward continues; auto: if the machine has a core that "
+         "no rank computes on; alternate: off in odd steps, on in even ones")
       ->check(one_of({"auto", "on", "off", "alternate"}));
   app.add_option("--algorithm", o.algorithm,
-                 "order of the all-reduce sums; fastest: by size, what the cost model says "
+                 "order of the all-reduce sums; fastest: chosen by the cost model for each size "
                  "(all_reduce_perf --algorithm fastest --calibrate measures its constants)")
       ->check(one_of({"automatic", "ring", "gloo_ring", "direct", "tree", "halving_doubling",
                       "double_tree", "hierarchical", "fastest"}));
-  app.add_option(
-         "--schedule", o.schedule,
-         "an all-reduce of your own, run in place of the ring's: a file with its steps "
-         "(runtime/comm/schedule/own.hpp; lab 13 writes one), or work/06-ring, which make own-ring "
-         "compiles; it is proved first, or refused")
+  app.add_option("--schedule", o.schedule,
+                 "your own all-reduce, run in place of the ring: a file with its steps "
+                 "(runtime/comm/schedule/own.hpp; lab 13 writes one), or work/06-ring, which make "
+                 "own-ring compiles; refused unless it is proved correct")
       ->check(existing_path());
   app.add_option("--comm-hook", o.comm_hook,
                  "how gradients travel: none, or a communication hook: allreduce, fp16 or bf16 "
@@ -121,10 +121,9 @@ void add_machine_options(CommandLine& app, MachineOptions& o, const std::string&
       ->check(whole(2));
   app.add_option("--timeout", o.timeout, "seconds that a rank waits for a peer before it fails")
       ->check(seconds());
-  app.add_flag(
-      "--stage-through-host", o.stage_through_host,
-      "with --device cuda: gradients travel by way of host memory, where GPUs cannot reach "
-      "each other");
+  app.add_flag("--stage-through-host", o.stage_through_host,
+               "with --device cuda: stage gradients through host memory, for GPUs that cannot "
+               "reach each other");
   add_meeting_options(app, o);
   add_node_options(app, o, flight_dir);
 }
@@ -139,15 +138,15 @@ void add_train_options(CommandLine& app, TrainOptions& o, const std::string& def
       ->check(above_zero(1e9))
       ->excludes(steps);
   app.add_option("--batch", o.batch,
-                 "samples in a batch, of each rank; a step has one, or --accumulate of them")
+                 "samples in a batch of each rank; a step has one batch, or --accumulate of them")
       ->check(whole(1));
   app.add_option("--accumulate", o.accumulate,
-                 "batches in a step, of each rank: their gradients are averaged, and reduced once; "
-                 "the last step of an epoch has what is left")
+                 "batches in a step of each rank: their gradients are averaged, and reduced once; "
+                 "the last step of an epoch has the rest")
       ->check(whole(1, 1 << 20));
   app.add_option("--global-batch", o.global_batch,
-                 "samples in a step, of all ranks together, instead of --batch; the same for any "
-                 "number of ranks gives the same training (0: --batch times ranks, times "
+                 "samples in a step of all ranks together, instead of --batch; the same value "
+                 "gives the same training on any number of ranks (0: --batch times ranks, times "
                  "--accumulate)")
       ->check(whole(0));
   app.add_option("--lr", o.lr, "learning rate (its peak, where there is a schedule)")
@@ -157,26 +156,27 @@ void add_train_options(CommandLine& app, TrainOptions& o, const std::string& def
                  "parameters, losses and the optimizer stay f32; f16 scales the loss")
       ->check(one_of({"off", "bf16", "f16"}));
   app.add_option("--eval-every", o.eval_every,
-                 "evaluate on the held-out data every so many steps, on all ranks, each sample "
-                 "once; training goes on bit for bit as without; 0: only at the end")
+                 "evaluate on the held-out data every this many steps, on all ranks, each sample "
+                 "once; does not change a bit of the training; 0: only at the end")
       ->check(whole(0));
   app.add_option("--seed", o.seed, "seed of parameters, sample order and dropout");
 
   add_machine_options(app, o, "the run's folder, where a rank sees it");
   app.group("Checkpoints");
   app.add_flag("--per-step", o.per_step,
-               "go on, within the step, without the ranks that are lost, and take in those that "
-               "are started again; under ringrun --per-step");
-  app.add_option("--save-every", o.save_every,
-                 "write a checkpoint of all that the run needs to go on every so many steps, and "
-                 "after the last one, to checkpoints/step-NUMBER in the run's folder; 0: none")
+               "continue, within the step, without lost ranks, and admit ranks that are restarted; "
+               "under ringrun --per-step");
+  app.add_option(
+         "--save-every", o.save_every,
+         "write a checkpoint of all that is needed to continue the run every this many steps, and "
+         "after the last one, to checkpoints/step-NUMBER in the run's folder; 0: none")
       ->check(whole(0));
-  app.add_option("--keep", o.keep, "newest checkpoints that stay")->check(whole(1));
+  app.add_option("--keep", o.keep, "number of newest checkpoints to keep")->check(whole(1));
   app.add_option("--resume", o.resume,
-                 "go on from a checkpoint. A folder, runs/x/checkpoints/step-000200: in a new "
-                 "run's folder. auto: in --run-dir, from the newest checkpoint there that is "
-                 "whole, or from the start if there is none. With the same options, programs, "
-                 "ranks and kind of machine as before, bit for bit as if it had never stopped")
+                 "continue from a checkpoint. A folder, e.g. runs/x/checkpoints/step-000200: in a "
+                 "new run's folder. auto: in --run-dir, from the newest complete checkpoint there, "
+                 "or from the start if there is none. With the same options, programs, ranks and "
+                 "kind of machine as before, bit for bit as if it had never stopped")
       ->default_text("");
   app.group("Output");
   app.add_option("--run-dir", o.run_dir,
@@ -187,32 +187,31 @@ void add_train_options(CommandLine& app, TrainOptions& o, const std::string& def
                "record no spans: no trace.json, and no communication times; no wait for the GPU at "
                "the end of each phase");
   app.add_option("--progress", o.progress,
-                 "bar (one line redrawn), lines (one every 5 s), off; auto asks the terminal")
+                 "bar (one line redrawn), lines (one every 5 s), off; auto: bar on a terminal")
       ->check(one_of({"auto", "bar", "lines", "off"}));
+  app.add_flag("--profile", o.profile,
+               "print the operations of a step: calls, time, FLOP/s, bytes/s, share; trace.json "
+               "has them as spans, too. GPU kernels take a few microseconds longer");
   app.add_flag(
-      "--profile", o.profile,
-      "print the operations of a step: calls, time, FLOP/s, bytes/s, share; they are spans "
-      "of trace.json too. Kernels on a GPU take some microseconds longer");
-  app.add_flag("--report", o.report,
-               "write report.html too: loss, throughput, time by phase, a step's overlap, memory "
-               "and operations in one page (implies --profile; train_report FOLDER makes it of any "
-               "run)");
+      "--report", o.report,
+      "write report.html too: loss, throughput, time by phase, a step's overlap, memory "
+      "and operations in one page (implies --profile; train_report FOLDER makes it from any run)");
   app.add_option("--check-drift", o.check_drift,
-                 "compare the ranks' parameters, bit for bit, every so many steps; in any case "
+                 "compare the ranks' parameters, bit for bit, every this many steps, and always "
                  "before each checkpoint and at the end; 0: only then")
       ->check(whole(0));
-  app.add_flag("--ddp-logging", o.ddp_logging,
-               "print what DistributedDataParallel knows of itself: buckets, order of the "
-               "gradients, times");
+  app.add_flag(
+      "--ddp-logging", o.ddp_logging,
+      "print DistributedDataParallel's logging data: buckets, order of the gradients, times");
   app.add_flag("--json", o.json, "the closing report as one JSON object on standard output");
-  // What it was once: hidden, and refused by the name of the program that does it.
+  // A former option: hidden, and rejected with the name of the program that replaces it.
   app.refuse("--bench", "--bench: unknown option; train_bench measures steps");
 }
 
 comm::GroupOptions group_of(const MachineOptions& o) {
   kernels::set_mode(kernels::parse_mode(o.kernels));
   kernels::set_products(kernels::parse_products(o.products));
-  if (o.bf16_products != "auto")  // which asks Linux for tiles, on first use
+  if (o.bf16_products != "auto")  // the first use requests tiles from Linux
     kernels::set_bf16_products(kernels::parse_bf16_products(o.bf16_products));
   kernels::set_float32(kernels::parse_float32(o.float32));
   kernels::set_threads(o.threads);
@@ -230,8 +229,7 @@ comm::GroupOptions group_of(const MachineOptions& o) {
 
 std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o) {
   require(std::getenv(comm::store::kPerStepVariable) == nullptr,
-          "ringrun --per-step starts ranks that were not given --per-step: give it to both, or to "
-          "none");
+          "ringrun has --per-step, but this program does not: give it to both or to neither");
   auto group = comm::init_process_group(group_of(o));
   if (o.algorithm == "fastest") choose_fastest(*group);
   std::string steps;
@@ -269,7 +267,7 @@ std::int64_t batch_per_rank(const TrainOptions& o, int world) {
   if (o.global_batch == 0) return o.batch;
   const std::int64_t shares = world * o.accumulate;
   require(o.global_batch % shares == 0,
-          fmt::format("--global-batch {} cannot be shared by {} ranks{}; give a multiple of {}",
+          fmt::format("--global-batch {} cannot be divided among {} ranks{}; give a multiple of {}",
                       o.global_batch, world,
                       o.accumulate == 1 ? "" : fmt::format(" with --accumulate {}", o.accumulate),
                       shares));

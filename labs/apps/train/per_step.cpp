@@ -33,7 +33,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::system_clock;
 
-constexpr std::chrono::seconds kLockPatience{1};  // with a rank that is ending as this one begins
+constexpr std::chrono::seconds kLockPatience{1};  // for a rank that ends while this rank starts
 
 double seconds_now() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
@@ -41,7 +41,7 @@ double seconds_now() {
 
 void check_options(const TrainOptions& o) {
   const auto refuse = [](bool given, const std::string& option, const std::string& why) {
-    require(!given, "--per-step does not go with " + option + ": " + why);
+    require(!given, "--per-step cannot be combined with " + option + ": " + why);
   };
   refuse(o.global_batch != 0, "--global-batch", "the number of ranks changes; give --batch");
   refuse(o.comm_hook != "none", "--comm-hook", "gradients travel as they are; leave it out");
@@ -54,10 +54,9 @@ void check_options(const TrainOptions& o) {
   refuse(o.algorithm == "fastest", "--algorithm fastest", "name the algorithm, or leave it out");
   refuse(o.bootstrap != "auto" && o.bootstrap != "env", "--bootstrap " + o.bootstrap,
          "the ranks meet through ringrun");
-  require(
-      !o.run_dir.empty() || (o.save_every == 0 && o.resume.empty()),
-      "--per-step with --save-every or --resume needs --run-dir: where the next rank writes when "
-      "the first one is lost");
+  require(!o.run_dir.empty() || (o.save_every == 0 && o.resume.empty()),
+          "--per-step with --save-every or --resume needs --run-dir: another rank writes there if "
+          "the first one is lost");
 }
 
 std::string digest_of(const Module& model) {
@@ -69,9 +68,9 @@ std::string digest_of(const Module& model) {
   return hash.hex();
 }
 
-// This rank's file, with a line for each try of a step; none without a folder. A restarted rank
-// appends to the file of its predecessor, and a resumed run (reopens) to the files of the earlier
-// run. Otherwise UsageError if an earlier run has left a file.
+// Opens this rank's file, with one line per attempt of a step; null without a folder. A restarted
+// rank appends to its predecessor's file, and a resumed run (reopens) to the earlier run's files.
+// Otherwise throws UsageError if an earlier run has left a file.
 std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
                                         const PerStepTraining& training, bool reopens) {
   if (folder.empty()) return nullptr;
@@ -82,7 +81,7 @@ std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
                         : std::make_unique<JsonLines>(path, training.step());
 }
 
-// Tells people, on the first rank, which ranks take part.
+// Reports on the first rank which ranks take part.
 class Announcer {
  public:
   void say(const PerStepTraining& training, const std::string& text) {
@@ -105,9 +104,9 @@ class Announcer {
   std::vector<int> ranks_;
 };
 
-// Each rank reads checkpoints, and the first rank writes them, as if it trained alone: no rank
-// waits for a rank that may be lost. The rank that is first when a step begins writes the state
-// after the previous step, if a checkpoint of that step is due and has not been written.
+// Each rank reads checkpoints, and the first rank writes them, as if it trained alone, so that no
+// rank waits for a rank that may be lost. The rank that is first when a step begins writes the
+// state after the previous step, if a checkpoint of that step is due and has not been written.
 class TurnsToSave {
  public:
   struct Length {
@@ -133,7 +132,7 @@ class TurnsToSave {
             .ranks = length.ranks,
             .batch_size = o.batch,
             .steps = length.steps,
-            // The same samples on all ranks, so that all reach the same verdict.
+            // Uses the same samples on all ranks, so that all come to the same verdict.
             .next_loss =
                 [&, length] {
                   const NoGradGuard no_grad;
@@ -150,7 +149,7 @@ class TurnsToSave {
     checkpoints_.describe(trained_);
   }
 
-  // PerStepOptions::begin.
+  // Implements PerStepOptions::begin.
   PerStepOptions::Begin begin(bool first) {
     speaks_ = first;
     try {
@@ -168,7 +167,7 @@ class TurnsToSave {
   }
   void follow(const PerStepTraining& training) { training_ = &training; }
 
-  // For a rank that joins; what else a checkpoint has, PerStepTraining sends.
+  // For a rank that joins. PerStepTraining sends the rest of a checkpoint's contents.
   [[nodiscard]] Metadata save_states() const {
     Metadata out;
     for (const RunState& state : trained_.states) out[state.name] = state.save();
@@ -178,24 +177,24 @@ class TurnsToSave {
     for (const RunState& state : trained_.states) state.load(values.at(state.name));
   }
 
-  // Before each try of a step.
+  // Called before each attempt of a step.
   void save_if_due() {
     const std::int64_t step = training_->step();
     if (!training_->is_first() || !checkpoints_.due(step) || saved_ == step) return;
     if (checkpoints_.ready(patience_)) return save(false);
     speaks_ = true;
-    say(fmt::format("step {}: no checkpoint is written: the one before is not on the disk yet",
+    say(fmt::format("step {}: no checkpoint is written: the previous one is not on the disk yet",
                     step));
     saved_ = step;
   }
-  // The step's loss is finite, so the checkpoint that is held is sound.
+  // Called after a step with a finite loss, which proves the held checkpoint sound.
   void step_counted() {
     if (training_->step() == 1) first_loss_ = training_->loss();
     checkpoints_.prove();
     if (checkpoints_.failed()) checkpoints_.stop(training_->step());
   }
-  // On the first rank, after the last step, when the state has proved sound; returns when it is on
-  // the disk.
+  // Called on the first rank after the last step, when the state has proved sound. Blocks until the
+  // checkpoint is on the disk.
   void save_last() {
     if (training_->step() > begun_.step) save(true);
     checkpoints_.finish(training_->step());
@@ -218,7 +217,7 @@ class TurnsToSave {
   std::chrono::milliseconds patience_;  // the other ranks wait as long
   bool speaks_ = false;
   double first_loss_ = 0;
-  std::int64_t saved_ = 0;  // the step of the last checkpoint of this rank
+  std::int64_t saved_ = 0;  // step of this rank's last checkpoint
   PerStepOptions::Begin begun_;
   const PerStepTraining* training_ = nullptr;
   Trained trained_;
@@ -269,7 +268,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   PerStepTraining training(task.model, task.optimizer, coordinator, rank, options);
   checkpoints.follow(training);
   if (training.over()) {
-    fmt::print("{}: the training is over; the others have done it\n", task.program);
+    fmt::print("{}: training is complete; the other ranks have finished it\n", task.program);
     return stop && stop->here() ? static_cast<int>(ExitCode::preempted) : 0;
   }
 
@@ -282,7 +281,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   Progress progress(Progress::parse(o.progress));
   const double begin = seconds_now();
   const std::int64_t began_at = training.step();
-  std::vector<std::int64_t> mine;  // samples of the step at hand
+  std::vector<std::int64_t> mine;  // this rank's samples of the current step
   while (training.step() < steps && !training.stop_asked()) {
     announcer.look(training);
     const auto quorum = training.quorum();
@@ -291,7 +290,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
     mine.clear();
     const bool counts = training.try_step(
         [&](DistributedDataParallel& ddp, const Turn& turn) {
-          // Random numbers of the step and the place in it, whoever there was before.
+          // Random numbers depend on the step and the rank's place in it, not on earlier steps.
           manual_seed(o.seed + 1 + static_cast<std::uint64_t>(turn.rank) +
                       1'000'003 * static_cast<std::uint64_t>(turn.step));
           mine = sampler.indices(turn.rank, turn.ranks);
@@ -315,7 +314,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
         });
     if (!counts && training.stop_asked()) break;
     if (!counts) {
-      announcer.say(training, "is done again: " + training.last_failure());
+      announcer.say(training, "repeated: " + training.last_failure());
       record({{"step", step},
               {"quorum", quorum.id},
               {"ranks", quorum.ranks},
@@ -365,7 +364,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
       headline = task.evaluate(group);
     }
     if (!first) return;
-    // Inside finish(): after it, no rank is left to write the model.
+    // This must run inside finish(): after it, no rank is left to write the model.
     if (stopped || o.save_every > 0) checkpoints.save_last();
     if (stopped) return;
     if (folder.empty()) folder = create_run_dir("");

@@ -19,9 +19,9 @@ namespace {
 constexpr std::int64_t kBarPeriodNs = 100'000'000;
 constexpr std::int64_t kLinePeriodNs = 5'000'000'000;
 constexpr int kDefaultWidth = 80;
-constexpr int kLineWidth = 75;  // behind ringrun's prefix at most 80
+constexpr int kLineWidth = 75;  // with ringrun's prefix at most 80
 
-// The terminal behind standard error, seen through mpirun if need be; invalid if there is none.
+// The terminal behind standard error, if need be found through mpirun; invalid if there is none.
 Descriptor open_terminal() {
   if (isatty(STDERR_FILENO) != 0) return Descriptor(dup(STDERR_FILENO));
   if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return {};
@@ -50,7 +50,7 @@ std::string render_progress(const ProgressState& s, int width) {
   const std::string count = fmt::format("{}/{}", s.step, s.steps);
   struct Field {
     std::string text;
-    int importance;  // the lowest goes first when space is short
+    int importance;  // the least important field is dropped first
   };
   std::vector<Field> fields = {{fmt::format("loss {:.4f}", s.loss), 5},
                                {fmt::format("{} {}/s", format_count(s.rate), s.unit), 3},
@@ -103,7 +103,7 @@ void Progress::update(const ProgressState& state) {
   if (!due && state.step != 1 && state.step != state.steps) return;
   last_ns_ = now;
   if (style_ == Style::bar) {
-    // One column stays free: a full line would wrap. \033[K erases what a longer line left.
+    // Leaves one column free: a full line would wrap. \033[K erases the rest of a longer line.
     const auto width = static_cast<int>(terminal_width(kDefaultWidth, open_terminal().get()));
     fmt::print(out_, "\r{}\033[K", render_progress(state, width - 1));
     drawn_ = true;

@@ -1,11 +1,11 @@
-// The line that tells how training goes.
+// The line that shows the progress of training.
 //
 //   [=====>       ] 480/1000  loss 2.3104  21.4k tokens/s  comm 3.1 ms  exposed 0.4 ms  0:52 left
 //
-// On a terminal one line is redrawn, cut to its width: the least important fields go first. Into a
-// file or a pipe a plain line is written every few seconds. Under mpirun a rank's own streams say
-// nothing about the reader (standard output is always a pseudo-terminal, standard error always a
-// pipe), so the launcher's standard error is asked instead.
+// On a terminal one line is redrawn and cut to the terminal's width: the least important fields are
+// dropped first. Into a file or a pipe a plain line is written every few seconds. Under mpirun a
+// rank's own streams say nothing about the reader (standard output is always a pseudo-terminal,
+// standard error always a pipe), so the launcher's standard error is examined instead.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace ringsmith::apps {
 
 struct ProgressState {
-  std::int64_t step = 0;  // finished
+  std::int64_t step = 0;  // finished steps
   std::int64_t steps = 0;
   double loss = 0;
   double rate = 0;  // units per second
@@ -24,10 +24,10 @@ struct ProgressState {
   double comm_ms = 0;  // per step
   double exposed_ms = 0;
   double seconds_left = 0;
-  std::optional<double> held_out_loss = {};  // of the last evaluation
+  std::optional<double> held_out_loss = {};  // from the last evaluation
 };
 
-// "1:02:03", "0:07"; "?" for what is not a number.
+// "1:02:03", "0:07"; "?" for a value that is not a valid duration.
 [[nodiscard]] std::string format_duration(double seconds);
 // "21.4k", "3.05M", "812"
 [[nodiscard]] std::string format_count(double value);
@@ -37,9 +37,9 @@ struct ProgressState {
 class Progress {
  public:
   enum class Style : std::uint8_t { bar, lines, off };
-  // "bar", "lines", "off"; else what detect() says.
+  // Parses "bar", "lines", "off"; anything else gives detect().
   [[nodiscard]] static Style parse(const std::string& name);
-  // What the reader of standard error can show.
+  // The style that suits the reader of standard error.
   [[nodiscard]] static Style detect();
 
   explicit Progress(Style style, std::FILE* out = stderr);
@@ -47,10 +47,10 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Draws if it is time: bars ten times a second, lines every five seconds; always the first and
-  // the last step.
+  // Draws if enough time has passed: bars ten times a second, lines every five seconds. Always
+  // draws the first and the last step.
   void update(const ProgressState& state);
-  // Takes the bar off the line, so that other output can be written; the next update redraws it.
+  // Erases the bar, so that other output can be written; the next update redraws it.
   void clear();
 
  private:

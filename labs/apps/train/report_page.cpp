@@ -85,13 +85,13 @@ constexpr const char* kHead = R"html(<!doctype html>
 <main>
   <h1 id="title">A training run</h1>
   <p class="soft" id="subtitle"></p>
-  <noscript><p>The figures are drawn by a script in this file; it is switched off.</p></noscript>
+  <noscript><p>The figures are drawn by a script in this file, but scripts are disabled.</p></noscript>
   <section class="numbers" id="numbers" aria-label="The run in numbers"></section>
   <section class="figures" id="figures" aria-label="Figures"></section>
 </main>
 <script type="application/json" id="data">)html";
 
-// What every figure needs: elements, numbers, axes, the value under the pointer.
+// The tools that every figure needs: elements, numbers, axes, the value under the pointer.
 constexpr const char* kTools = R"html(</script>
 <script>
 'use strict';
@@ -142,7 +142,7 @@ function legend(host, entries) {
   host.append(make('ul', {class: 'legend'}, ...entries.map(([name, hue]) =>
     make('li', {}, make('i', {style: 'background: ' + colour(hue)}), name))));
 }
-// Draws now, and again when the width of the page changes.
+// Draws the figure now, and again whenever the width of the page changes.
 function drawn(host, label, height, draw) {
   const place = make('div', {});
   host.append(place);
@@ -158,7 +158,8 @@ function drawn(host, label, height, draw) {
   again();
   new ResizeObserver(again).observe(place);
 }
-// text(x) is what the tip says at x of the drawing, and where: {x, text}, or nothing.
+// text(x, y) returns the tip for a point of the drawing: {x, text}, optionally with the top and
+// bottom of a vertical line, or nothing.
 function tip(host, svg, text) {
   let box = null, rule = null;
   const leave = () => { box?.remove(); rule?.remove(); box = rule = null; };
@@ -180,8 +181,8 @@ function tip(host, svg, text) {
   });
 }
 
-// Curves over steps. series: {name, key, hue, steps, values, dots, faint}; stacked: on each other;
-// most: where the axis ends, what is larger leaves the figure at its top.
+// Curves over steps. series: {name, key, hue, steps, values, dots, faint}; stacked: areas on top of
+// each other; most: end of the axis, beyond which curves are clipped.
 function chart(host, label, series, format, options = {}) {
   drawn(host, label, 240, (svg, width, height) => {
     const left = 58, right = width - 10, top = 10, bottom = height - 24;
@@ -284,16 +285,16 @@ if (data.evaluations.some(e => e.accuracy != null)) {
 }
 { // throughput
   const unit = data.unit + '/s', known = series.rate.filter(v => v > 0);
-  // The mean of the steps' times, not of their rates: as many samples in the time of all of them.
+  // Harmonic mean of the rates: the samples of all steps divided by the time of all steps.
   const caption = `${count(known.length / known.reduce((a, v) => a + 1 / v, 0))} ${unit} on average, of all ranks together.`;
   chart(figure('Throughput', caption, {id: 'rate'}), 'Throughput by step. ' + caption,
         [{name: unit, key: 'rate', hue: 'purple', steps, values: series.rate}], count, {zero: true});
 }
 if (has('forward_ms')) {
-  // The first step, or one beside another program, may be a hundred times as long as the others.
+  // The first step, or one while another program runs, may take 100 times as long as the others.
   const sorted = [...series.step_ms].sort((a, b) => a - b), usual = 4 * sorted[Math.floor(.95 * (sorted.length - 1))];
   const long = steps.filter((_, i) => series.step_ms[i] > usual), longest = ms(sorted[sorted.length - 1]);
-  const caption = 'Of rank 0. Communication counts where it is exposed: what computation hides is inside forward and backward.' +
+  const caption = 'Of rank 0. Communication counts only where it is exposed: hidden communication is part of forward and backward.' +
     (long.length ? ` Longer than the axis: ${long.length === 1 ? `step ${long[0]}, ${longest}` : `${long.length} steps, up to ${longest}`}.` : '');
   const host = figure('Time by phase', caption, {id: 'phases'});
   const all = mean(series.step_ms);
@@ -311,7 +312,7 @@ if (has('resident_bytes')) {
 }
 
 const paint = {data: 'purple', forward: 'blue', backward: 'orange', optimizer: 'green', batch: 'purple'};
-// The longest stretch of a span in which the rank does not wait: there its word can be read.
+// The longest part of a span in which the rank does not wait: there its label is legible.
 function plain(span, all) {
   let from = span.begin, best = [from, from];
   const end = span.begin + span.ms, until = to => { if (to - from > best[1] - best[0]) best = [from, to]; };
@@ -324,7 +325,7 @@ function plain(span, all) {
 }
 if (data.timeline) {
   const t = data.timeline, row = 20, gap = 14, named = s => s.bucket != null ? `bucket ${s.bucket}` : s.name;
-  const host = figure(`Overlap in step ${t.step}`, `Step ${t.step}, of typical length, on ${t.ranks.length === 1 ? 'one rank' : 'each rank'}: what it computes above, its communication below. ` +
+  const host = figure(`Overlap in step ${t.step}`, `Step ${t.step}, of typical length, on ${t.ranks.length === 1 ? 'one rank' : 'each rank'}: computation above, communication below. ` +
     'Communication under a bar of forward or backward is hidden; striped: the rank waits.' + (t.left_out ? ` ${t.left_out} more ranks are not drawn.` : ''), {id: 'timeline', wide: true});
   const label = `Timeline of step ${t.step}: ` + t.ranks.map(r => `rank ${r.rank}: ` + r.spans.map(s => `${named(s)} from ${digits(s.begin)} to ${ms(s.begin + s.ms)}`).join(', ')).join('; ');
   drawn(host, label, 30 + t.ranks.length * (2 * row + gap), (svg, width, height) => {
@@ -373,21 +374,21 @@ function table(host, heads, rows) {
 }
 if (data.memory.length) {
   const keys = [['resident', 'resident'], ['tensors', 'tensors'], ['communication', 'communication'], ['device', 'tensors on GPU']].filter(([key]) => data.memory.some(m => m[key] > 0));
-  const host = figure('Memory by rank', 'Peaks of what is resident and of tensors in it; communication memory at the end, pages that ranks share divided among them.', {id: 'memory-ranks', wide: true});
+  const host = figure('Memory by rank', 'Peaks of resident memory and of tensors in it; communication memory at the end, with shared pages divided among the ranks.', {id: 'memory-ranks', wide: true});
   const most = Math.max(...data.memory.flatMap(m => keys.map(([key]) => m[key])));
   table(host, [{name: 'rank'}, ...keys.map(([, name]) => ({name}))],
         data.memory.map((m, rank) => [String(rank), ...keys.map(([key]) => ({text: bytes(m[key]), part: 100 * m[key] / most}))]));
 }
 if (data.operations) {
   const o = data.operations, rows = o.rows, most = rows.length ? rows[0].ms : 1, rest = o.step_ms - rows.reduce((a, r) => a + r.ms, 0);
-  const host = figure('Operations', `Means of a step on rank 0${o.on_device ? '; time is that on the GPU' : ''}. Between operations: ${ms(rest)}.`, {id: 'operations', wide: true});
+  const host = figure('Operations', `Means of a step on rank 0${o.on_device ? '; times are those on the GPU' : ''}. Between operations: ${ms(rest)}.`, {id: 'operations', wide: true});
   const rate = (amount, t) => amount > 0 && t > 0 ? digits(amount / t / 1e6) : '';
   table(host, [{name: 'operation'}, {name: 'calls', spare: true}, {name: 'time'}, {name: 'share'}, {name: 'host', spare: true}, {name: 'FLOP', spare: true},
                {name: 'GFLOP/s'}, {name: 'bytes', spare: true}, {name: 'GB/s', spare: true}],
         rows.map(r => [r.name, digits(r.calls), {text: ms(r.ms), part: 100 * r.ms / most}, (100 * r.ms / o.step_ms).toFixed(1) + ' %', ms(r.host_ms),
                        r.flop ? count(r.flop) : '', rate(r.flop, r.ms), r.bytes ? bytes(r.bytes) : '', rate(r.bytes, r.ms)]));
 }
-{ // the facts
+{ // facts
   const host = figure('The run', '', {id: 'facts', wide: true});
   host.append(make('dl', {}, ...data.facts.flatMap(([name, value]) => [make('dt', {}, name), make('dd', {}, value)])));
 }

@@ -1,7 +1,7 @@
-// The page of a run: its text, style and script around the data, in one file that asks no network.
+// The page of a run: text, style and script around the data, in one file that needs no network.
 //
-// The data are JSON in the page, and the script draws them: nothing of them becomes markup, because
-// the script writes text nodes and attributes only, and in the JSON <, > and & are escaped.
+// The data are JSON in the page, and the script draws them. They cannot become markup, because the
+// script writes only text nodes and attributes, and <, > and & are escaped in the JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +9,7 @@
 
 namespace ringsmith::apps {
 
-// A whole HTML page. What data holds: run_report.cpp.
+// Returns a complete HTML page. run_report.cpp composes the data.
 [[nodiscard]] std::string report_page(const nlohmann::ordered_json& data);
 
 }  // namespace ringsmith::apps

@@ -28,8 +28,8 @@ using trace::Category;
 constexpr double kNsPerSecond = 1e9;
 constexpr double kMiB = 1 << 20;
 
-// Rank 0's folder, on every rank that sees it: on its host, or on a file system that they share.
-// Collective, also for ranks that write to another folder.
+// Keeps flight recorders in rank 0's folder, on every rank that sees the folder: on rank 0's host,
+// or on a shared file system. Collective, also for ranks that write to another folder.
 void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder, bool wanted) {
   std::array<std::uint8_t, 4096> path{};
   if (group.rank() == 0)
@@ -111,7 +111,7 @@ Evaluation TrainingRun::evaluate() {
 
 void TrainingRun::start(const RunPlan& plan) {
   require(options_.eval_every == 0 || evaluation_,
-          "--eval-every: this program evaluates at its end only; leave it out");
+          "--eval-every: this program evaluates only at its end; leave it out");
   plan_ = plan;
   begin_ns_ = end_ns_ = trace::now_ns();
 }
@@ -125,7 +125,7 @@ void TrainingRun::begin_step() {
   begin_part();
 }
 
-// The next part begins where the program goes on.
+// Starts the clock of the next part.
 void TrainingRun::begin_part() {
   part_ns_ = trace::now_ns();
   if (clock_.tracing() && plan_.device.is_cuda())
@@ -140,7 +140,7 @@ void TrainingRun::end_part(const char* name, Category category) {
     trace::record(name, category, part_ns_, trace::now_ns());
 }
 
-// The device's parts, on the host's clock: the last one ends when the wait for it does.
+// Records the device's parts on the host's clock: the last one ends when the host's wait ends.
 void TrainingRun::settle_parts() {
   if (parts_.empty()) return;
   const Event& last = parts_.back().end;
@@ -230,13 +230,13 @@ void TrainingRun::compare_parameters() {
   together(group_, [&] { check_drift(group_, model_->named_parameters()); });
 }
 
-// A full disk must not cost the training: it continues to its model, and fails then.
+// A full disk must not end the training: it continues up to the model, and fails only then.
 void TrainingRun::note(const nlohmann::ordered_json& line) {
   if (!lost_lines_.empty()) return;
   try {
     metrics_->write(line);
   } catch (const Error& e) {
-    lost_lines_ = fmt::format("{}; there are no lines from step {} on", e.what(), step_);
+    lost_lines_ = fmt::format("{}; the lines from step {} on are missing", e.what(), step_);
     say("warning: " + lost_lines_);
   }
 }
@@ -266,9 +266,9 @@ void TrainingRun::record_step(const StepTime& time, double lr, double scale, std
   }
   note(line);
 
-  // Means over the last steps, so that the progress line can be read.
+  // Means over the last steps, so that the progress line is steady enough to read.
   StepTime sum;
-  for (const StepTime& t : recent_) sum += t;                   // those that were not yet are 0
+  for (const StepTime& t : recent_) sum += t;                   // entries without a step yet are 0
   const auto steps = static_cast<double>(step_ - resumed_at_);  // of this process
   const auto n = std::min(steps, static_cast<double>(kRecent));
   const double step_seconds = static_cast<double>(sum.step) / n / kNsPerSecond;
@@ -283,8 +283,8 @@ void TrainingRun::record_step(const StepTime& time, double lr, double scale, std
 
 namespace {
 
-// Where the time of a step goes: these parts add up to it; the hidden part of communication is
-// inside forward and backward.
+// The parts of a step's time, which add up to it. The hidden part of communication is inside
+// forward and backward.
 struct Part {
   const char* name;
   const char* key;
@@ -307,7 +307,7 @@ constexpr Part kWaitBetween = {"for ranks of other nodes", "wait_between_ms",
 
 struct Report {  // of all ranks
   std::int64_t steps = 0;
-  std::vector<StepTime> time;  // of all steps together, by rank
+  std::vector<StepTime> time;  // sum over all steps, by rank
   struct Memory {              // bytes
     double peak_resident, peak_tensors;
     double peak_device;    // tensors on the rank's GPU
@@ -342,7 +342,7 @@ Report make_report(comm::ProcessGroup& group, const StepClock& clock, Device dev
 }
 
 struct Spread {
-  double mean = 0;  // milliseconds a step
+  double mean = 0;  // milliseconds per step
   double most = 0;  // of the slowest rank
 };
 
@@ -380,7 +380,7 @@ std::string time_table(const Report& report) {
 }
 
 std::string memory_line(const Report& report) {
-  std::string out = "peak memory by rank, MiB (of it tensors): ", gpus;
+  std::string out = "peak memory by rank, MiB (of which tensors): ", gpus;
   for (const Report::Memory& m : report.memory) {
     out += fmt::format("{}{:.0f} ({:.0f})", &m == report.memory.data() ? "" : ", ",
                        m.peak_resident / kMiB, m.peak_tensors / kMiB);
@@ -406,7 +406,7 @@ nlohmann::ordered_json to_json(const Report& report) {
   return out;
 }
 
-// run.json, but for what the figures of a step come from.
+// The contents of run.json, without the data for the figures by step.
 nlohmann::ordered_json facts_of(const comm::ProcessGroup& group, const TrainOptions& o,
                                 const RunPlan& plan, const Outcome& outcome, const Report& report) {
   const auto program = outcome.metadata.find("program");
@@ -447,7 +447,7 @@ void TrainingRun::finish(const Outcome& outcome) {
   const Report report = make_report(group_, clock_, plan_.device);
   together(group_, [&] {
     if (group_.rank() == 0) save_model(folder_, outcome.model, outcome.metadata);
-    if (!lost_lines_.empty()) throw Error(lost_lines_ + "; the trained model is in its place");
+    if (!lost_lines_.empty()) throw Error(lost_lines_ + "; the trained model was saved");
   });
   checkpoints_.finish(step_);
   if (clock_.tracing()) write_trace(group_, clock_, folder_ + "/trace.json");

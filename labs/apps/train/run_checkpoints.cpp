@@ -31,13 +31,13 @@ namespace {
 constexpr std::chrono::milliseconds kLockLook{10};
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
-constexpr const char* kScaler = "scaler";  // of a run with one
-constexpr const char* kFixed = "fixed ";   // before the names of options in Snapshot::values
+constexpr const char* kScaler = "scaler";  // if the run has a GradScaler
+constexpr const char* kFixed = "fixed ";   // prefixes of option names in Snapshot::values
 constexpr const char* kFree = "free ";
 
-// Options that change no number of a training, or whose effect is compared under another name: the
-// length of a step and of the run, and the data. For any other option, a line says so when a run
-// continues with a new value.
+// Options that do not affect the numbers of a training, or whose effect is compared under another
+// name: the length of a step and of the run, and the data. For any other option, a message reports
+// if a run continues with a new value.
 constexpr std::array kOfNoNumber{"--activation-checkpointing",
                                  "--batch",
                                  "--check-drift",
@@ -63,7 +63,7 @@ constexpr std::array kOfNoNumber{"--activation-checkpointing",
                                  "--transport",
                                  "--validation-windows"};
 
-// ---- texts between the ranks ----
+// ---- texts exchanged between the ranks ----
 
 std::string from_rank_0(comm::ProcessGroup& group, const std::string& text) {
   std::array<std::int64_t, 1> size{std::ssize(text)};
@@ -75,7 +75,7 @@ std::string from_rank_0(comm::ProcessGroup& group, const std::string& text) {
   return out;
 }
 
-// [rank] on rank 0; empty elsewhere.
+// The texts of all ranks, [rank], on rank 0; empty elsewhere.
 std::vector<std::string> on_rank_0(comm::ProcessGroup& group, const std::string& text) {
   const auto world = static_cast<std::size_t>(group.size());
   const std::array<std::int64_t, 1> size{std::ssize(text)};
@@ -94,7 +94,7 @@ std::vector<std::string> on_rank_0(comm::ProcessGroup& group, const std::string&
   return out;
 }
 
-// Rank 0's, on every rank: a description, then the tensors.
+// Sends rank 0's snapshot to every rank: a description, then the tensors.
 Snapshot from_rank_0(comm::ProcessGroup& group, Snapshot snapshot) {
   nlohmann::json form = {{"step", snapshot.step}, {"values", snapshot.values}};
   for (const auto& [file, tensors] : snapshot.tensors)
@@ -115,9 +115,9 @@ Snapshot from_rank_0(comm::ProcessGroup& group, Snapshot snapshot) {
   return snapshot;
 }
 
-// ---- which files a rank sees ----
+// ---- the files that a rank sees ----
 
-// A line for each checkpoint that is there, with the digest of its manifest.
+// One line per checkpoint in the folder, with the digest of its manifest.
 std::string seen_in(const std::string& folder, bool one_checkpoint) {
   std::string out;
   const auto add = [&](const std::string& path) {
@@ -145,7 +145,7 @@ std::string last_of(const std::string& seen) {
 const std::string& value(const Metadata& values, const std::string& name) {
   const auto at = values.find(name);
   require(at != values.end(),
-          "the checkpoint's state.json has no '" + name + "': another version has written it");
+          "the checkpoint's state.json has no '" + name + "': another version wrote it");
   return at->second;
 }
 
@@ -155,7 +155,7 @@ std::vector<T> numbers(const std::string& text, std::size_t least = 1) {
   std::vector<T> out;
   for (T x{}; in >> x;) out.push_back(x);
   require(in.eof() && out.size() >= least,
-          "the checkpoint's state.json has '" + text + "' where numbers should be");
+          "the checkpoint's state.json has '" + text + "' instead of numbers");
   return out;
 }
 
@@ -223,8 +223,8 @@ RunCheckpoints::RunCheckpoints(comm::ProcessGroup& group, const TrainOptions& op
 
 std::string RunCheckpoints::open_folder() {
   require(!is_auto() || !options_.run_dir.empty(),
-          "--resume auto needs --run-dir: the folder of the run to go on with");
-  read_given();  // before a folder is made for nothing
+          "--resume auto needs --run-dir: the folder of the run to continue");
+  read_given();  // first, so that an error leaves no new folder behind
   folder_ = is_auto() ? reopen_run_dir(options_.run_dir) : create_run_dir(options_.run_dir);
   if (options_.save_every > 0 || is_auto()) take_lock({});
   if (is_auto()) found_ = newest();
@@ -248,7 +248,7 @@ void RunCheckpoints::take_lock(std::chrono::milliseconds patience) {
 
 std::string RunCheckpoints::checkpoints() const { return fs::path(folder_) / kCheckpoints; }
 
-// An undamaged checkpoint can still hold a state that has diverged.
+// Rejects an undamaged checkpoint whose state has diverged.
 void RunCheckpoints::examine(const Snapshot& snapshot, const std::string& path) const {
   const auto fail = [&](const std::string& fault) {
     throw UsageError(fmt::format("checkpoint '{}' cannot be used: {}", path, fault));
@@ -268,8 +268,8 @@ void RunCheckpoints::examine(const Snapshot& snapshot, const std::string& path) 
     fail(refused->second);
 }
 
-// The checkpoint of --resume. If it is unusable, the error names the newest other candidate in the
-// run's folder, the given folder, or the folder that contains the checkpoint.
+// Reads the checkpoint of --resume. If it is unusable, the error names the newest other candidate
+// in the run's folder, the given folder, or the folder that contains the checkpoint.
 void RunCheckpoints::read_given() {
   if (options_.resume.empty() || is_auto()) return;
   found_path_ = options_.resume;
@@ -282,15 +282,15 @@ void RunCheckpoints::read_given() {
     for (const fs::path& folder : {given / kCheckpoints, given, given.parent_path()})
       for (auto all = list_snapshots(folder); !all.empty(); all.pop_back())
         if (const std::string& other = all.back().second; other != given && has_manifest(other))
-          throw UsageError(fmt::format("{}; go on with --resume {}", e.what(), other));
+          throw UsageError(fmt::format("{}; continue with --resume {}", e.what(), other));
     throw UsageError(fmt::format(
         "{}; --resume takes a folder step-NUMBER that a run with --save-every has written",
         e.what()));
   }
 }
 
-// If all that is there was cut short, training begins at its start. Any other fault of all of them
-// is for people to look at: a run from the start would write over them.
+// If all checkpoints are incomplete, training starts from the beginning. If all are unusable for
+// another reason, the user must decide, because a run from the start would overwrite them.
 std::optional<Snapshot> RunCheckpoints::newest() {
   const fs::path folder = checkpoints();
   std::vector<std::string> skipped;
@@ -302,18 +302,18 @@ std::optional<Snapshot> RunCheckpoints::newest() {
                      folder, [&](const std::string&, const std::string& why) { skip(why); }, look);
   for (const auto& [step, path] : list_snapshots(folder))
     if (!found && has_manifest(path))
-      throw UsageError(fmt::format(
-          "{}; no other can be used, and a run from the start would write over them: move '{}' "
-          "away, or choose another --run-dir",
-          skipped.front(), folder.string()));
+      throw UsageError(
+          fmt::format("{}; no other checkpoint can be used, and a run from the start would "
+                      "overwrite them: move '{}' away, or choose another --run-dir",
+                      skipped.front(), folder.string()));
   for (const std::string& why : skipped)
     if (said_.insert(why).second) say_("skipped: " + printable(why));
   if (found) found_path_ = folder / snapshot_name(found->step);
   return found;
 }
 
-// Rank 0 reads for all. But where the folder is not shared, and rank 0 has come to another host,
-// the checkpoint to go on from may lie before another rank.
+// Rank 0 reads for all ranks. But if the folder is not shared and rank 0 now runs on another host,
+// the checkpoint to continue from may be on another rank's host.
 void RunCheckpoints::check_same_files() {
   const std::string folder =
       is_auto() ? (fs::path(options_.run_dir) / kCheckpoints).string() : options_.resume;
@@ -323,20 +323,20 @@ void RunCheckpoints::check_same_files() {
   host = from_rank_0(group_, host_name());
   together(group_, [&] {
     require(mine.empty() || mine == theirs,
-            fmt::format("'{}' is not one folder for all ranks: the newest checkpoint in it is {} "
-                        "on rank {} ({}), but {} on rank 0 ({}); put it where all ranks see it, or "
-                        "start rank 0 where the right one is",
+            fmt::format("'{}' is not the same folder on all ranks: its newest checkpoint is {} on "
+                        "rank {} ({}), but {} on rank 0 ({}); put it where all ranks see it, or "
+                        "start rank 0 on the right host",
                         folder, last_of(mine), group_.rank(), host_name(), last_of(theirs), host));
   });
 }
 
-// The first difference between what was saved and what goes on; on rank 0.
+// Runs on rank 0. Throws UsageError on the first difference between the saved and the current run.
 void RunCheckpoints::check(const Trained& trained) const {
   const auto fail = [&](const std::string& what, const std::string& before,
                         const std::string& now) {
     throw UsageError(
-        fmt::format("checkpoint '{}' is of another training: {} was {}, here it is {}; "
-                    "go on with what it was, or start a new run without --resume",
+        fmt::format("checkpoint '{}' is from a different training run: {} was {}, but is {} here; "
+                    "use the old value, or start a new run without --resume",
                     found_path_, what, before, now));
   };
   for (const auto& [name, now] : fixed_) {
@@ -354,17 +354,16 @@ void RunCheckpoints::check(const Trained& trained) const {
     for (const auto& [name, tensor] : *names)
       if (described(saved, name) != described(mine, name))
         fail("parameter '" + name + "'", described(saved, name), described(mine, name));
-  require(
-      found_->step <= trained.steps,
-      fmt::format("checkpoint '{}' is of step {}, but the run is to have {}: give --steps {} or "
-                  "more",
-                  found_path_, found_->step, trained.steps, found_->step));
+  require(found_->step <= trained.steps,
+          fmt::format(
+              "checkpoint '{}' is from step {}, but the run has only {}: give --steps {} or more",
+              found_path_, found_->step, trained.steps, found_->step));
 }
 
 void RunCheckpoints::describe(const Trained& trained) {
   trained_.emplace(trained);
   const TrainOptions& o = options_;
-  // With the values that these have in effect,
+  // These with the values that are in effect,
   free_ = {{"--steps", std::to_string(trained.steps)},
            {"ranks", std::to_string(trained.ranks)},
            {"--global-batch", std::to_string(trained.batch_size * trained.ranks * o.accumulate)},
@@ -391,7 +390,7 @@ Reached RunCheckpoints::resume(const Trained& trained) {
   check_same_files();
   for (;;) {
     if (from_rank_0(group_, found_ ? "found" : "").empty()) {
-      say_(fmt::format("no checkpoint in '{}' to go on from: training begins at its start",
+      say_(fmt::format("no checkpoint in '{}' to continue from: training starts from the beginning",
                        options_.run_dir));
       return {};
     }
@@ -409,7 +408,7 @@ Reached RunCheckpoints::resume(const Trained& trained) {
     if (std::isfinite(loss)) {
       Reached out;
       together(group_, [&] {
-        load(snapshot);  // undoes the trial's use of batches and random numbers
+        load(snapshot);  // restores the batches and random numbers used by the trial
         const auto skipped = snapshot.values.find("skipped");
         out = {snapshot.step, real(snapshot.values, "first_loss"),
                real(snapshot.values, "last_loss"),
@@ -421,10 +420,10 @@ Reached RunCheckpoints::resume(const Trained& trained) {
     }
     together(group_, [&] {
       if (group_.rank() != 0) return;
-      const std::string why = fmt::format("the loss of the step after it, {}, is {}",
-                                          snapshot.step + 1, std::isnan(loss) ? "NaN" : "infinite");
-      require(is_auto(), fmt::format("checkpoint '{}' cannot be used: {}; go on with an older one, "
-                                     "or look for bad values in the data",
+      const std::string why = fmt::format("the loss of the next step, {}, is {}", snapshot.step + 1,
+                                          std::isnan(loss) ? "NaN" : "infinite");
+      require(is_auto(), fmt::format("checkpoint '{}' cannot be used: {}; continue from an older "
+                                     "one, or look for bad values in the data",
                                      found_path_, why));
       refused_[snapshot.step] = why;
       found_ = newest();
@@ -435,7 +434,7 @@ Reached RunCheckpoints::resume(const Trained& trained) {
 void RunCheckpoints::load(const Snapshot& snapshot) {
   const Metadata& values = snapshot.values;
   trained_->model.load_state_dict(tensors_of(snapshot, kModel));
-  // Unlike torch.load_state_dict(): what the command line says of the optimizer holds.
+  // Unlike torch.load_state_dict(): the command line's optimizer options take precedence.
   StateDict optimizer = tensors_of(snapshot, kOptimizer);
   for (const auto& [name, value] : trained_->optimizer.state_dict())
     if (name.rfind("param_groups.", 0) == 0 && optimizer.count(name) != 0) optimizer[name] = value;
@@ -444,7 +443,7 @@ void RunCheckpoints::load(const Snapshot& snapshot) {
     trained_->scaler.load_state_dict(scaler->second);
   for (const RunState& state : trained_->states) state.load(value(values, state.name));
   const auto rng = values.find("rng." + std::to_string(group_.rank()));
-  constexpr std::uint64_t kApart = 1'000'003;  // steps, so that a new rank repeats no older one
+  constexpr std::uint64_t kApart = 1'000'003;  // steps, so that new ranks repeat no older one
   if (rng != values.end())
     set_rng_state(rng->second);
   else
@@ -464,23 +463,22 @@ void RunCheckpoints::announce(const Snapshot& snapshot) const {
         fmt::format("{}{} {} (was {})", others.empty() ? "" : ", ", name, now, before->second);
   }
   if (!others.empty())
-    say_("not as before: " + others +
-         "; from here on the numbers may differ from those of a run "
-         "that never stopped");
+    say_("changed: " + others +
+         "; from here on the numbers may differ from those of an uninterrupted run");
   if (options_.comm_hook == "powersgd")
     say_(
-        fmt::format("powersgd begins anew, with {} steps of plain all-reduce: its factors and "
-                    "what it has not sent yet are in no checkpoint; from here on the numbers "
-                    "differ from those of a run that never stopped",
+        fmt::format("powersgd restarts with {} steps of plain all-reduce: checkpoints do not "
+                    "contain its factors and unsent remainders; from here on the numbers differ "
+                    "from those of an uninterrupted run",
                     options_.powersgd_start));
 }
 
 void RunCheckpoints::await_writer(std::int64_t step) {
-  // In pieces, so that no rank waits for rank 0 longer than its deadline, however slow the disk is.
+  // Waits in pieces, so that no rank's wait for rank 0 exceeds its deadline even with a slow disk.
   const auto piece = std::chrono::milliseconds(static_cast<std::int64_t>(250 * options_.timeout));
   enum : std::int32_t { writing, written, refused };
   for (std::array<std::int32_t, 1> state{writing}; state[0] != written;) {
-    if (group_.rank() == 0)  // without a manager nothing is being written
+    if (group_.rank() == 0)  // without a manager no write is in progress
       state[0] = !manager_                    ? written
                  : !manager_->wait_for(piece) ? writing
                  : manager_->failed()         ? refused
@@ -496,7 +494,7 @@ bool RunCheckpoints::due(std::int64_t step) const {
 
 void RunCheckpoints::step_done(const Reached& reached, bool last) {
   if (!due(reached.step) && !last) return;
-  if (options_.save_every == 0)  // then there was nothing to manage yet
+  if (options_.save_every == 0)  // no manager was needed until now
     together(group_, [&] {
       if (group_.rank() == 0) take_lock({});
     });
@@ -540,8 +538,8 @@ void RunCheckpoints::stop(std::int64_t step) {
   }
   const std::string last = last_of(seen_in(manager_->folder(), false));
   throw Error(
-      fmt::format("{}; training has stopped after step {}, there is {} in '{}': make room "
-                  "there, and go on with --resume auto",
+      fmt::format("{}; training has stopped after step {} with {} in '{}': make room there, and "
+                  "continue with --resume auto",
                   why, step, last, manager_->folder()));
 }
 

@@ -1,33 +1,33 @@
-// The checkpoints of a training program: what belongs to one beside model and optimizer, how all
-// ranks write one together, and how a run goes on from one.
+// The checkpoints of a training program: their contents in addition to model and optimizer, how all
+// ranks write one together, and how a run continues from one.
 //
-// Rank 0 writes everything, in one folder with one manifest (runtime/checkpoint/snapshot.hpp). What
-// the ranks have of their own, the state of their random numbers, is gathered on it: 7 KB a rank.
-// So a checkpoint is whole or not by one rename, no rank waits for the disk of another, and neither
-// writing nor reading needs a file system that the ranks share: rank 0 sends them what it reads.
+// Rank 0 writes everything, into one folder with one manifest (runtime/checkpoint/snapshot.hpp).
+// It gathers the only state that differs between ranks, their random numbers: 7 KB per rank. So one
+// rename makes a checkpoint complete, no rank waits for another's disk, and neither writing nor
+// reading needs a shared file system, because rank 0 sends the contents.
 //
 //   rank 0   model, optimizer --copy--> writer thread --> checkpoints/step-000200/
 //            sampler, losses, options ----^
 //   rank r   random numbers --gather------^
 //
-// Bit for bit. A resumed run has the losses and the model of one that never stopped if the options,
+// Bit for bit. A resumed run has the losses and the model of an uninterrupted run if the options,
 // the number of ranks, the program, the libraries and the kind of processor or GPU are the same;
 // with --device cuda also the device of each rank. Then every number is computed from the same
-// numbers in the same order: the order of the buckets, which decides the order of the sums, is in
-// the checkpoint too. Not with --comm-hook powersgd, whose state is in none: a line says so.
+// numbers in the same order; the order of the buckets, which determines the order of the sums, is
+// saved too. The exception is --comm-hook powersgd, whose state is not saved: a message says so.
 //
-// With --per-step any rank may be lost, the writing one too. There each rank has a RunCheckpoints
-// on a group of itself alone: all read, and the first one at the time writes (per_step.cpp).
+// With --per-step any rank may be lost, also the writing one. There each rank has a RunCheckpoints
+// on a group of itself only: all ranks read, and the current first rank writes (per_step.cpp).
 //
-// Sound ones only. A checkpoint is written when the loss of the step after it, or of the evaluation
-// at the end, is finite (CheckpointManager::hold); until then it replaces nothing. Training
-// continues from a checkpoint if its tensors are finite, its optimizer's state is possible, and a
-// trial gives the next batch a finite loss. --resume auto skips any other checkpoint, and says so.
+// Only sound ones. A checkpoint is written when the loss of the next step, or of the evaluation at
+// the end, is finite (CheckpointManager::hold); until then it replaces no older one. Training
+// continues from a checkpoint if its tensors are finite, its optimizer's state is valid, and a
+// trial of the next batch gives a finite loss. --resume auto reports and skips any other.
 //
-// Other ranks. What is left of the epoch is dealt out to them (SamplerState): no sample comes
-// twice, and none is left out but what makes no full batch at the end. Rank r goes on with the
-// random numbers of the earlier rank r; a rank that had none begins with manual_seed(seed + 1 + r +
-// 1'000'003 * step). Sums are rounded in another order from there on.
+// A different number of ranks. The rest of the epoch is distributed over the new ranks
+// (SamplerState): no sample is repeated, and only samples that do not fill a batch at the end are
+// left out. Rank r continues with the random numbers of the earlier rank r; a new rank starts with
+// manual_seed(seed + 1 + r + 1'000'003 * step). From there on, sums are rounded in another order.
 #pragma once
 
 #include <chrono>
@@ -53,13 +53,13 @@
 
 namespace ringsmith::apps {
 
-// A part of the training's state that is no tensor, as text; the same on all ranks.
+// A part of the training's state that is not a tensor, as text; the same on all ranks.
 struct RunState {
   std::string name;
   std::function<std::string()> save;
   std::function<void(const std::string&)> load;
 };
-// Place in the epoch; the order of DDP's buckets (empty: not known yet, and not loaded).
+// The position in the epoch; the order of DDP's buckets (empty: not known yet, and not loaded).
 [[nodiscard]] RunState sampler_state(std::function<SamplerState()> save,
                                      std::function<void(const SamplerState&)> load);
 [[nodiscard]] RunState order_state(std::function<std::vector<int>()> save,
@@ -74,11 +74,11 @@ struct Trained {
   GradScaler& scaler;
   std::vector<RunState> states;
   int ranks;
-  std::int64_t batch_size;            // of a rank
+  std::int64_t batch_size;            // of one rank
   std::int64_t steps;                 // of the whole run
-  std::function<double()> next_loss;  // of the next batch of this rank; see accumulate.hpp
-  std::string data;                   // the identity of the training data, in words
-  comm::Settings fixed;               // must be unchanged; a line names other options that changed
+  std::function<double()> next_loss;  // of this rank's next batch; see accumulate.hpp
+  std::string data;                   // identity of the training data, as text
+  comm::Settings fixed;               // must be unchanged; other changed options are only reported
 };
 
 // "12345 bytes with SHA-256 0123456789abcdef...", for checkpoints and for the ranks to compare.
@@ -86,16 +86,16 @@ struct Trained {
 
 struct Reached {
   std::int64_t step = 0;
-  double first_loss = 0, last_loss = 0;  // of all ranks
-  std::int64_t skipped = 0;              // steps, by GradScaler
+  double first_loss = 0, last_loss = 0;  // means over all ranks
+  std::int64_t skipped = 0;              // number of steps skipped by GradScaler
 };
 
-// Does the run save when a signal asks it to stop? If it was told where, or how often.
+// True if the run saves when a signal stops it: the options name a folder or an interval to save.
 [[nodiscard]] inline bool saves_when_stopped(const TrainOptions& o) {
   return !o.run_dir.empty() || o.save_every > 0 || !o.resume.empty();
 }
 
-// For people, when all ranks have saved because a signal asked them to stop.
+// The message to print when all ranks have saved because a signal asked them to stop.
 [[nodiscard]] std::string how_to_continue(std::int64_t step, std::int64_t steps,
                                           const std::string& folder);
 
@@ -104,48 +104,48 @@ class RunCheckpoints {
   using Say = std::function<void(const std::string&)>;
   RunCheckpoints(comm::ProcessGroup& group, const TrainOptions& options, Say say);
 
-  // On rank 0: the run's folder, made or, for --resume auto, reopened; takes the lock of its
-  // checkpoints, and reads the one of --resume. UsageError.
+  // On rank 0. Creates the run's folder, or reopens it for --resume auto; locks its checkpoints and
+  // reads the checkpoint of --resume. Returns the folder. Throws UsageError.
   [[nodiscard]] std::string open_folder();
 
-  // With --per-step, where each rank has a group of itself alone and all ranks share the folder.
-  // Replaces open_folder(): reads the checkpoint of --resume, and takes no lock.
+  // For --per-step, where each rank has a group of itself only and all ranks share the folder.
+  // Replaces open_folder(): reads the checkpoint of --resume, and does not lock.
   void look_in(const std::string& folder);
-  // On the rank that writes from now on. The previous writer may still be ending: waits for its
-  // lock at most as long as patience.
+  // Called on the rank that writes from now on. The previous writer may still be ending, so this
+  // waits for its lock for at most `patience`.
   void take_lock(std::chrono::milliseconds patience);
-  // The checkpoint that resume() has loaded, by its name and contents; "" if none.
+  // Name and digest of the checkpoint that resume() has loaded; "" if none.
   [[nodiscard]] const std::string& resumed_from() const { return resumed_from_; }
 
-  // Names the training, for a rank that does not resume(). It must live as long as this object.
+  // Sets the training, for a rank that does not resume(). It must outlive this object.
   void describe(const Trained& trained);
-  // Collective. The step at which the run continues: 0 without a checkpoint. UsageError, on one
-  // rank, if the checkpoint is of another training or the ranks see different checkpoints. The
-  // argument must live as long as this object.
+  // Collective. Returns the progress restored from the checkpoint, step 0 without one. Throws
+  // UsageError, on one rank, if the checkpoint is of another training or the ranks see different
+  // checkpoints. The argument must outlive this object.
   [[nodiscard]] Reached resume(const Trained& trained);
 
   [[nodiscard]] bool due(std::int64_t step) const;
-  // Collective, at the end of a step: takes a checkpoint if it is due, or if the step is the last,
-  // to be written by prove(). Throws as require_finite (evaluate.hpp) does.
+  // Collective, at the end of a step. Takes a checkpoint, which prove() writes, if one is due or
+  // the step is the last. Throws like require_finite() (evaluate.hpp).
   void step_done(const Reached& reached, bool last);
-  // The loss after the last checkpoint is finite.
+  // Writes the held checkpoint; the loss after it is finite.
   void prove();
-  // Collective. Throws unless model and optimizer are finite, as they are now.
+  // Collective. Throws unless the current model and optimizer state are finite.
   void require_sound(std::int64_t step) const;
-  // On the rank that writes: an error of the writer waits to be told.
+  // On the rank that writes: true if the writer thread has failed and the error is unreported.
   [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
-  // On that rank: whether the checkpoint before is written, now or within so long.
+  // On that rank: true if the previous checkpoint has been written, now or within `patience`.
   [[nodiscard]] bool ready(std::chrono::milliseconds patience) {
     return !manager_ || manager_->wait_for(patience);
   }
-  // All ranks, when one has said failed(): throws that error, on the others QuietStop.
+  // Called on all ranks after failed() on one: throws that error there, QuietStop on the others.
   [[noreturn]] void stop(std::int64_t step);
-  // Collective, when the model has proved sound: until the last checkpoint is on the disk.
+  // Collective, when the model has proved sound. Blocks until the last checkpoint is on the disk.
   void finish(std::int64_t step);
 
  private:
   [[nodiscard]] bool is_auto() const { return options_.resume == "auto"; }
-  [[nodiscard]] std::string checkpoints() const;  // their folder
+  [[nodiscard]] std::string checkpoints() const;  // the folder of the checkpoints
   [[nodiscard]] std::optional<Snapshot> newest();
   void examine(const Snapshot& snapshot, const std::string& path) const;
   void read_given();
@@ -160,13 +160,13 @@ class RunCheckpoints {
   Say say_;
   std::optional<Trained> trained_;
   comm::Settings fixed_, free_;
-  // On rank 0.
+  // Only on rank 0.
   std::string folder_;                          // of the run
-  std::unique_ptr<CheckpointManager> manager_;  // if checkpoints are written or looked for
+  std::unique_ptr<CheckpointManager> manager_;  // if checkpoints are written or searched for
   std::optional<Snapshot> found_;
   std::string found_path_, resumed_from_;
-  std::map<std::int64_t, std::string> refused_;  // steps of checkpoints that were tried, and why
-  std::set<std::string> said_;                   // reasons for skipped checkpoints, already printed
+  std::map<std::int64_t, std::string> refused_;  // steps of rejected checkpoints, and why
+  std::set<std::string> said_;                   // skipped checkpoints already reported
 };
 
 }  // namespace ringsmith::apps

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "labs/apps/common/files.hpp"
 #include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
 
@@ -25,7 +26,7 @@ constexpr const char* kRemedy = "; choose a writable place with --run-dir";
   throw UsageError("cannot create run directory '" + path.string() + "': " + why + kRemedy);
 }
 
-// True if made, false if something of that name is there already.
+// Returns true if the folder was created, false if the path exists.
 bool make(const fs::path& path) {
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
@@ -35,12 +36,12 @@ bool make(const fs::path& path) {
   return made;
 }
 
-// A folder can exist and still take no files: a read-only mount, a foreign owner.
+// An existing folder may still not be writable: a read-only mount, another owner.
 void check_writable(const fs::path& path) {
   if (access(path.c_str(), W_OK | X_OK) != 0) refuse(path, std::strerror(errno));
 }
 
-// A run that was refused before its first step may have left a folder for checkpoints.
+// True if the folder is empty, apart from a checkpoint folder left by a run that failed to start.
 bool is_unused(const fs::path& path) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path, error)) {
@@ -63,8 +64,8 @@ std::string reopen_run_dir(const std::string& wanted) {
   if (!fs::is_directory(wanted, error) || is_unused(wanted)) return create_run_dir(wanted);
   require(holds_checkpoints(wanted),
           "run directory '" + wanted +
-              "' holds no checkpoints, but other files: --resume auto goes "
-              "on with a run that was started with --save-every; choose another --run-dir");
+              "' holds other files, but no checkpoints: --resume auto continues a run that was "
+              "started with --save-every; choose another --run-dir");
   check_writable(wanted);
   return wanted;
 }
@@ -73,7 +74,7 @@ bool share_run_dir(const std::string& wanted) {
   const fs::path path(wanted);
   const bool made = make(path);
   std::error_code error;
-  if (!made && !fs::is_directory(path, error)) refuse(path, "a file of that name exists");
+  if (!made && !fs::is_directory(path, error)) refuse(path, "a file with that name exists");
   check_writable(path);
   return made;
 }
@@ -84,7 +85,7 @@ std::string create_run_dir(const std::string& wanted) {
     if (!share_run_dir(wanted) && !is_unused(path))
       throw UsageError("run directory '" + wanted +
                        "' is not empty; nothing is overwritten: choose another with --run-dir" +
-                       (holds_checkpoints(path) ? ", or go on in it with --resume auto" : ""));
+                       (holds_checkpoints(path) ? ", or continue its run with --resume auto" : ""));
     return path.string();
   }
   const fs::path base =
@@ -108,21 +109,8 @@ void require_room_for_model(const std::string& folder, const StateDict& model) {
 }
 
 void save_model(const std::string& folder, const StateDict& model, const Metadata& metadata) {
-  try {
-    save_safetensors(model_file(folder), model, metadata);
-  } catch (const Error& failed) {
-    std::error_code ignored;
-    for (const fs::path& place : {fs::current_path(ignored), fs::temp_directory_path(ignored)}) {
-      const std::string rescued = place / ("model-" + random_name() + ".safetensors");
-      try {
-        save_safetensors(rescued, model, metadata);
-      } catch (const Error&) {
-        continue;
-      }
-      throw Error(std::string(failed.what()) + "; the trained model is in '" + rescued + "'");
-    }
-    throw;
-  }
+  write_or_rescue(model_file(folder), "the trained model is",
+                  [&](const std::string& place) { save_safetensors(place, model, metadata); });
 }
 
 JsonLines::JsonLines(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "wx")) {
@@ -131,7 +119,7 @@ JsonLines::JsonLines(const std::string& path) : path_(path), file_(std::fopen(pa
 }
 
 JsonLines::JsonLines(const std::string& path, std::int64_t step) : path_(path) {
-  AtomicFile file(path);  // first: it refuses paths that are not files, which cannot be read either
+  AtomicFile file(path);  // first: it rejects paths that are not files, which cannot be read either
   std::ifstream before(path);
   std::string kept;
   for (std::string line; std::getline(before, line);) {

@@ -1,6 +1,6 @@
-// What a training run leaves behind: its folder, runs/20260131-174503/ and never one that is in
-// use, and in it metrics.jsonl, one JSON object a line, flushed line by line: a run that dies
-// leaves every finished step behind, and `tail -f` follows a run that lives.
+// The files of a training run: its folder, runs/20260131-174503/, never one that is in use, with
+// metrics.jsonl in it: one JSON object per line, flushed line by line, so that a run that dies
+// leaves every finished step behind and `tail -f` can follow a running one.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,34 @@
 
 namespace ringsmith::apps {
 
-constexpr const char* kCheckpoints = "checkpoints";  // the folder of them, in the run's folder
+constexpr const char* kCheckpoints = "checkpoints";  // their folder, in the run's folder
 
-// Creates a new folder and returns its path. An empty `wanted` makes runs/<stamp>, with -2, -3, ...
-// behind the stamp if another run took it in the same second; else exactly `wanted`, which must not
-// exist or must be empty, but for a folder for checkpoints that holds none. UsageError with the
-// reason and the remedy when that cannot be.
+// Creates a new folder and returns its path. If `wanted` is empty, it is runs/<stamp>, with -2, -3,
+// ... appended if another run took the name in the same second; else it is exactly `wanted`, which
+// must not exist or must be empty, except for a checkpoint folder without checkpoints. Throws
+// UsageError with the reason and the remedy if that is not possible.
 [[nodiscard]] std::string create_run_dir(const std::string& wanted);
-// A folder that ranks share: made if missing, whatever it holds. True if this call made it.
+// Creates a folder that ranks share, unless it exists with any contents. True if it was created.
 bool share_run_dir(const std::string& wanted);
-// As create_run_dir(), or a folder of a run that kept checkpoints.
+// Like create_run_dir(), but also accepts the folder of a run with checkpoints.
 [[nodiscard]] std::string reopen_run_dir(const std::string& wanted);
 [[nodiscard]] bool holds_checkpoints(const std::string& folder);
 
-// UsageError or Error if the model could not be saved in the folder now: to be called before it is
-// trained.
+// Throws UsageError or Error if the model could not be saved in the folder now. Call this before
+// the training.
 void require_room_for_model(const std::string& folder, const StateDict& model);
-// Writes FOLDER/model.safetensors. If that fails, hours of training are not lost: the model is
-// written into the working directory, or TMPDIR, and the error names the file.
+// Writes FOLDER/model.safetensors. If that fails, the model is written into the working directory
+// or TMPDIR instead, so that hours of training are not lost, and the error names the file.
 void save_model(const std::string& folder, const StateDict& model, const Metadata& metadata);
 
 class JsonLines {
  public:
-  // Creates the file; UsageError naming it if it exists or cannot be written.
+  // Creates the file. Throws UsageError naming it if it exists or cannot be written.
   explicit JsonLines(const std::string& path);
-  // Goes on with what an earlier run may have left: of its lines, those up to this step stay.
+  // Continues an earlier run's file, if there is one: keeps its lines up to this step.
   JsonLines(const std::string& path, std::int64_t step);
-  // NaN and infinities become null, which JSON demands. Error naming the file if the line could not
-  // be written, for instance on a full disk.
+  // NaN and infinities become null, as JSON requires. Throws an Error naming the file if the line
+  // could not be written, for instance on a full disk.
   void write(const nlohmann::ordered_json& object);
 
  private:

@@ -21,7 +21,7 @@ namespace {
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostSteps = 4000;  // in a figure; of more, every second, third, ...
+constexpr std::size_t kMostSteps = 4000;  // per figure; of more steps only every second, third, ...
 constexpr std::size_t kMostRanks = 16;    // in the timeline
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
@@ -36,7 +36,7 @@ ordered_json parsed(const std::string& path, const std::string& text, std::size_
   return out;
 }
 
-// A run that died may have left half of its last line.
+// Ignores an incomplete last line, which a run that died may have left.
 std::vector<ordered_json> read_lines(const std::string& path) {
   if (const std::string kind = odd_kind(path); !kind.empty()) refuse(path, "it is " + kind);
   std::ifstream in(path, std::ios::binary);
@@ -68,7 +68,7 @@ struct Window {
   std::int64_t step = 0;
 };
 
-// trace.json has one event a line (trace_file.cpp).
+// trace.json has one event per line (trace_file.cpp).
 template <class Visit>
 void for_each_span(const std::string& path, const char* having, const Visit& visit) {
   if (const std::string kind = odd_kind(path); !kind.empty()) refuse(path, "it is " + kind);
@@ -86,7 +86,7 @@ void for_each_span(const std::string& path, const char* having, const Visit& vis
   }
 }
 
-// Of rank 0's steps in the trace, the one in the middle by length; the first ones are not typical.
+// The step of median length among rank 0's steps in the trace, without the atypical first ones.
 Window typical_step(const std::string& path) {
   constexpr std::size_t kWarmUp = 2;
   std::vector<Window> steps;
@@ -102,8 +102,8 @@ Window typical_step(const std::string& path) {
   return *middle;
 }
 
-// All ranks' spans within the step. The all-reduces of a rank are those of its buckets, in order,
-// unless a communication hook made something else of them.
+// All ranks' spans within the step. A rank's all-reduces are its buckets, in order, unless a
+// communication hook replaced them.
 ordered_json timeline_of(const std::string& path, bool plain_buckets) {
   if (!fs::exists(path)) return nullptr;
   const Window window = typical_step(path);
@@ -194,7 +194,7 @@ std::string words(const ordered_json& value) {
   return out;
 }
 
-// What stands above the figures, and below them.
+// Adds the text above and below the figures.
 void add_words(ordered_json& data, const ordered_json& facts, const std::string& folder) {
   const auto text = [&](const char* key, const std::string& otherwise) {
     return facts.contains(key) ? words(facts[key]) : otherwise;
@@ -202,7 +202,7 @@ void add_words(ordered_json& data, const ordered_json& facts, const std::string&
   const int world = static_cast<int>(number(facts, "world"));
   data["title"] = text("program", "A run") +
                   (world == 0 ? "" : fmt::format(" on {} rank{}", world, world == 1 ? "" : "s"));
-  data["subtitle"] = facts.empty() ? "The run has not ended: run.json is missing in its folder."
+  data["subtitle"] = facts.empty() ? "The run has not ended: run.json is missing from its folder."
                                    : text("headline", "");
   ordered_json& numbers = data["numbers"] = ordered_json::array();
   const auto add = [&](const char* name, const std::string& value) {
@@ -235,7 +235,7 @@ void add_words(ordered_json& data, const ordered_json& facts, const std::string&
            {"communication_hook", "communication hook"},
            {"amp", "mixed precision"},
            {"kernels", "kernels"},
-           {"threads", "threads of a rank"}})
+           {"threads", "threads per rank"}})
     if (facts.contains(key) && !words(facts[key]).empty())
       list.push_back({name, words(facts[key])});
   std::error_code error;
@@ -270,8 +270,7 @@ std::string write_report(const std::string& folder) {
     write_atomically(path, report_page(report_data(folder)));
   } catch (const nlohmann::json::exception&) {
     refuse(folder,
-           "a value in metrics.jsonl, run.json or trace.json is of another kind than a run "
-           "writes");
+           "a value in metrics.jsonl, run.json or trace.json has another type than a run writes");
   }
   return path;
 }
@@ -283,7 +282,7 @@ std::vector<std::string> own_command_line() {
   return out;
 }
 
-// /proc/self/smaps: a line "address perms offset dev inode path" for each mapping, then its sizes.
+// /proc/self/smaps: a line "address perms offset dev inode path" per mapping, then its sizes.
 Bytes communication_memory() {
   std::ifstream in("/proc/self/smaps");
   std::size_t kib = 0;

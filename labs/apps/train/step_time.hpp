@@ -1,17 +1,17 @@
-// How much communication did computation hide? From the events of one step on one rank:
+// How much communication was hidden by computation? From the events of one step on one rank:
 //
 //   K = union of computation   |--------------------|      forward, backward, optimizer
 //   C = union of communication           |===| |========|
-//   exposed = |C \ K|                               |===|   nothing useful goes on
+//   exposed = |C \ K|                               |===|   no computation
 //   hidden fraction = 1 - exposed / |C|
 //   tail = end of the last communication - end of the last computation before the optimizer
 //
-// Two popular metrics measure something else. (backward - comm) / backward calls 100 ms of backward
-// followed by 20 ms of communication 80 % overlapped, though nothing overlaps; comm / (forward +
+// Two popular metrics measure something else. (backward - comm) / backward reports 80 % overlap for
+// 100 ms of backward followed by 20 ms of communication, though nothing overlaps; comm / (forward +
 // backward) is the same for a serial run and for a perfectly hidden one. Only the intervals tell.
 //
 // Spans nest: backward() contains the wait for the last bucket. So a thread computes only while it
-// is inside a compute span and not inside a comm or wait span of its own.
+// is inside a compute span and not inside its own comm or wait span.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@
 
 namespace ringsmith::apps {
 
-// Sets of time are sorted lists of disjoint half-open intervals [begin, end), not touching, none
-// empty.
+// A set of times is a sorted list of disjoint, non-empty half-open intervals [begin, end) that do
+// not touch.
 //
 //   a       |-----|     |----|
 //   b          |----------|
@@ -34,7 +34,7 @@ struct Interval {
 };
 using Intervals = std::vector<Interval>;
 
-// Any intervals, in any order, overlapping or empty; an end before its begin counts as empty.
+// Accepts any intervals, in any order, overlapping or empty; an end before its begin is empty.
 [[nodiscard]] Intervals unite(std::vector<Interval> intervals);
 [[nodiscard]] Intervals subtract(const Intervals& a, const Intervals& b);
 [[nodiscard]] Intervals clip(const Intervals& a, Interval window);
@@ -42,52 +42,52 @@ using Intervals = std::vector<Interval>;
 
 struct StepTime {  // nanoseconds within one window; sums over steps by +=
   std::int64_t step = 0;
-  std::int64_t forward = 0;   // compute spans named "forward", less their comm and waits
-  std::int64_t backward = 0;  // likewise "backward"
+  std::int64_t forward = 0;   // compute spans named "forward", without their comm and waits
+  std::int64_t backward = 0;  // the same for "backward"
   std::int64_t optim = 0;
   std::int64_t data = 0;
   std::int64_t comm = 0;     // |C|
   std::int64_t exposed = 0;  // |C \ K|
   std::int64_t tail = 0;
-  // Of comm, waiting for ranks of this node and of others (comm/transport/peers.hpp).
+  // Waits within comm, for ranks of this node and of other nodes (comm/transport/peers.hpp).
   std::int64_t wait_within = 0;
   std::int64_t wait_between = 0;
 
-  // The share of communication that computation covered; 0 without communication.
+  // The share of communication that was hidden by computation; 0 without communication.
   [[nodiscard]] double hidden_fraction() const;
-  // What none of the parts explains: bookkeeping of the loop. Never below 0.
+  // The time outside of all parts: bookkeeping of the loop. Never below 0.
   [[nodiscard]] std::int64_t other() const;
   StepTime& operator+=(const StepTime& o);
 };
-// All of these, for what is done to each.
+// All members, for loops over them.
 constexpr std::int64_t StepTime::*kStepTimes[] = {
     &StepTime::step,        &StepTime::forward,     &StepTime::backward, &StepTime::optim,
     &StepTime::data,        &StepTime::comm,        &StepTime::exposed,  &StepTime::tail,
     &StepTime::wait_within, &StepTime::wait_between};
 
-// Events may reach over the window; only what lies inside counts.
+// Events may extend beyond the window; only the part inside counts.
 [[nodiscard]] StepTime measure(const std::vector<trace::Event>& events, Interval window);
 
-// Measures steps: drains the tracer after each one, and keeps the events for the trace file, whole
-// steps until the bound is reached.
+// Measures steps: drains the tracer after each step, and keeps the events for the trace file, whole
+// steps up to kKeptEvents events.
 class StepClock {
  public:
-  // With tracing off, steps have a length and nothing else.
+  // With tracing off, only the length of a step is measured.
   explicit StepClock(bool tracing);
   ~StepClock();
   StepClock(const StepClock&) = delete;
   StepClock& operator=(const StepClock&) = delete;
 
   void begin();
-  // The time of the step since begin().
+  // Ends the step that began with begin() and returns its times.
   StepTime end(std::int64_t step);
-  // Takes what was recorded outside steps (evaluation, for instance) into the trace.
+  // Adds events that were recorded outside of steps (during evaluation, for example) to the trace.
   void keep_rest();
 
   [[nodiscard]] const StepTime& total() const { return total_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   [[nodiscard]] const std::vector<trace::Event>& events() const { return events_; }
-  // Events that were measured but not kept, and those that the tracer itself had to drop.
+  // Number of events that were measured but not kept, plus those that the tracer dropped.
   [[nodiscard]] std::uint64_t lost() const { return lost_ + trace::dropped(); }
   [[nodiscard]] bool tracing() const { return tracing_; }
 

@@ -1,16 +1,16 @@
-// trace.json: the events of all ranks on one clock, gathered to rank 0 and written there, in
-// Chrome's Trace Event Format, which https://ui.perfetto.dev and chrome://tracing open.
+// trace.json: the events of all ranks on one clock, gathered and written by rank 0 in Chrome's
+// Trace Event Format, for https://ui.perfetto.dev and chrome://tracing.
 //
-// One process row for each rank (pid = rank), one thread row for each thread, microseconds with
-// three decimals counted from a common origin.
+// One process row per rank (pid = rank), one thread row per thread; times are microseconds with
+// three decimals since a common origin.
 //
-// How far apart are two clocks? From ping-pongs, as NTP does it:
+// The offset between two clocks comes from ping-pongs, as in NTP:
 //
 //   here    t0 ------.            .---> t1
 //   there             '--> t ----'
 //
-// The remote stamp t was taken at some moment of [t0, t1], so offset = t - (t0 + t1) / 2 is right
-// within (t1 - t0) / 2. The round with the shortest trip bounds it best.
+// The remote stamp t was taken at some moment in [t0, t1], so offset = t - (t0 + t1) / 2 is correct
+// to within (t1 - t0) / 2. The round with the shortest trip gives the best bound.
 #pragma once
 
 #include <cstdint>
@@ -24,41 +24,41 @@
 namespace ringsmith::apps {
 
 struct ClockSample {
-  std::int64_t sent = 0;      // here
-  std::int64_t remote = 0;    // there
-  std::int64_t received = 0;  // here
+  std::int64_t sent = 0;      // local clock
+  std::int64_t remote = 0;    // remote clock
+  std::int64_t received = 0;  // local clock
 };
 
 struct ClockOffset {
   std::int64_t offset_ns = 0;       // remote clock - own clock
   std::int64_t uncertainty_ns = 0;  // half of the shortest round trip
-  // True if both may be one clock: 0 lies within the uncertainty.
+  // True if the clocks may be the same: 0 is within the uncertainty.
   [[nodiscard]] bool may_be_zero() const {
     return offset_ns <= uncertainty_ns && -offset_ns <= uncertainty_ns;
   }
 };
 
-// UsageError without samples or if one was received before it was sent.
+// Throws UsageError if there are no samples or one was received before it was sent.
 [[nodiscard]] ClockOffset estimate_offset(const std::vector<ClockSample>& samples);
 
 struct RankTrace {
   int rank = 0;
   std::int64_t origin_ns = 0;        // time 0 of the trace, on the common clock
-  std::int64_t clock_offset_ns = 0;  // this rank's clock - the common clock; is subtracted
+  std::int64_t clock_offset_ns = 0;  // this rank's clock - the common clock; subtracted
   std::vector<trace::Event> events;
   std::vector<std::string> thread_names;  // by Event::thread
 };
 
-// The events of one rank, comma-separated without brackets: what travels to rank 0.
+// The events of one rank, comma-separated without brackets; this text is sent to rank 0.
 [[nodiscard]] std::string chrome_events(const RankTrace& trace);
 
-// The whole file from the ranks' fragments; notes become strings under "otherData".
+// Composes the file from the ranks' fragments; notes become strings under "otherData".
 [[nodiscard]] std::string chrome_trace(
     const std::vector<std::string>& fragments,
     const std::vector<std::pair<std::string, std::string>>& notes);
 
-// Collective. Writes path on rank 0; UsageError or Error there if it cannot be written, QuietStop
-// on the others.
+// Collective. Writes the file on rank 0. If it cannot be written, throws UsageError or Error there
+// and QuietStop on the others.
 void write_trace(comm::ProcessGroup& group, const StepClock& clock, const std::string& path);
 
 }  // namespace ringsmith::apps

@@ -1,6 +1,6 @@
-// train_bench: what a training step costs. Medians of a step and its parts on synthetic data, for
-// the models of tests/bench/peers, in the words of torch_common.py there, so that one parser reads
-// both.
+// train_bench: the cost of a training step. Prints medians of a step and its parts on synthetic
+// data for the models of tests/bench/peers, in the format of torch_common.py there, so that one
+// parser reads both.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -25,16 +25,16 @@ namespace {
 struct BenchOptions {
   MachineOptions machine;
   std::string model;
-  std::int64_t batch = 0, steps = 0, warmup = -1;  // the model's own, if not given
+  std::int64_t batch = 0, steps = 0, warmup = -1;  // if not given, the model's defaults
   std::uint64_t seed = 0;
   std::string amp = "off";
   GPTOptions gpt;
 };
 
-// One of the models, with what trains it.
+// A model, with its optimizer, loss and data.
 struct Subject {
   const char* unit;
-  double units;  // of each rank and step
+  double units;  // per rank and step
   std::unique_ptr<Module> model;
   std::unique_ptr<Optimizer> optimizer;
   Tensor (*loss)(const Tensor& outputs, const Tensor& targets);
@@ -64,7 +64,7 @@ Subject make_gpt(const BenchOptions& o, Device device, Generator& random) {
   return s;
 }
 
-// A model that tells images apart, of this shape.
+// An image classifier for images of this shape.
 Subject make_classifier(const BenchOptions& o, Device device, Generator& random, const Shape& image,
                         std::unique_ptr<Module> model) {
   constexpr std::int64_t kClasses = 10;
@@ -101,7 +101,7 @@ Subject make_subject(const BenchOptions& o, Device device, Generator& random) {
       std::make_unique<ResNet>(ResNetOptions{.depth = 18, .classes = 10, .small_stem = true}));
 }
 
-// What a model's bench is unless the options say otherwise.
+// A model's defaults for the options.
 struct Defaults {
   std::int64_t batch, steps, warmup;
 };
@@ -112,13 +112,13 @@ Defaults defaults_of(const std::string& model) {
   return {32, 6, 2};
 }
 
-// When the device has done what it was given.
+// The time at which the device has completed all queued work.
 double now_ms(Device device) {
   synchronize(device);
   return static_cast<double>(trace::now_ns()) / 1e6;
 }
 
-// The slowest rank of each column.
+// The maximum over the ranks for each column.
 std::vector<double> slowest(comm::ProcessGroup& group, const std::vector<double>& mine) {
   std::vector<double> out = mine;
   for (const auto& row : gather_rows(group, mine))
@@ -126,7 +126,7 @@ std::vector<double> slowest(comm::ProcessGroup& group, const std::vector<double>
   return out;
 }
 
-// Collective. The line of results; the same on every rank.
+// Collective. Returns the line of results; the same on every rank.
 std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGroup>& group) {
   manual_seed(o.seed);
   const Device device = device_of_rank(o.machine.device);
@@ -193,37 +193,40 @@ std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGrou
   return line + fmt::format(" | loss {:.4f} -> {:.4f}", first, last);
 }
 
-// False if there is nothing to do.
+// Returns false if there is nothing to do.
 bool read_options(BenchOptions& o, int argc, char** argv) {
   o.gpt.vocabulary = 65;
-  CommandLine app("Measures a training step and its parts: medians, on synthetic data; no files.",
-                  "train_bench");
+  CommandLine app(
+      "Measures a training step and its parts: medians, on synthetic data; writes no files.",
+      "train_bench");
   app.add_option("model", o.model, "gpt, mlp, small_cnn or resnet18, as in tests/bench/peers")
       ->required()
       ->check(one_of({"gpt", "mlp", "small_cnn", "resnet18"}));
   app.group("Benchmark");
-  app.add_option("--batch", o.batch, "samples in a step, of each rank [gpt 16, mlp 64, others 32]")
+  app.add_option("--batch", o.batch, "samples per step and rank [gpt 16, mlp 64, others 32]")
       ->default_text("")
       ->check(whole(1));
-  app.add_option("--steps", o.steps, "steps that count [gpt 15, mlp 100, small_cnn 40, resnet18 6]")
+  app.add_option("--steps", o.steps, "measured steps [gpt 15, mlp 100, small_cnn 40, resnet18 6]")
       ->default_text("")
       ->check(whole(1));
-  app.add_option("--warmup", o.warmup, "steps before them [gpt 3, mlp 10, small_cnn 5, resnet18 2]")
+  app.add_option("--warmup", o.warmup,
+                 "warm-up steps before them [gpt 3, mlp 10, small_cnn 5, resnet18 2]")
       ->default_text("")
       ->check(whole(0));
-  app.add_option("--seed", o.seed, "of the parameters");
+  app.add_option("--seed", o.seed, "seed of the parameters");
   app.add_option("--amp", o.amp, "bf16: products and attention in bfloat16")
       ->check(one_of({"off", "bf16"}));
-  app.group("The GPT");
+  app.group("GPT");
   const std::vector<Option*> of_gpt{
       app.add_option("--layers", o.gpt.layers, "transformer blocks")->check(whole(1, 1000)),
       app.add_option("--dim", o.gpt.dim, "width; a multiple of --heads")->check(whole(1)),
       app.add_option("--heads", o.gpt.heads, "attention heads")->check(whole(1, 1000)),
-      app.add_option("--context", o.gpt.context, "tokens that the model sees")->check(whole(1)),
-      app.add_option("--vocabulary", o.gpt.vocabulary, "different tokens")
+      app.add_option("--context", o.gpt.context, "tokens that the model sees at a time")
+          ->check(whole(1)),
+      app.add_option("--vocabulary", o.gpt.vocabulary, "number of different tokens")
           ->check(whole(2, 1 << 20)),
       app.add_option("--pad-vocabulary", o.gpt.vocabulary_multiple,
-                     "the head has a multiple of so many rows")
+                     "round the head's rows up to a multiple of this")
           ->check(whole(1, 65536)),
       app.add_option("--dropout", o.gpt.dropout, "probability of dropping an activation")
           ->check(real(0, 0.99))};

@@ -59,7 +59,7 @@ comm::Settings inputs_of(const Classifier& c, const ImageSets& sets) {
   return out;
 }
 
-// What a run that continues must have as before.
+// The settings that must be unchanged when a run is resumed.
 comm::Settings fixed_of(const Classifier& c) {
   comm::Settings out{{"the program", c.program}};
   out.insert(out.end(), c.fixed.begin(), c.fixed.end());
@@ -79,7 +79,7 @@ Tensor loss_of(const Tensor& outputs, const Tensor& labels) {
 }
 
 int train_classifier_per_step(const TrainOptions& common, const Classifier& c) {
-  require(c.workers == 0, "--per-step does not go with --workers: give --workers 0");
+  require(c.workers == 0, "--per-step cannot be combined with --workers: give --workers 0");
   const ImageSets sets = load(c);
   const auto model = make_model(common, c, sets);
   SGD optimizer(model->parameters(), sgd_options(common, c));
@@ -150,7 +150,7 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
       .data = inputs.front().second,
       .fixed = fixed_of(c)};
   run.evaluate_with([&] {
-    ddp.synchronise_buffers();  // the ranks share the test images, and must judge them alike
+    ddp.synchronise_buffers();  // the ranks share the test images and must use the same statistics
     return evaluate(*group, *model, sets->test, kEvaluation);
   });
   const std::int64_t done = run.resume(trained);

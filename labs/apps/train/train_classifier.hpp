@@ -1,5 +1,5 @@
-// What train_mlp and train_images share: the training of a network that tells images apart, with
-// SGD, and the share of test images that it gets right.
+// The common part of train_mlp and train_images: trains an image classifier with SGD, and measures
+// the share of test images that it classifies correctly.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@ namespace ringsmith::apps {
 
 struct ImageSets {
   ImageDataset train, test;
-  std::string origin;  // for people
+  std::string origin;  // for messages
 };
 
 struct Classifier {
   std::string program;  // "train_mlp"
-  std::string network;  // "mlp", for people and in the model's file
+  std::string network;  // "mlp", for messages and the model's file
   std::int64_t default_steps = 0;
   double momentum = 0.9, weight_decay = 0;  // of SGD
-  int workers = 0;                          // threads that prepare batches ahead
-  // Called once on every rank; a UsageError of any stops them all. Parameters may be drawn from the
-  // default generator, which then has the run's seed.
+  int workers = 0;                          // threads that prefetch batches
+  // Each is called once on every rank; a UsageError on any rank stops all. Parameters may be drawn
+  // from the default generator, which then has the run's seed.
   std::function<ImageSets()> load;
   std::function<std::unique_ptr<Module>(const Images& train)> make_model;
-  comm::Settings fixed;  // the program's own, for Trained
-  std::string weights;   // file that make_model reads; empty: none
+  comm::Settings fixed;  // the program's own settings, for Trained
+  std::string weights;   // a file that make_model reads; empty: none
 };
 
-// Collective: the whole run. The program's exit code.
+// Collective: runs the whole training. Returns the program's exit code.
 int train_classifier(const TrainOptions& common, const Classifier& classifier);
 
 }  // namespace ringsmith::apps

@@ -1,5 +1,5 @@
-// train_gpt: the main job. A GPT, trained on this repository's own lessons and sources or any other
-// text, byte by byte or by tokens, data-parallel over all ranks of its launcher.
+// train_gpt: the main job. Trains a GPT on this repository's own lessons and sources or any other
+// text, as bytes or tokens, data-parallel over all ranks of its launcher.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -46,60 +46,61 @@ bool read_options(GptOptions& o, int argc, char** argv) {
       "text file; its last tenth is held out [the lessons and sources of ringsmith, the last tenth "
       "of each file held out]");
   app.add_option("--tokens", o.tokens,
-                 "text as tokens instead: a .bin file of llm.c, or a folder of them; those with "
-                 "'val' in their names are held out, else the last tenth of each")
+                 "text as tokens instead: a .bin file of llm.c, or a folder of them; files with "
+                 "'val' in their names are held out, otherwise the last tenth of each")
       ->default_text("")
       ->excludes(text);
   app.add_option(
          "--vocab", o.vocabulary,
-         "byte-pair vocabulary, a file of tiktoken's format (r50k_base.tiktoken is GPT-2's): "
+         "byte-pair vocabulary, a file in tiktoken's format (r50k_base.tiktoken is GPT-2's): "
          "text is read and written in its tokens, not in bytes")
       ->default_text("");
   app.add_option("--workers", o.workers,
                  "threads that prepare batches ahead; 0 is enough for data in memory")
       ->check(whole(0, 64));
   app.add_option("--validation-windows", o.validation_windows,
-                 "most windows of held-out text in an evaluation")
+                 "maximum number of windows of held-out text in an evaluation")
       ->check(whole(1));
   app.group("Model");
   app.add_option("--layers", o.model.layers, "transformer blocks")->check(whole(1, 1000));
   app.add_option("--dim", o.model.dim, "width; a multiple of --heads")->check(whole(1));
   app.add_option("--heads", o.model.heads, "attention heads")->check(whole(1, 1000));
-  app.add_option("--context", o.model.context, "bytes or tokens that the model sees")
+  app.add_option("--context", o.model.context, "bytes or tokens that the model sees at a time")
       ->check(whole(1));
   app.add_option("--dropout", o.model.dropout, "probability of dropping an activation")
       ->check(real(0, 0.99));
   app.add_flag("--tie-head", o.model.tied,
-               "the table of tokens is the head's weight too: fewer parameters");
+               "use the token table as the head's weight, too: fewer parameters");
   app.add_option("--pad-vocabulary", o.model.vocabulary_multiple,
-                 "the head has a multiple of so many rows, the last ones unused: 128 suits tensor "
-                 "cores")
+                 "round the head's rows up to a multiple of this, the last ones unused: 128 suits "
+                 "tensor cores")
       ->check(whole(1, 65536));
   app.add_flag("--activation-checkpointing", o.model.activation_checkpointing,
-               "keep only the input of each block, and compute the block again in backward: less "
+               "keep only the input of each block, and recompute the block in backward: less "
                "memory, a third more computation, the same numbers");
   app.group("Training");
-  app.add_option("--weight-decay", o.weight_decay, "of AdamW")->check(real(0, 1e6));
+  app.add_option("--weight-decay", o.weight_decay, "weight decay of AdamW")->check(real(0, 1e6));
   app.add_option("--clip", o.clip, "largest 2-norm of the gradient")->check(above_zero(1e30));
   app.add_option("--warmup", o.warmup, "share of the steps in which the learning rate rises")
       ->check(real(0, 1));
   app.add_option("--lr-floor", o.floor, "learning rate of the last step, as a share of --lr")
       ->check(real(0, 1));
   app.group("Output");
-  app.add_option("--sample", o.sample.tokens, "bytes or tokens to write at the end")
+  app.add_option("--sample", o.sample.tokens, "bytes or tokens to generate at the end")
       ->check(whole(0));
-  app.add_option("--prompt", o.prompt, "what they follow");
-  app.add_option("--temperature", o.sample.temperature, "of sampling; 0: always the likeliest")
+  app.add_option("--prompt", o.prompt, "text that the sample continues");
+  app.add_option("--temperature", o.sample.temperature,
+                 "sampling temperature; 0: always the likeliest")
       ->check(real(0, 1e6));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   return app.parse(argc, argv);
 }
 
-// Text as the options have it; what they leave open about the model is filled in from it.
+// Loads the text that the options select and completes the model's options from it.
 Corpus load(GptOptions& o) {
   Corpus corpus = load_corpus({o.common.data, o.tokens, o.vocabulary}, o.model.context);
   o.model.vocabulary = corpus.alphabet;
-  if (!o.tokens.empty() && !corpus.vocabulary) o.sample.tokens = 0;  // nobody could read it
+  if (!o.tokens.empty() && !corpus.vocabulary) o.sample.tokens = 0;  // cannot be decoded
   require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
   return corpus;
 }
@@ -130,7 +131,7 @@ LrSchedule schedule_of(const GptOptions& o, std::int64_t steps) {
   return cosine_lr(o.common.lr, warmup, steps, o.floor * o.common.lr);
 }
 
-// "" if none is asked for.
+// "" if no sample is requested.
 std::string sample_of(const GptOptions& o, const Corpus& corpus, GPT& model) {
   if (o.sample.tokens == 0) return {};
   return "\n---- a sample ----\n" +
@@ -145,7 +146,7 @@ Metadata metadata_of(const GptOptions& o) {
           {"seed", std::to_string(o.common.seed)}};
 }
 
-// What a run that continues must have as before.
+// The settings that must be unchanged when a run is resumed.
 comm::Settings fixed_of(const GptOptions& o) {
   return {{"the program", "train_gpt"},
           {"--context", std::to_string(o.model.context)},
@@ -156,7 +157,7 @@ comm::Settings fixed_of(const GptOptions& o) {
 
 int train_gpt_per_step(GptOptions& o) {
   const TrainOptions& common = o.common;
-  require(o.workers == 0, "--per-step does not go with --workers: leave it out");
+  require(o.workers == 0, "--per-step cannot be combined with --workers: leave it out");
   const Corpus corpus = load(o);
   manual_seed(common.seed);
   GPT model(o.model);
@@ -212,7 +213,7 @@ int train_gpt(int argc, char** argv) {
 
   DistributedDataParallel ddp(*model, group, ddp_options(common));
   register_comm_hook(common, ddp, group);
-  // Every rank drops other activations; the parameters above are the same on all.
+  // Dropout must differ between ranks; the parameters above are the same on all.
   manual_seed(common.seed + 1 + static_cast<std::uint64_t>(group->rank()));
   AdamW optimizer(model->parameters(), adam_options(o));
 

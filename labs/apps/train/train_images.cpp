@@ -1,7 +1,7 @@
-// train_images: a residual network or a small convolutional one that tells images apart, on any
+// train_images: trains an image classifier, a residual or a small convolutional network, on any
 // number of ranks.
 //
-// Images come from CIFAR-10's or MNIST's files, or are drawn when none are given.
+// Images come from CIFAR-10's or MNIST's files, or are drawn if no folder is given.
 #include <fmt/format.h>
 
 #include "labs/apps/common/agreement.hpp"
@@ -16,9 +16,9 @@ namespace {
 constexpr int kClasses = 10;
 constexpr std::int64_t kDefaultSteps = 200;
 constexpr std::int64_t kWidth = 64;             // torchvision's
-constexpr std::int64_t kPad = 4;                // pixels of black around an image that is cropped
-constexpr std::int64_t kSmallImage = 64;        // up to this size a ResNet's stem is small
-constexpr std::uint64_t kCropSeed = 0x63726f7;  // crops and sample order must not go together
+constexpr std::int64_t kPad = 4;                // pixels of black border added before cropping
+constexpr std::int64_t kSmallImage = 64;        // up to this size a ResNet has a small stem
+constexpr std::uint64_t kCropSeed = 0x63726f7;  // keeps crops independent of the sample order
 
 struct ImageOptions {
   TrainOptions common;
@@ -44,30 +44,30 @@ bool read_options(ImageOptions& o, int argc, char** argv) {
                  "(train-images-idx3-ubyte, ...) [coloured shapes, drawn]");
   app.add_option("--draw", o.draw, "shapes to draw when no files are given")->check(whole(1));
   app.add_option("--augment", o.augment,
-                 "random changes of training images: none; crop, out of 4 pixels of black around "
-                 "the image; crop-flip, and left for right; auto: crop-flip, for MNIST none")
+                 "random changes of training images: none; crop, after padding with 4 black "
+                 "pixels; crop-flip, which also mirrors; auto: crop-flip, but none for MNIST")
       ->check(one_of({"auto", "none", "crop", "crop-flip"}));
   app.add_option("--workers", o.workers, "threads that prepare batches ahead")->check(whole(0, 64));
   app.group("Model");
   app.add_option("--model", o.model, "the network")
       ->check(one_of({"small_cnn", "resnet18", "resnet34", "resnet50"}));
-  app.add_option("--width", o.width, "of a ResNet: channels of its stem; torchvision's have 64")
+  app.add_option("--width", o.width, "ResNet: channels of its stem; torchvision's have 64")
       ->check(whole(1));
   app.add_option("--stem", o.stem,
-                 "of a ResNet: large, 7x7 kernels and a maximum, which divide the image's size by "
-                 "4; small, 3x3 kernels; auto: small for images of up to 64 pixels")
+                 "ResNet: large, 7x7 kernels and max-pooling, which divide the image's size by 4; "
+                 "small, 3x3 kernels; auto: small for images of up to 64 pixels")
       ->check(one_of({"auto", "small", "large"}));
   app.add_option("--weights", o.weights,
-                 "safetensors file of weights to begin with, torchvision's names")
+                 "safetensors file of initial weights, with torchvision's names")
       ->default_text("");
   app.group("Training");
-  app.add_option("--momentum", o.momentum, "of SGD")->check(real(0, 1));
-  app.add_option("--weight-decay", o.weight_decay, "of SGD")->check(real(0, 1e6));
+  app.add_option("--momentum", o.momentum, "momentum of SGD")->check(real(0, 1));
+  app.add_option("--weight-decay", o.weight_decay, "weight decay of SGD")->check(real(0, 1e6));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   return app.parse(argc, argv);
 }
 
-// flips: an image's mirror image is one of the same class.
+// flips: true if an image's mirror image is of the same class.
 Augmentation augmentation_of(const ImageOptions& o, bool flips) {
   const bool automatic = o.augment == "auto";
   const bool flip = o.augment == "crop-flip" || (automatic && flips);
@@ -84,7 +84,7 @@ ImageSets load(const ImageOptions& o) {
         ImageDataset(std::move(test), kClasses, statistics), origin};
   };
   const std::string& folder = o.common.data;
-  // Fixed seeds: another --seed trains differently on the same shapes.
+  // Fixed seeds: a different --seed trains differently on the same shapes.
   if (folder.empty())
     return sets(draw_shapes(o.draw, 1), draw_shapes(o.draw / 10 + 1, 2), true, "drawn shapes");
   if (!find_cifar10(folder).empty())
@@ -100,7 +100,7 @@ std::unique_ptr<Module> make_model(const ImageOptions& o, const Images& images) 
   std::unique_ptr<Module> model;
   if (o.model == "small_cnn") {
     require(o.width == kWidth && o.stem == "auto",
-            "--width and --stem are of a ResNet; add --model resnet18");
+            "--width and --stem are for a ResNet; add --model resnet18");
     model = std::make_unique<SmallCNN>(images.channels, images.height, images.width, kClasses);
   } else {
     const bool small = o.stem == "small" ||
@@ -116,7 +116,7 @@ std::unique_ptr<Module> make_model(const ImageOptions& o, const Images& images) 
   try {
     model->load_state_dict(weights);
   } catch (const UsageError& e) {
-    throw UsageError(fmt::format("--weights '{}' are not of --model {} for these images: {}",
+    throw UsageError(fmt::format("--weights '{}' do not fit --model {} and these images: {}",
                                  o.weights, o.model, e.what()));
   }
   return model;

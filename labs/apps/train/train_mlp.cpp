@@ -1,6 +1,6 @@
-// train_mlp: a multilayer perceptron that reads digits, on any number of ranks.
+// train_mlp: trains a multilayer perceptron to read digits, on any number of ranks.
 //
-// Images and labels come from IDX files (MNIST and its likes), or are drawn when none are given.
+// Images and labels come from IDX files (MNIST and the like), or are drawn if none are given.
 #include <fmt/format.h>
 #include <vector>
 
@@ -30,7 +30,7 @@ struct Digits {
   std::string origin;
 };
 
-// The last tenth becomes the test set.
+// Splits off the last tenth as the test set.
 Digits split(GreyImages all) {
   const auto n = static_cast<std::int64_t>(all.labels.size());
   const std::int64_t test = n / 10, train = n - test, size = all.height * all.width;
@@ -50,9 +50,9 @@ Digits split(GreyImages all) {
 }
 
 Digits load(const MlpOptions& o) {
-  require(o.images.empty() == o.labels.empty(), "--images and --labels go together");
+  require(o.images.empty() == o.labels.empty(), "--images and --labels must be given together");
   require(o.test_images.empty() == o.test_labels.empty(),
-          "--test-images and --test-labels go together");
+          "--test-images and --test-labels must be given together");
   require(o.test_images.empty() || !o.images.empty(),
           "--test-images without --images: give the training images too");
   if (!o.common.data.empty()) {
@@ -67,7 +67,7 @@ Digits load(const MlpOptions& o) {
     out.origin = o.images + ", last tenth for testing";
     return out;
   }
-  // Fixed seeds: another --seed trains differently on the same digits.
+  // Fixed seeds: a different --seed trains differently on the same digits.
   return {draw_digits(o.draw, 1), draw_digits(o.draw / 10 + 1, 2), "drawn digits"};
 }
 
@@ -81,16 +81,16 @@ int train_mlp(int argc, char** argv) {
   app.add_option("--data", o.common.data,
                  "folder with MNIST's four files: train-images-idx3-ubyte, t10k-labels-..., ...");
   app.add_option("--images", o.images, "IDX file of training images (u8, n x h x w)");
-  app.add_option("--labels", o.labels, "IDX file of their labels (u8, n)");
+  app.add_option("--labels", o.labels, "IDX file of the training labels (u8, n)");
   app.add_option("--test-images", o.test_images, "IDX file of test images [a tenth of --images]");
-  app.add_option("--test-labels", o.test_labels, "IDX file of their labels");
+  app.add_option("--test-labels", o.test_labels, "IDX file of the test labels");
   app.add_option("--draw", o.draw, "digits to draw when no files are given")->check(whole(1));
   app.add_option("--workers", o.workers,
                  "threads that prepare batches ahead; 0 is enough for data in memory")
       ->check(whole(0, 64));
   app.group("Training");
   app.add_option("--hidden", o.hidden, "width of the two hidden layers")->check(whole(1));
-  app.add_option("--momentum", o.momentum, "of SGD")->check(real(0, 1));
+  app.add_option("--momentum", o.momentum, "momentum of SGD")->check(real(0, 1));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   if (!app.parse(argc, argv)) return 0;
   return train_classifier(o.common,

@@ -1,4 +1,4 @@
-// train_report: report.html of a run's folder, made again from its files.
+// train_report: regenerates report.html in a run's folder from the folder's files.
 #include <fmt/format.h>
 
 #include "labs/apps/common/agreement.hpp"
@@ -11,11 +11,11 @@ namespace {
 int train_report(int argc, char** argv) {
   std::vector<std::string> folders;
   CommandLine app(
-      "Writes report.html into the folder of a run of train_gpt or train_mlp, from metrics.jsonl, "
-      "and run.json and trace.json where they are there: a run that died, or still runs, has a "
-      "report too.",
+      "Writes report.html into the folder of a run of train_gpt or train_mlp, from metrics.jsonl "
+      "and, if present, run.json and trace.json; also for a run that died or is still running.",
       "train_report");
-  app.add_option("folder", folders, "runs/20260131-174503, or several")->required();
+  app.add_option("folder", folders, "folder of a run, e.g. runs/20260131-174503, or several")
+      ->required();
   if (!app.parse(argc, argv)) return 0;
   for (const std::string& folder : folders) fmt::print("{}\n", write_report(folder));
   return 0;

@@ -1,6 +1,6 @@
 // The runtime's own checker, for schedules of labs: it proves that an all-reduce leaves the sum of
-// all ranks, each counted once, in every chunk of every rank, and that nobody waits forever; or it
-// says what is wrong, and where. It moves no data: what it proves holds for all counts and timings.
+// all ranks, each counted once, in every chunk of every rank, and that no rank waits forever; or it
+// reports the fault and its place. It moves no data, so a proof holds for all counts and timings.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace kit {
 
-// What one rank does at one step: it sends a chunk while it receives one, which it adds to its own
-// (adds), or puts in its place.
+// One step of one rank: it sends a chunk and at the same time receives a chunk, which it adds to
+// its own chunk (adds) or stores in its place.
 struct ScheduleStep {
   int to = 0, send_chunk = 0, from = 0, recv_chunk = 0;
   bool adds = false;
@@ -20,9 +20,9 @@ struct Schedule {
   std::vector<std::vector<ScheduleStep>> steps;  // [rank][step]
 };
 
-// Empty: proved. Else the checker's first sentence: "rank 2, step 3: missing: ..."
+// Returns the checker's first finding: "rank 2, step 3: missing: ..."; empty if the proof succeeds.
 [[nodiscard]] std::string fault_of(const Schedule& schedule);
-// As programs of the runtime read it: train_gpt --schedule FILE.
+// Returns the schedule in the format that the runtime's programs read: train_gpt --schedule FILE.
 [[nodiscard]] std::string text_of(const Schedule& schedule);
 
 }  // namespace kit

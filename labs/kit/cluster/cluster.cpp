@@ -40,7 +40,7 @@ void Cluster::run(const std::function<void(Group&)>& body) {
     }
     if (all_done && !failed) break;
     if (failed) state.end_all("");
-    if (ready.empty()) state.end_all("no rank can go on\n" + describe(state.waits()));
+    if (ready.empty()) state.end_all("no rank can continue\n" + describe(state.waits()));
     state.resume(*ready[state.random() % ready.size()]);
   }
   for (RankThread& rank : state.ranks) rank.thread.join();
@@ -72,9 +72,9 @@ void Cluster::end_of_step(int rank) {
   RankThread& self = state.at(rank);
   const auto open = std::find(self.pending.begin(), self.pending.end(), true);
   if (open != self.pending.end())
-    state.fail(self, "backward is over on rank " + std::to_string(rank) + ", and collective #" +
+    state.fail(self, "backward is over on rank " + std::to_string(rank) + ", but collective #" +
                          std::to_string(open - self.pending.begin()) +
-                         " was not waited for: its result is not there yet");
+                         " was not waited for: its result is not ready yet");
   ++self.steps;
   bool all = true;
   for (const RankThread& rank_of : state.ranks) all &= rank_of.steps >= self.steps;

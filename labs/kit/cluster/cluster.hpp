@@ -1,15 +1,15 @@
-// A group of 1 to 8 ranks with collectives that run beside the computation, on a virtual clock.
+// A group of 1 to 8 ranks with collectives that overlap with computation, on a virtual clock.
 //
 //     rank 0    compute | compute | compute | wait .....|
 //     rank 1    compute   | compute | compute   | wait .|
 //     network           |  [ #0 ]  |[ #1 ]     [ #2 ]
-//                          begins when the last rank has called it, and the one before it is over
+//                          begins when all ranks have called it and the previous one has ended
 //
-// What lab 09 needs and labs/kit/fabric/ is not: here the collective is given, and the question
-// is when it is called. The k-th call of each rank is one collective: kind and size must agree. One
-// rank runs at a time, until it waits, so the same seed gives the same run; when nobody can go on,
-// that is reported at once. The clock counts what the driver calls computation, and what the
-// network takes: 2 (N-1) alpha + 2 (N-1)/N beta bytes for an all-reduce, the ring's price.
+// Lab 09 needs this instead of labs/kit/fabric/: the collective is given, and the task is to call
+// it at the right time. The k-th calls of all ranks form one collective: kind and size must agree.
+// One rank runs at a time, until it waits, so the same seed gives the same run; a deadlock is
+// reported immediately. The clock counts the computation that the driver declares, and the
+// network's time: 2 (N-1) alpha + 2 (N-1)/N beta bytes for an all-reduce, the cost of a ring.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,8 @@ namespace kit {
 
 class Cluster;
 
-// A collective that has been started. Until wait() returns, the buffer belongs to the network:
-// neither write nor trust it.
+// A collective that has been started. Until wait() returns, the network owns the buffer: neither
+// write to it nor rely on its contents.
 class Work {
  public:
   void wait();
@@ -42,9 +42,9 @@ class Group {
  public:
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world() const { return world_; }
-  // Starts; after wait() data holds the sum over all ranks, the same bits on each.
+  // Starts an all-reduce; after wait() data holds the sum over all ranks, bitwise equal on each.
   [[nodiscard]] Work all_reduce(std::span<float> data);
-  // data of rank `root` on every rank, when it returns.
+  // Blocks until data holds rank `root`'s values.
   void broadcast(std::span<float> data, int root);
 
  private:
@@ -57,9 +57,9 @@ class Group {
 
 struct ClusterOptions {
   int world = 1;
-  std::uint64_t seed = 1;  // which rank goes on next
-  double alpha = 0;        // virtual seconds a message
-  double beta = 0;         // virtual seconds a byte
+  std::uint64_t seed = 1;  // chooses the rank that runs next
+  double alpha = 0;        // virtual seconds per message
+  double beta = 0;         // virtual seconds per byte
 };
 ClusterOptions cluster_options(const Request& in);
 
@@ -67,16 +67,16 @@ class Cluster {
  public:
   explicit Cluster(const ClusterOptions& options);
   ~Cluster();
-  // Runs body once for each rank. Throws kit::Hang, kit::Misuse, and what a rank threw.
+  // Runs body on each rank. Throws kit::Hang, kit::Misuse, or body's error with the rank's number.
   void run(const std::function<void(Group&)>& body);
 
-  // For drivers. The clock of a rank goes on by `seconds`; the ranks meet, and what was started
-  // must have been waited for; the calls made from here on are counted anew.
+  // For drivers. compute: advances the rank's clock by `seconds`. end_of_step: synchronizes the
+  // ranks; all collectives must have been waited for. count_from_here: resets the counts.
   void compute(int rank, double seconds);
   void end_of_step(int rank);
   void count_from_here(int rank);
-  // kinds (0 broadcast, 1 all-reduce), elements, begins, ends: one number a collective since the
-  // start of the count; finish, computed: virtual seconds of each rank since then.
+  // kinds (0 broadcast, 1 all-reduce), elements, begins, ends: one number per collective since the
+  // counts were reset; finish, computed: virtual seconds of each rank since then.
   void observe(Observation& out) const;
 
  private:

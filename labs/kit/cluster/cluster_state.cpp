@@ -15,7 +15,7 @@ void Cluster::State::yield(RankThread& self) {
 
 void Cluster::State::fail(RankThread& self, const std::string& message) {
   if (misuse.empty()) misuse = message;
-  for (;;) yield(self);  // ends by Leave
+  for (;;) yield(self);  // until yield() throws Leave
 }
 
 void Cluster::State::call(int rank, std::span<float> data, int root) {
@@ -70,7 +70,7 @@ void Cluster::State::complete(Call& call, std::size_t number) {
 void Cluster::State::wait(int rank, std::size_t number) {
   RankThread& self = at(rank);
   if (unwinding) throw Leave{};
-  if (!self.pending[number]) return;  // a second wait has nothing to do
+  if (!self.pending[number]) return;  // a repeated wait is a no-op
   if (!calls[number].complete) {
     self.state = RankThread::blocked;
     self.waits_for = number;

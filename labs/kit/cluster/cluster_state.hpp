@@ -1,4 +1,4 @@
-// Inside of cluster.cpp: what the cluster knows of each rank and each collective.
+// Internal to cluster.cpp: the state of each rank and each collective.
 #pragma once
 
 #include <exception>
@@ -13,13 +13,13 @@
 
 namespace kit {
 
-struct Leave {};                                     // thrown into ranks that will never go on
-constexpr std::size_t kEndOfStep = std::size_t(-1);  // what a rank waits for, when no call
+struct Leave {};                                     // thrown into ranks that can never continue
+constexpr std::size_t kEndOfStep = std::size_t(-1);  // waits_for at the end of a step
 
 struct Call {
   int root = -1;  // of a broadcast; -1: all-reduce
   std::size_t elements = 0;
-  std::vector<std::vector<float>> given;  // by rank, as it was when the rank called
+  std::vector<std::vector<float>> given;  // by rank, copied when the rank called
   std::vector<float> result;
   std::vector<bool> called;
   double latest = 0, begin = 0, end = 0;
@@ -38,7 +38,7 @@ struct RankThread {
   double clock = 0, since = 0, computed = 0;
   int steps = 0;
   std::vector<std::span<float>> buffers;  // by call
-  std::vector<bool> pending;              // not waited for yet
+  std::vector<bool> pending;              // by call; not waited for yet
   std::exception_ptr failure;
 };
 
@@ -55,7 +55,7 @@ struct Cluster::State {
   std::string misuse;
 
   RankThread& at(int rank) { return ranks[std::size_t(rank)]; }
-  void yield(RankThread& self);  // gives the turn away; if it is blocked, until that is over
+  void yield(RankThread& self);  // returns when the rank runs again
   [[noreturn]] void fail(RankThread& self, const std::string& message);
   void call(int rank, std::span<float> data, int root);
   void complete(Call& call, std::size_t number);

@@ -1,4 +1,4 @@
-// Atomics and plain memory that the explorer watches, for programs that are templates over theirs.
+// Atomics and plain memory that the explorer observes, for programs templated on their memory.
 //
 //     template <class Memory> struct Mailbox {
 //       typename Memory::template atomic<int> full{"full", 0};
@@ -35,7 +35,7 @@ class atomic {
   atomic(const atomic&) = delete;
   atomic& operator=(const atomic&) = delete;
 
-  // A loop of nothing but this is a wait. __builtin_return_address: which loop it is.
+  // A loop that only loads is a wait. __builtin_return_address identifies the loop.
   [[gnu::noinline]] T load(Order order = seq_cst) const {
     return from_value<T>(explorer::load(key_, order, __builtin_return_address(0)));
   }
@@ -75,8 +75,8 @@ class atomic {
   Key key_;
 };
 
-// Memory that only one thread may use at a time: two accesses, one of them a store, that nothing
-// orders are a data race.
+// Memory that only one thread may use at a time: two unordered accesses, at least one of them a
+// store, are a data race.
 template <class T>
 class plain {
  public:

@@ -1,12 +1,12 @@
 // The memory model: RC11, with the release sequences of C++20 (of updates only).
 //
-//   happens before     program order, and a release that an acquire reads from: by the store or a
-//                      fence before it, to the load or a fence after it
-//   coherence          of the stores to one location, no thread goes back behind one that it knows
+//   happens before     program order, and from a release to an acquire that reads from it: from the
+//                      store or a fence before it, to the load or a fence after it
+//   coherence          a thread never sees an older store to a location than one that it knows
 //   atomicity          the store of an update follows the store that its load read
-//   seq_cst            one order of all seq_cst accesses and fences agrees with what they see of
-//                      each other (the relation psc has no cycle)
-//   no thin air        nothing reads from what depends on it: by construction, since a run makes
+//   seq_cst            one total order of all seq_cst accesses and fences agrees with the values
+//                      that they see (the relation psc has no cycle)
+//   no thin air        no load reads a store that depends on it: by construction, since a run makes
 //                      the store first
 #include <algorithm>
 
@@ -93,7 +93,7 @@ bool knows(const Event& later, const Event& earlier) {  // earlier happens befor
 }
 }  // namespace
 
-// mo, rb, rf, and what they make together: a's store stands before b's in the location's order.
+// mo, rb, rf, and their compositions: a's store precedes b's in the location's order.
 bool Execution::extended_coherence(const Event& a, const Event& b) const {
   if (a.kind == Kind::fence || b.kind == Kind::fence || a.place != b.place || a.id == b.id)
     return false;
@@ -121,18 +121,18 @@ bool Execution::sc_before(const Event& a, const Event& b) const {
   return x < mine.size() && y > 0 && knows(theirs[y - 1], mine[x]);
 }
 
-// False if the accesses cannot be put in one order any more. Those of a thread follow each other:
-// of each thread, the first that must come after an access says it all, and the last before it.
+// Returns false if the seq_cst accesses can no longer be put in one order. The accesses of a thread
+// are ordered, so per thread the first one after an access and the last one before it suffice.
 bool Execution::add_sc(const Event& e) {
   const auto thread = std::size_t(e.id.thread);
-  Clock after, before{};  // [thread]: the first after e, and how many before it, by index in sc_
+  Clock after, before{};  // [thread]: first index in sc_ after e; number before e
   after.fill(kNone);
   const auto earliest = [](Clock& to, const Clock& from) {
     for (std::size_t t = 0; t < to.size(); ++t) to[t] = std::min(to[t], from[t]);
   };
   for (std::size_t t = 0; t < threads(); ++t) {
     const auto& others = sc_[t];
-    // What has been made before e comes after it only by coherence.
+    // An access made before e can follow it only by coherence.
     for (std::size_t i = 0; i < others.size() && t != thread; ++i)
       if (const Event& other = event(others[i].id); other.place == e.place && sc_before(e, other)) {
         after[t] = std::min(after[t], std::uint16_t(i));
@@ -154,14 +154,14 @@ bool Execution::add_sc(const Event& e) {
         precedes = precedes || its[u] < before[u];
         news = news || its[u] > from_e[u];
       }
-      if (precedes && !news) break;  // nor for those before it, which have all that it has
+      if (precedes && !news) break;  // its predecessors know all that it knows
       if (precedes) earliest(its, from_e);
     }
   sc_[thread].push_back({e.id, after});
   return true;
 }
 
-// With fences, the whole of psc: rare, so without cleverness.
+// Checks all of psc if there are fences; rare, so without optimization.
 bool Execution::fences_agree() const {
   std::vector<const Event*> all, sc;
   for (const auto& events : events_)

@@ -1,13 +1,13 @@
-// One execution while it is being made: the events of each thread, which store each load reads
-// from, the order of the stores to each location, and who knows of whom.
+// One execution under construction: the events of each thread, the store that each load reads from,
+// the order of the stores to each location, and each event's knowledge of other threads.
 //
 //     producer   1 tail.store(1, release) ----.                an event: (thread, index)
 //                2 tail.store(2, release)      \  reads from
 //     consumer   1 tail.load(acquire) -> 1  <---'
 //
-// Whether an event may happen, and with what value, is decided from two vector clocks: `before`
-// (what happens before the event, in the sense of C++) and `past` (what it may depend on: program
-// order and reads-from, whatever the memory orders).
+// Two vector clocks determine whether an event may happen, and with which value: `before` (the
+// events that happen before it, in the sense of C++) and `past` (the events on which it may depend:
+// program order and reads-from, regardless of memory orders).
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@
 
 namespace explorer {
 
-// [thread]: how many of its events.
+// [thread]: number of its events.
 using Clock = std::array<std::uint16_t, kMostThreads>;
 inline void join(Clock& to, const Clock& from) {
   for (std::size_t t = 0; t < kMostThreads; ++t) to[t] = std::max(to[t], from[t]);
 }
 
-// An event; thread -1: the initial value of a location.
+// Identifies an event; thread -1: the initial value of a location.
 struct Id {
   std::int16_t thread = -1;
   std::uint16_t index = 0;
@@ -37,17 +37,17 @@ struct Id {
 
 enum class Kind : std::uint8_t { load, store, fence };
 
-// An update is two events: a load and, next in the thread, a store; both are `exclusive`.
+// An update is two consecutive events, a load and a store; both are `exclusive`.
 struct Event {
   Kind kind = Kind::load;
   Order order = relaxed;
-  bool update = false, exclusive = false;  // update: a load of one that may turn out to be none
-  std::uint32_t place = 0;                 // Location
+  bool update = false, exclusive = false;  // update: a load of an update, which may yet fail
+  std::uint32_t place = 0;                 // index of the Location
   Value value = 0;
-  Id id, from;              // from: of loads, and the load's of an exclusive store
-  std::uint32_t stamp = 0;  // when the search added it
-  Clock before{}, past{};   // itself included
-  Clock released{};         // of stores: what a load that acquires gets to know
+  Id id, from;              // from: of loads; of an exclusive store, its load's
+  std::uint32_t stamp = 0;  // order in which the search added it
+  Clock before{}, past{};   // including the event itself
+  Clock released{};         // of stores: passed to a load that acquires
   [[nodiscard]] bool sc_access() const { return kind != Kind::fence && order == seq_cst; }
   [[nodiscard]] bool sc_fence() const { return kind == Kind::fence && order == seq_cst; }
 };
@@ -56,25 +56,25 @@ struct Location {
   std::string name;
   Value initial = 0;
   bool declared = false;
-  std::vector<Id> accesses;  // so far
+  std::vector<Id> accesses;  // of all threads, so far
 };
 
-// What the program does not decide by itself. The search makes these; a run follows one, and goes
-// on from its end.
+// The choices that the program does not determine. The search creates guides; a run follows one and
+// continues from its end.
 struct Guide {
   struct Entry {
     std::uint32_t stamp;
     Id from;
   };
   std::array<std::vector<Entry>, kMostThreads> threads;
-  std::vector<std::vector<Id>> orders;  // [place]: its stores, the initial value left out
+  std::vector<std::vector<Id>> orders;  // [place]: its stores, without the initial value
   std::uint32_t next_stamp = 0;
-  int urgent = -1;  // this thread has made the load of an update, and not yet the store
+  int urgent = -1;  // thread that has loaded in an update but not yet stored
 };
 
 class Execution {
  public:
-  void clear();  // before the program declares its locations
+  void clear();  // call before the program declares its locations
   void begin(std::size_t threads);
 
   [[nodiscard]] const Event& event(Id id) const {
@@ -95,22 +95,22 @@ class Execution {
   [[nodiscard]] Id at(std::uint32_t place, std::size_t position) const {
     return position == 0 ? Id{} : orders[place][position - 1];
   }
-  // Coherence: the thread knows of the store at this position, and cannot go back behind it.
+  // Coherence: the position of the newest store known to the thread, which it cannot go behind.
   [[nodiscard]] std::size_t oldest_visible(std::size_t thread, std::uint32_t place) const;
-  // Atomicity: may a store come right after this position? source: what an update has read.
+  // Atomicity: true if a store may directly follow this position. source: the store its load read.
   [[nodiscard]] bool fits(std::uint32_t place, std::size_t after, bool exclusive, Id source) const;
-  // The next event of the thread as it would be; add() makes it so.
+  // The thread's next event; add() makes it part of the execution.
   [[nodiscard]] Event next(std::size_t thread, Kind kind, Order order, std::uint32_t place) const;
-  // False if the execution is not one that the model allows: only seq_cst can be violated here.
+  // Returns false if the model forbids the execution: only seq_cst can be violated here.
   bool add(Event event);
-  [[nodiscard]] bool fences_agree() const;  // the same, if there are seq_cst fences
+  [[nodiscard]] bool fences_agree() const;  // the same for seq_cst fences
 
-  // What the thread knows: a plain access happens before all that know more of the thread.
+  // The thread's clock: a plain access happens before the events that know more of its thread.
   [[nodiscard]] const Clock& known(std::size_t thread) const { return states_[thread].now; }
   [[nodiscard]] bool has_sc_fence() const { return has_sc_fence_; }
 
   std::vector<Location> locations;
-  std::vector<std::vector<Id>> orders;  // [place], as in a Guide; stores yet to be made among them
+  std::vector<std::vector<Id>> orders;  // [place], as in a Guide; also of stores not yet made
 
  private:
   struct State {
@@ -125,7 +125,7 @@ class Execution {
   std::vector<State> states_;
   struct ScAccess {
     Id id;
-    Clock after;  // [thread]: index of its first seq_cst access that must come after this one
+    Clock after;  // [thread]: index of its first seq_cst access after this one
   };
   std::vector<std::vector<ScAccess>> sc_;  // [thread]
   bool has_sc_fence_ = false;

@@ -1,4 +1,4 @@
-// One run of the program: its threads as fibers, their operations, and how it ends.
+// One run of the program: its threads as fibers, their operations, and its end.
 #include <algorithm>
 #include <stdexcept>
 
@@ -7,7 +7,7 @@
 namespace explorer {
 namespace {
 constexpr std::size_t kStackBytes = std::size_t{128} << 10;
-Search* entered = nullptr;  // whose fiber begins
+Search* entered = nullptr;  // the search whose fiber starts
 }  // namespace
 
 void Search::declare(Key key, const std::string& name, Value initial) {
@@ -25,7 +25,7 @@ void Search::declare(Key key, const std::string& name, Value initial) {
 std::uint32_t Search::place_of(Key key) {
   const auto at = places_.find(key);
   if (at == places_.end() || !execution_.locations[at->second].declared)
-    throw std::logic_error("the explorer meets a location that nobody has declared");
+    throw std::logic_error("the explorer met a location that was not declared");
   return at->second;
 }
 
@@ -47,7 +47,7 @@ Order Search::weakened(std::uint32_t place, Access access, Order order, bool* to
 void Search::enter() {
   Search& s = *entered;
   const std::size_t me = s.self();
-  std::string thrown;  // a fiber that is never resumed must not stand in a handler
+  std::string thrown;  // the handler must be left: the fiber may never be resumed
   try {
     s.program_.threads[me].body();
   } catch (const std::exception& e) {
@@ -84,7 +84,7 @@ void Search::fail(const std::string& what) {
   stand_still();
 }
 
-// Until the run has followed its guide to the end, and this thread is to add an event.
+// Blocks until the run has followed its guide to the end and it is this thread's turn.
 void Search::await_turn() {
   if (execution_.events(self()).size() >= options_.most_events)
     fail("thread " + program_.threads[self()].name + " makes more than " +
@@ -97,7 +97,7 @@ void Search::await_turn() {
   if (!failure_.empty()) stand_still();
 }
 
-// ---- what threads do ----
+// ---- operations of the threads ----
 
 void Search::commit(const Event& event, const char* name) {
   if (!execution_.add(event)) drop();
@@ -185,7 +185,7 @@ Value Search::update(Key key, const char* name, const Next& next, Order order, O
   return before;
 }
 
-// What the search has made urgent is done: the turn is again the first thread's that can go on.
+// The urgent update is complete: the turn goes back to the first thread that can continue.
 void Search::end_update() {
   if (guide_.urgent != running_) return;
   guide_.urgent = -1;
@@ -214,8 +214,8 @@ void Search::end_wait(bool ready) {
   Fiber& me = fiber();
   me.in_wait = false;
   if (ready) return;
-  // A single load that has read an old store, although newer ones were there when it was added: it
-  // reads them in other executions, and this one leads to no other (it is not maximal).
+  // A single load that has read an old store although newer ones existed: other executions read
+  // those, and this one leads to no other (it is not maximal).
   const auto& events = execution_.events(self());
   if (events.size() == me.wait_begins + 1) {
     const Event& e = events.back();
@@ -266,8 +266,8 @@ void Search::note_race(std::uint32_t one, std::uint32_t other) {
 
 // ---- runs ----
 
-// Every thread does what the guide has of it. A thread that reads from a store waits until that has
-// been made; so the run is in an order that agrees with all that depends on each other.
+// Every thread follows the guide. A thread that reads from a store waits until that store has been
+// made, so the run's order respects all dependencies.
 void Search::follow() {
   for (bool moved = true; moved && !dropped_;) {
     moved = false;

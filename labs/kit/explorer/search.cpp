@@ -1,21 +1,21 @@
-// The search: every execution, each once.
+// The search: visits every execution exactly once.
 //
-// A *run* executes the program. It follows a guide as far as that goes, then adds one event after
-// the other, of the first thread that can go on. Where there is a choice it takes one way and puts
-// a guide for each other way on a stack:
+// A *run* executes the program. It follows a guide to its end, then adds events one at a time, of
+// the first thread that can continue. Where there is a choice it takes one alternative and pushes a
+// guide for each of the others on a stack:
 //
-//   a load     reads from any store that it may still see; the last in the order first
-//   a store    stands anywhere in the order of its location, where no thread would have to go back;
-//              and loads that have read something else may read from it: all that was added after
-//              the load is taken back, unless the store depends on it ("revisit")
+//   a load     reads from any store that is still visible; from the last one in the order first
+//   a store    takes any position in its location's order that is not behind a store that its
+//              thread knows; and existing loads that read something else may read from it: all
+//              events added after the load are undone, unless the store depends on them ("revisit")
 //
-// The same execution would so be reached in many ways. One of them counts: what a revisit takes
-// back must be what the search would have tried first, which is to say every load there reads from
-// the last store, and every store is the last, of those that were there (TruSt: "maximally added").
+// This would reach the same execution in many ways, of which only one counts: the events that a
+// revisit undoes must be the search's first choices, i.e. every load reads from the last store, and
+// every store is the last one, of those that existed (TruSt: "maximally added").
 //
-// A wait reads once. If that does not end it, its thread stands still, and goes on in the
-// executions in which that load is revisited by a later store. Threads that stand still although
-// they have seen the last store wait forever.
+// A wait reads once. If the value does not end it, its thread stops, and continues in executions in
+// which a later store revisits that load. Threads that are stopped although they have seen the last
+// store wait forever.
 #include "labs/kit/explorer/search.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace explorer {
 
-// The store that a load reads from.
+// Chooses the store that a load reads from.
 Id Search::choose(Event& e) {
   const std::size_t oldest = execution_.oldest_visible(self(), e.place);
   if (guided()) {
@@ -52,7 +52,7 @@ Id Search::choose(Event& e) {
   return from;
 }
 
-// The position of a store.
+// Chooses the position of a store.
 void Search::put(Event& e) {
   auto& order = execution_.orders[e.place];
   const std::size_t oldest = execution_.oldest_visible(self(), e.place);
@@ -82,7 +82,7 @@ void Search::put(Event& e) {
   guide_.orders[e.place] = order;
 }
 
-// Guides in which a load that is there already reads from this new store.
+// Pushes guides in which an existing load reads from this new store.
 void Search::revisit(const Event& store) {
   const auto depends = [&](Id id) { return store.past[std::size_t(id.thread)] > id.index; };
   for (const Id id : execution_.locations[store.place].accesses) {
@@ -105,7 +105,7 @@ void Search::revisit(const Event& store) {
     other.orders = execution_.orders;
     for (auto& order : other.orders)
       std::erase_if(order, [&](Id s) { return !kept(execution_.event(s)); });
-    // Where it may stand among the stores that are left.
+    // The store's possible positions among the remaining stores.
     auto& left = other.orders[store.place];
     const std::size_t oldest = execution_.oldest_visible(self(), store.place);
     const Id known = execution_.at(store.place, oldest);
@@ -126,8 +126,8 @@ void Search::revisit(const Event& store) {
   }
 }
 
-// Is e what the search would have tried first, among what was there before it or is in the store's
-// past?
+// True if e is the search's first choice among the events that were added before e or are in the
+// store's past.
 bool Search::maximal(const Event& e, const Event& store) const {
   if (e.kind == Kind::fence) return true;
   const auto there = [&](const Event& x) {
@@ -159,7 +159,7 @@ Result Search::all() {
   return result_;
 }
 
-// ---- what explorer.hpp promises ----
+// ---- the interface of explorer.hpp ----
 
 namespace {
 Search* current = nullptr;

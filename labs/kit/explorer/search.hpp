@@ -15,15 +15,15 @@ struct Fiber {
   ucontext_t context{};
   std::unique_ptr<std::byte[]> stack;
   Standing standing = Standing::ready;
-  std::optional<Id> needs;  // a store that this run has yet to make
+  std::optional<Id> needs;  // a store that this run must make first
   bool in_wait = false;
-  std::size_t wait_begins = 0;  // first event of the wait's condition
-  Site last_site = nullptr;     // of the last event, if that was a load
+  std::size_t wait_begins = 0;  // index of the first event of the wait's condition
+  Site last_site = nullptr;     // of the last event, if it was a load
   Key last_key = 0;
-  std::size_t last_begins = 0;  // its events
+  std::size_t last_begins = 0;  // index of its first event
 };
 
-// Of a byte of plain memory: who has stored it last, and who has loaded it since.
+// Per byte of plain memory: the last store to it, and the loads since.
 struct Shadow {
   std::uint64_t run = 0;
   std::int16_t writer = -1;
@@ -68,8 +68,8 @@ class Search {
   void resume(std::size_t thread);
   static void enter();
   [[gnu::noinline]] static void prepare(Fiber& f);
-  void give_way();           // to the scheduler; returns when the thread is resumed
-  [[noreturn]] void drop();  // the model does not allow this run
+  void give_way();           // switches to the scheduler; returns when the thread is resumed
+  [[noreturn]] void drop();  // abandons this run, which the model forbids
   [[noreturn]] void stand_still();
   void await_turn();
   [[nodiscard]] std::size_t self() const { return std::size_t(running_); }
@@ -110,7 +110,7 @@ class Search {
   std::unordered_map<Key, Shadow> shadows_;
   Key next_key_ = 1;
   std::string failure_;
-  std::pair<std::uint32_t, std::uint32_t> race_;  // its steps
+  std::pair<std::uint32_t, std::uint32_t> race_;  // the two steps
   std::string outcome_;
 };
 

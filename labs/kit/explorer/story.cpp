@@ -11,7 +11,7 @@ const char* text(Order order) {
   return kNames[std::size_t(order)];
 }
 
-// Words with a flag in their upper half are easier to read in two parts.
+// Words with a flag in the upper half are easier to read in two parts.
 std::string text(Value v) {
   if (v >> 32 == 0) return std::to_string(v);
   if (~v >> 32 == 0) return std::to_string(std::int64_t(v));
@@ -21,7 +21,7 @@ std::string text(Value v) {
 }  // namespace
 
 void Story::add(const Event& event, const char* name) {
-  // The load of an update is told with its store.
+  // The load of an update is shown together with its store.
   if (event.kind == Kind::store && event.exclusive && !steps_.empty())
     for (auto last = steps_.rbegin(); last != steps_.rend(); ++last)
       if (last->thread == std::size_t(event.id.thread)) {

@@ -27,7 +27,7 @@ bool Fabric::State::mismatch(int from, int to, std::size_t sent, std::size_t exp
   return true;
 }
 
-// Moves what can move from one rank to another: into the buffer, out of it, or straight across.
+// Moves messages from one rank to another: into the buffer, out of it, or directly.
 void Fabric::State::advance(int from, int to) {
   Pair& wire = pair(from, to);
   const auto taken = [&](Half& recv, std::size_t bytes, double time) {
@@ -106,15 +106,15 @@ void Fabric::State::resume(Rank& rank) {
   conductor.acquire();
 }
 
-// Ends all ranks that are still inside, when none can go on or a call was wrong.
+// If no rank can continue or a call was wrong, ends all ranks that are still running and throws.
 void Fabric::State::fail_if_stuck(bool any_ready) {
   if (any_ready && misuse.empty()) return;
-  const std::string report = misuse.empty() ? "no rank can go on\n" + describe(waits()) : "";
+  const std::string report = misuse.empty() ? "no rank can continue\n" + describe(waits()) : "";
   unwinding = true;
   for (Rank& rank : ranks)
     while (rank.state != Rank::done) resume(rank);
   for (Rank& rank : ranks) rank.thread.join();
-  for (std::size_t r = 0; r < ranks.size(); ++r)  // one that threw is why others wait
+  for (std::size_t r = 0; r < ranks.size(); ++r)  // others wait because of a rank that threw
     if (ranks[r].failure) std::rethrow_exception(ranks[r].failure);
   if (!misuse.empty()) throw Misuse{misuse};
   throw Hang{report};

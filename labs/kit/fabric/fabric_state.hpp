@@ -1,4 +1,4 @@
-// Inside of fabric.cpp: what the fabric knows of each rank and each wire, and how messages move.
+// Internal to fabric.cpp: the state of each rank and each wire, and how messages move.
 #pragma once
 
 #include <deque>
@@ -14,9 +14,9 @@
 
 namespace kit {
 
-struct Unwind {};  // thrown into ranks that will never go on
+struct Unwind {};  // thrown into ranks that can never continue
 
-// One direction of a call.
+// The send or the receive of a call.
 struct Half {
   int peer = -1;
   const std::byte* out = nullptr;
@@ -34,9 +34,9 @@ struct Buffered {
   double arrives;
 };
 
-// What is under way from one rank to another.
+// The messages in flight from one rank to another.
 struct Pair {
-  Half* send = nullptr;  // at most one: a rank that sends is blocked
+  Half* send = nullptr;  // at most one, because a sending rank is blocked
   Half* recv = nullptr;
   std::deque<Buffered> buffer;
   int messages = 0;

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A request counts when it is over: who counts requests knows what is in the folder.
+// Counts a request when it has completed, so the count implies the request's effect.
 struct Counted {
   ~Counted() { ++whereabouts().requests; }
 };
@@ -38,7 +38,7 @@ std::string Folder::path_of(const std::string& name) const {
   return path_ + "/" + name;
 }
 
-// A complete file beside the folder. It gets its name in the folder in one step.
+// Writes a complete file outside the folder; the caller moves it into the folder in one step.
 std::string Folder::draft(const std::string& text) const {
   static std::atomic<int> number = 0;
   const std::string path =
@@ -52,7 +52,7 @@ bool Folder::create(const std::string& name, const std::string& text) {
   const Counted count;
   const std::string to = path_of(name), from = draft(text);
   const bool first = link(from.c_str(), to.c_str()) == 0;
-  if (!first && errno != EEXIST) throw std::runtime_error("cannot make " + to);
+  if (!first && errno != EEXIST) throw std::runtime_error("cannot create " + to);
   unlink(from.c_str());
   return first;
 }
@@ -91,8 +91,8 @@ bool Folder::remove(const std::string& name) {
 bool Folder::wait(const std::string& name, std::chrono::milliseconds longest) const {
   const Counted count;
   const std::string path = path_of(name);
-  const Doing doing("waits for the file " + name + ", " + std::to_string(longest.count()) +
-                    " ms at most");
+  const Doing doing("waits for the file " + name + ", at most " + std::to_string(longest.count()) +
+                    " ms");
   const auto begun = Clock::now();
   auto nap = std::chrono::microseconds(500);
   while (access(path.c_str(), F_OK) != 0) {

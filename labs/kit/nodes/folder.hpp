@@ -1,9 +1,9 @@
-// A folder that all nodes of a job see, as a network file system is: a place at which processes
-// that know nothing of each other can meet. A file is there as a whole, or not at all.
+// A folder that all nodes of a job see, like a network file system: a place where processes that
+// have no other connection can meet. A file is complete, or it does not exist.
 //
-//     create   of many who try the same name at the same time, one succeeds
-//     write    whatever was there before is gone
-//     wait     for one file, for so long at most
+//     create   succeeds for exactly one of several concurrent attempts at the same name
+//     write    replaces an existing file
+//     wait     waits for one file, up to a time limit
 #pragma once
 
 #include <chrono>
@@ -15,20 +15,20 @@ namespace kit {
 
 class Folder {
  public:
-  // Made if it is not there. What it holds stays there when its users are gone, however they went.
+  // Creates the folder if needed. Files stay in it when their users end, however they end.
   explicit Folder(std::string path);
 
-  // False, and nothing happens, when there is a file of this name.
+  // Returns false and does nothing if a file of this name exists.
   bool create(const std::string& name, const std::string& text);
   void write(const std::string& name, const std::string& text);
   [[nodiscard]] std::optional<std::string> read(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> list() const;  // all names, sorted
-  bool remove(const std::string& name);                 // false when there was none
-  // True as soon as there is a file of this name; false when there is none after `longest`.
+  bool remove(const std::string& name);                 // false if there was none
+  // Returns true as soon as a file of this name exists, false if there is none after `longest`.
   [[nodiscard]] bool wait(const std::string& name, std::chrono::milliseconds longest) const;
 
-  // For tests: read, list, remove, and wait in vain return late, as on a busy network; what they
-  // saw may be old by then.
+  // For tests: read, list, remove, and a wait in vain return late, as on a busy network, so their
+  // results may be outdated.
   void answers_late_by(std::chrono::milliseconds time) { late_ = time; }
 
  private:

@@ -25,8 +25,8 @@ std::string& own_host() {
   return name;
 }
 
-// In the child: closes the judge's channel. Once: in a child of a child, the same number may be the
-// pipe that was opened since.
+// In the child: closes the judge's channel. Only once, because in a child of a child the same
+// descriptor may be a pipe that was opened later.
 void forget_the_judge() {
   static bool forgotten = false;
   if (!std::exchange(forgotten, true)) channel::forget();
@@ -67,7 +67,7 @@ Nodes::Process& Nodes::find(int process) {
   for (auto& one : processes_)
     if (one->pid == process && !one->waited_for) return *one;
   throw Misuse{"process " + std::to_string(process) +
-               " was not started here, or has been waited for already"};
+               " was not started here, or has already been waited for"};
 }
 
 int Nodes::start(const std::string& node, const Seat& seat) {
@@ -80,7 +80,7 @@ int Nodes::start(const std::string& node, const Seat& seat) {
   const pid_t pid = fork();
   if (pid < 0) throw std::runtime_error("fork failed");
   if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a launcher that is killed takes its job with it
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // if the launcher is killed, its job ends too
     forget_the_judge();
     close(ends[0]);
     be_at(place);
@@ -94,7 +94,7 @@ int Nodes::start(const std::string& node, const Seat& seat) {
   return pid;
 }
 
-// Keeps how a process ended, and what it put into its record.
+// Stores how a process ended, and its record.
 Ended Nodes::settle(Process& one, int status) {
   one.waited_for = one.place.ended = true;
   one.how.process = one.pid;
@@ -111,7 +111,7 @@ Ended Nodes::settle(Process& one, int status) {
 Ended Nodes::wait(int process) {
   const bool left = std::any_of(processes_.begin(), processes_.end(),
                                 [](const auto& one) { return !one->waited_for; });
-  if (!left) throw Misuse{"wait: there is no process that has not been waited for"};
+  if (!left) throw Misuse{"wait: all processes have already been waited for"};
   std::string whom = "any process";
   if (process != any) whom = "rank " + std::to_string(find(process).seat.rank);
   const Doing doing("launcher: waits for the end of " + whom);

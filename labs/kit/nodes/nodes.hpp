@@ -1,9 +1,9 @@
-// The nodes of a small cluster, all of them on this machine: where a launcher starts the processes
-// of a job. They are real processes, forked, and they cost what processes cost: one that has ended
-// stays in the system's table, as a zombie, until its launcher has asked how it ended.
+// The nodes of a small cluster, all on this machine, on which a launcher starts the processes of a
+// job. The processes are real, forked ones, at the usual cost: one that has ended stays in the
+// system's table as a zombie until its launcher has waited for it.
 //
-//     launcher   start ... start      wait -> how one ended      end -> SIGKILL
-//     process    program(seat), and the exit code is what it returns
+//     launcher   start ... start      wait -> how a process ended      end -> SIGKILL
+//     process    program(seat); its return value is the exit code
 #pragma once
 
 #include <functional>
@@ -16,21 +16,21 @@
 
 namespace kit {
 
-// What a launcher tells a process that it starts.
+// The information that a launcher passes to a process that it starts.
 struct Seat {
-  std::string job;  // a name that all processes of the job have, and no other job
+  std::string job;  // a name shared by all processes of the job, and by no other job
   int rank = -1;
   int world = 0;
 };
 
-// How a process ended. As in the system: one that a signal killed has no exit code.
+// How a process ended. As in the system, a process killed by a signal has no exit code.
 struct Ended {
   int process = 0;
-  int code = 0;    // what it returned, 0 when a signal killed it
-  int signal = 0;  // the number of the signal that killed it, else 0
+  int code = 0;    // its return value; 0 if a signal killed it
+  int signal = 0;  // the number of the signal that killed it; else 0
 };
 
-// How many processes a node is to have.
+// The number of processes for a node.
 struct Slots {
   std::string node;
   int count = 0;
@@ -41,12 +41,12 @@ struct Slots {
 
 class Nodes {
  public:
-  // Starts the job's program as a process of that node, and returns the process's number. Throws
-  // std::runtime_error when there is no such node.
+  // Starts the job's program as a process on that node and returns its process id. Throws
+  // std::runtime_error if the node does not exist.
   int start(const std::string& node, const Seat& seat);
-  // Waits until that process, or any, has ended; each can be waited for once.
+  // Blocks until that process, or any, has ended. A process can be waited for once.
   Ended wait(int process = any);
-  // Kills a process that was started here, and has not been waited for.
+  // Kills a process that was started here and has not been waited for.
   void end(int process);
   static constexpr int any = -1;
   [[nodiscard]] Folder& folder() { return folder_; }

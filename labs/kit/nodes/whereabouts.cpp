@@ -9,7 +9,7 @@
 namespace kit {
 namespace {
 
-constexpr int most = 512;  // processes of one run
+constexpr int most = 512;  // processes in one run
 
 struct Shared {
   std::atomic<int> taken;
@@ -22,7 +22,7 @@ void copy_text(char (&to)[size], const std::string& text) {
   to[size - 1] = '\0';
 }
 
-// Mapped in the driver, before anything is forked: the same memory in all processes, zeroed.
+// Mapped in the driver before the first fork: zeroed memory that all processes share.
 Shared& shared() {
   static Shared& one = [&]() -> Shared& {
     void* at =
@@ -61,7 +61,7 @@ std::string describe_whereabouts() {
     const Whereabouts& one = shared().all[i];
     if (one.ended) continue;
     text += "  " + std::string(one.who) + ": " +
-            (one.what[0] ? one.what : "runs, outside any call of the kit") + '\n';
+            (one.what[0] ? one.what : "running, not in a call of the kit") + '\n';
   }
   return text;
 }

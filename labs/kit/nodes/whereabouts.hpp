@@ -1,5 +1,5 @@
-// Where each process of a run says what it is doing, in memory that the driver's watchdog reads
-// when a run does not end. Plain text and atomics: a process that is killed leaves its last line.
+// Each process of a run publishes its current activity in memory that the driver's watchdog reads
+// if the run does not end. Plain text and atomics: a killed process leaves its last line.
 #pragma once
 
 #include <atomic>
@@ -8,19 +8,19 @@
 namespace kit {
 
 struct Whereabouts {
-  std::atomic<int> requests;  // to the folder, that are over
+  std::atomic<int> requests;  // completed requests to the folder
   std::atomic<bool> ended;
   char who[96];
   char what[96];
 };
 
-// Of this process.
+// The entry of this process.
 Whereabouts& whereabouts();
-// A new process's, taken by its parent before the fork.
+// Allocates the entry of a new process; the parent calls this before the fork.
 Whereabouts& new_whereabouts(const std::string& who);
-void be_at(Whereabouts& mine);  // in the child
+void be_at(Whereabouts& mine);  // called in the child
 
-// What this process does, as long as the object lives.
+// Publishes the activity of this process during the object's lifetime.
 class Doing {
  public:
   explicit Doing(const std::string& what);
@@ -29,9 +29,9 @@ class Doing {
   Doing& operator=(const Doing&) = delete;
 };
 
-// One line a process that has not ended.
+// One line per process that has not ended.
 std::string describe_whereabouts();
-// How many processes have asked the folder, without those whose name holds this.
+// Number of processes that have used the folder, except those whose name contains `but`.
 int processes_that_asked(const std::string& but);
 
 }  // namespace kit

@@ -1,4 +1,4 @@
-// The clocks, the calls that the compiler makes, and the C library's calls that order threads.
+// The clocks, the hooks that the compiler calls, and the C library's calls that order threads.
 #include "labs/kit/races/races.hpp"
 
 #include <cerrno>
@@ -9,8 +9,8 @@
 #include <new>
 #include <pthread.h>
 
-// The compiler puts calls of the functions at the end of this file before every access, in this
-// file as well but for what has this attribute. Nothing here uses the library's templates.
+// The compiler inserts a call of the hooks at the end of this file before every access, also in
+// this file, except in functions with this attribute. So nothing here uses the library's templates.
 #define UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace {
@@ -21,7 +21,7 @@ constexpr std::size_t most_bytes = 1 << 15;
 struct Clock {
   std::uint32_t at[most_threads];
 };
-struct Byte {  // who wrote it last and who has read it, and when by their clocks
+struct Byte {  // its last writer and its readers, with their times
   std::uint32_t read[most_threads];
   std::uint32_t written;
   int writer;
@@ -36,7 +36,7 @@ struct Object {  // a mutex, an atomic, a thread
 };
 
 bool watching = false;
-char busy = 0;  // a lock of our own: a mutex would call us
+char busy = 0;  // a spin lock, because a mutex would call this library
 Block blocks[most_blocks];
 int block_count = 0;
 std::size_t used = 0;
@@ -58,7 +58,7 @@ UNSEEN void lock() {
 }
 UNSEEN void unlock() { __atomic_clear(&busy, __ATOMIC_RELEASE); }
 
-// This thread's number in this watch; none if there are too many.
+// Gives this thread a number in the current watch; false if there are too many threads.
 UNSEEN bool known() {
   if (self_run != run) {
     self_run = run;
@@ -76,7 +76,7 @@ UNSEEN Object* object(const void* at) {
     if (objects[i].key == 0) objects[i].key = key;
     if (objects[i].key == key) return &objects[i];
   }
-  watching = false;  // too many: nothing is said rather than something wrong
+  watching = false;  // too many objects: report nothing rather than a wrong race
   return nullptr;
 }
 UNSEEN void join(Clock& into, const Clock& other) {
@@ -133,7 +133,7 @@ UNSEEN void watch(const void* at, std::size_t size) {
   if (first < lowest) lowest = first;
   if (first + size > highest) highest = first + size;
 }
-// Memory that is given back belongs to nobody any more.
+// Stops watching freed memory.
 UNSEEN void forget(const void* at) {
   const auto first = reinterpret_cast<std::uintptr_t>(at);
   for (int b = 0; b < block_count; ++b)
@@ -206,7 +206,7 @@ UNSEEN void operator delete(void* at) noexcept {
 }
 UNSEEN void operator delete(void* at, std::size_t) noexcept { operator delete(at); }
 
-// What orders threads: instead of the C library's own, which they call.
+// Calls that order threads. These replace the C library's functions and call the originals.
 #define REAL(name) static const auto real = next(&name, #name)
 extern "C" {
 UNSEEN int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
@@ -282,7 +282,7 @@ UNSEEN int pthread_join(pthread_t thread, void** result) {
   return error;
 }
 
-// What the compiler calls.
+// The hooks that the compiler calls.
 UNSEEN void __tsan_init() {}
 UNSEEN void __tsan_func_entry(void*) {}
 UNSEEN void __tsan_func_exit() {}

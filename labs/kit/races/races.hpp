@@ -2,17 +2,17 @@
 // them a write, of which neither happens before the other. That is undefined in C++, also where
 // this processor and this compiler happen to give the right bytes.
 //
-//     thread A                          thread B             each thread has a clock: how far it
-//     slot = batch;   A's 7th part                           knows every thread to have come.
-//     mutex.lock() .. unlock()   -----> mutex.lock()         A mutex carries clocks along.
-//                                       read slot: B knows A's 7th part, so the write was before
+//     thread A                          thread B             a thread's clock is the latest time
+//     slot = batch;   A's time 7                             that it knows of every thread.
+//     mutex.lock() .. unlock()   -----> mutex.lock()         A mutex passes clocks on.
+//                                       read slot: B knows A's time 7, so the write was before
 //
 // A lab whose lab.toml has flags = ["-fsanitize=thread"] and links this library is compiled with a
-// call before every access. The calls are those of ThreadSanitizer (Serebryany et al., 2009), whose
-// own runtime wants more memory than a driver may have; the clocks are those of FastTrack (Flanagan
-// and Freund, 2009), for every byte. What carries clocks: mutexes, condition variables, the
-// beginning and the end of a thread, and atomics, of which every order counts as acquire and
-// release. So an order that is too weak is not found here: lab 19 is about those.
+// call before every access. The calls are ThreadSanitizer's (Serebryany et al., 2009), whose own
+// runtime needs more memory than a driver may have; the clocks are FastTrack's (Flanagan and
+// Freund, 2009), for every byte. Clocks are passed on by mutexes, condition variables, the start
+// and the end of a thread, and atomics, for which every order counts as acquire and release. So
+// orders that are too weak are not found here; lab 19 covers them.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@
 
 namespace kit::races {
 
-// From now on: objects that this thread allocates by new are watched, and so is [first, first +
+// Starts watching: objects that this thread allocates with new from now on, and [first, first +
 // bytes).
 void begin(const void* first, std::size_t bytes);
 
-// What this thread allocates from now on is not watched.
+// Objects that this thread allocates from now on are not watched.
 void end_of_allocations();
 
-// Ends the watch. The first race, in words without addresses; empty if there was none.
+// Stops watching. Returns a description of the first race, without addresses; empty if none.
 std::string end();
 
 }  // namespace kit::races

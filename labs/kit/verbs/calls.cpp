@@ -1,5 +1,5 @@
-// The calls on queue pairs and completion queues: what may be posted in which state, and polling,
-// which is when the device goes on and another rank gets its turn.
+// The calls on queue pairs and completion queues: checks what may be posted in which state, and
+// polls, which lets the device advance and another rank run.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -11,25 +11,25 @@ using namespace kit::verbs;
 
 namespace {
 
-constexpr int kPatience = 4000;  // idle polls of all ranks together, until it is a hang
+constexpr int kPatience = 4000;  // idle polls of all ranks together that count as a hang
 
 const char* name_of(ibv_qp_state state) {
   constexpr const char* names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
   return names[state];
 }
 
-// Who waits for what, for the report of a hang.
+// The wait of every rank, for the report of a hang.
 std::vector<kit::Wait> waits() {
   Hub& h = hub();
   std::vector<kit::Wait> all;
   for (int r = 0; r < int(h.ranks.size()); ++r) {
-    kit::Wait wait{r, "polls, and nothing comes", {}, h.ranks[std::size_t(r)].done};
+    kit::Wait wait{r, "polls, but nothing arrives", {}, h.ranks[std::size_t(r)].done};
     for (const auto& [number, pair] : h.pairs) {
       if (pair->rank != r) continue;
       const auto peer = h.pairs.find(pair->attributes.dest_qp_num);
       wait.what = "polls without progress: queue pair " + std::to_string(number) + " (" +
                   name_of(pair->state) + "), " + std::to_string(pair->sends.size()) +
-                  " sends under way, " + std::to_string(pair->posted - pair->freed) + " of " +
+                  " sends in flight, " + std::to_string(pair->posted - pair->freed) + " of " +
                   std::to_string(pair->cap.max_send_wr) + " places in use, " +
                   std::to_string(pair->receives.size()) + " receives posted";
       if (peer == h.pairs.end()) continue;
@@ -64,7 +64,7 @@ int ibv_modify_qp(ibv_qp* given, ibv_qp_attr* attributes, int mask) {
     return hub().refuse(EINVAL, step + ": the order is RESET, INIT, RTR, RTS");
   if ((mask & ~IBV_QP_STATE) != wanted)
     return hub().refuse(EINVAL, step + ": the mask must be " +
-                                    std::to_string(wanted | IBV_QP_STATE) + ", and is " +
+                                    std::to_string(wanted | IBV_QP_STATE) + ", but is " +
                                     std::to_string(mask));
   if ((to == IBV_QPS_INIT && attributes->port_num != 1) ||
       (to == IBV_QPS_RTR && (!attributes->ah_attr.is_global || attributes->ah_attr.port_num != 1)))
@@ -162,7 +162,7 @@ int ibv_poll_cq(ibv_cq* given, int most, ibv_wc* completions) {
     ibv_wc wc = queue.waiting.front();
     queue.waiting.pop_front();
     const auto pair = h.pairs.find(wc.qp_num);
-    if (wc.vendor_err != 0 && pair != h.pairs.end())  // a send: all places up to its own are free
+    if (wc.vendor_err != 0 && pair != h.pairs.end())  // a send: frees all places up to its own
       pair->second->freed = std::max(pair->second->freed, std::uint64_t(wc.vendor_err));
     wc.vendor_err = 0;
     completions[found] = wc;

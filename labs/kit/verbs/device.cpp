@@ -1,4 +1,4 @@
-// The objects of the simulated device: made, counted, given back in order.
+// The objects of the simulated device: created, counted, and destroyed in the right order.
 #include "labs/kit/verbs/device.hpp"
 
 #include <cerrno>
@@ -12,7 +12,7 @@
 namespace kit::verbs {
 
 Hub& hub() {
-  static Hub* const the_hub = new Hub;  // ranks that hang use it to the end
+  static Hub* const the_hub = new Hub;  // never freed: hanging ranks use it to the end
   return *the_hub;
 }
 
@@ -34,8 +34,7 @@ void withhold(const std::string& kind, int after) {
   hub().missing_after = after;
 }
 
-// Index 0 is the link's own (RoCE v1), 1 the routable one (v2): packets to one do not reach the
-// other.
+// Index 0 is link-local (RoCE v1), index 1 routable (v2): packets to one do not reach the other.
 ibv_gid gid_of(int rank, int index) {
   ibv_gid gid{};
   if (index == 0)
@@ -46,7 +45,7 @@ ibv_gid gid_of(int rank, int index) {
   return gid;
 }
 
-// The next rank that is not done goes on. The caller sleeps until it is its turn again.
+// Lets another rank that is not done, drawn at random, run. Blocks until the caller's next turn.
 void Hub::yield() {
   const int mine = current;
   std::vector<int> others;
@@ -161,7 +160,7 @@ int ibv_close_device(ibv_context* given) {
   auto* context = static_cast<Context*>(given);
   if (context->users > 0)
     return hub().refuse(EBUSY, "ibv_close_device: " + std::to_string(context->users) +
-                                   " objects of it are still there");
+                                   " of its objects still exist");
   delete context;
   return give_back("context");
 }
@@ -177,7 +176,7 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attri
 int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid) {
   if (port != 1 || index < 0 || index > 1) {
     hub().refuse(EINVAL, "ibv_query_gid: no such GID");
-    return -1;  // not an errno, as the other calls return: so it is in libibverbs
+    return -1;  // not an errno, unlike the other calls; the same as in libibverbs
   }
   *gid = gid_of(static_cast<Context*>(context)->rank, index);
   return 0;
@@ -194,8 +193,8 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
 int ibv_dealloc_pd(ibv_pd* given) {
   auto* domain = static_cast<Domain*>(given);
   if (domain->users > 0)
-    return hub().refuse(EBUSY, "ibv_dealloc_pd: " + std::to_string(domain->users) +
-                                   " objects of it are still there");
+    return hub().refuse(
+        EBUSY, "ibv_dealloc_pd: " + std::to_string(domain->users) + " of its objects still exist");
   --static_cast<Context*>(domain->context)->users;
   delete domain;
   return give_back("protection domain");
@@ -245,7 +244,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user, ibv_comp_ch
 int ibv_destroy_cq(ibv_cq* given) {
   auto* queue = static_cast<Completions*>(given);
   if (queue->users > 0) return hub().refuse(EBUSY, "ibv_destroy_cq: a queue pair still uses it");
-  for (const ibv_wc& wc : queue->waiting) hub().unread += wc.vendor_err != 0;  // sends
+  for (const ibv_wc& wc : queue->waiting) hub().unread += wc.vendor_err != 0;  // counts sends
   --static_cast<Context*>(queue->context)->users;
   delete queue;
   return give_back("completion queue");

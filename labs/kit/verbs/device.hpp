@@ -1,14 +1,13 @@
 // A simulated RDMA device that is stricter than real ones, and two or more ranks that use it.
 //
 //   strict    state order and every attribute of a queue pair, lengths, keys and access rights of
-//             memory, full queues, a completion queue that runs over, packet numbers that differ
-//   late      nothing is done when it is posted: the device goes on while somebody polls, one
-//             request at a time, drawn from the seed. Data is read when it is sent, not when
-//             posted.
-//   one at a  a rank runs until a poll finds nothing, then another. When all find nothing for
-//   time      long, that is a hang, reported with what every queue pair waits for.
+//             memory, full queues, an overrun completion queue, packet numbers that differ
+//   late      posting executes nothing: the device advances only while a rank polls, one request at
+//             a time, drawn from the seed. Data is read when it is sent, not when it is posted.
+//   one at a  a rank runs until a poll finds nothing, then another. When all ranks find nothing for
+//   time      long, that is a hang, and the report shows the wait of every queue pair.
 //
-// What a driver uses; students see <infiniband/verbs.h> only.
+// This header is for drivers; students see only <infiniband/verbs.h>.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +18,20 @@
 
 namespace kit::verbs {
 
-// Runs body(rank) for each rank. Throws kit::Hang, and what a rank threw.
+// Runs body(rank) for each rank. Throws kit::Hang, and a rank's own exception.
 void run(int ranks, std::uint64_t seed, const std::function<void(int rank)>& body);
 
-// Lets the others and the device go on for so many turns: a rank that is busy elsewhere.
+// Lets the other ranks and the device run for `turns` turns: simulates a rank busy elsewhere.
 void stand_still(int turns);
 
-// live: objects that nobody gave back, by kind; unread: completions that were in a queue when it
-// was destroyed; send_completions; trouble: what the device refused or found, one line each.
+// live: objects that were not destroyed, by kind; unread: completions of sends left in a destroyed
+// queue; send_completions; trouble: requests that the device refused and errors, one per line.
 void observe(Observation& out);
 
 std::string last_trouble();
 
-// The device has no memory for an object of this kind: for the one after so many. Calls that make
-// none: "state" (ibv_modify_qp), "poll" (ibv_poll_cq).
+// Simulates a lack of memory for one object of this kind, after `after` successful ones. Calls that
+// create no object: "state" (ibv_modify_qp), "poll" (ibv_poll_cq).
 void withhold(const std::string& kind, int after);
 
 }  // namespace kit::verbs

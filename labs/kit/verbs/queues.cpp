@@ -1,4 +1,4 @@
-// How the simulated device carries out what was posted: keys, rights, receivers that are not ready.
+// How the simulated device executes requests: keys, access rights, receivers that are not ready.
 #include <cstring>
 
 #include "labs/kit/verbs/state.hpp"
@@ -6,9 +6,9 @@
 namespace kit::verbs {
 namespace {
 
-constexpr int kAfterNak = 20;  // turns until a receiver that was not ready is asked again
+constexpr int kAfterNak = 20;  // turns before a receiver that was not ready is retried
 
-// All bytes in one region of the same domain with this key and these rights?
+// The region with this key and these rights that contains all bytes, in the same domain; else null.
 Region* region_of(std::uint32_t key, bool remote, ibv_pd* domain, std::uint64_t at,
                   std::uint64_t bytes, int rights) {
   for (const auto& [lkey, region] : hub().regions) {
@@ -21,7 +21,7 @@ Region* region_of(std::uint32_t key, bool remote, ibv_pd* domain, std::uint64_t 
   return nullptr;
 }
 
-// The route leads to that rank, by the kind of address that our own side has.
+// True if the route leads to the peer's rank, by the kind of address that the local side uses.
 bool reaches(const Pair& pair, const Pair& peer) {
   const auto& route = pair.attributes.ah_attr.grh;
   const ibv_gid there = gid_of(peer.rank, route.sgid_index);
@@ -33,11 +33,11 @@ bool reaches(const Pair& pair, const Pair& peer) {
 void Hub::complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place) {
   auto& queue = *static_cast<Completions*>(send ? pair.send_cq : pair.recv_cq);
   wc.qp_num = pair.qp_num;
-  // This is what the other fields of a failed completion read as.
+  // The other fields of a failed completion are undefined, so they get these values.
   if (wc.status != IBV_WC_SUCCESS) wc.opcode = ibv_wc_opcode(0x5a), wc.byte_len = wc.imm_data = ~0U;
   if (send) {
     ++send_completions;
-    wc.vendor_err = std::uint32_t(place);  // becomes 0 when it is polled
+    wc.vendor_err = std::uint32_t(place);  // set to 0 by ibv_poll_cq
   }
   if (queue.overrun) return;
   if (int(queue.waiting.size()) == queue.cqe) {
@@ -67,7 +67,7 @@ void Hub::flush(Pair& pair) {
   }
 }
 
-// The first request fails, signalled or not; what comes after it is dropped.
+// Fails the first request, signalled or not, and flushes the rest.
 void Hub::fail(Pair& pair, ibv_wc_status status) {
   ibv_wc wc{};
   wc.wr_id = pair.sends.front().work.wr_id;
@@ -77,7 +77,7 @@ void Hub::fail(Pair& pair, ibv_wc_status status) {
   flush(pair);
 }
 
-// Carries out the first request of a pair, if that can be done now.
+// Executes the first request of a pair, if that is possible now. Returns true on progress.
 bool Hub::carry_out(Pair& pair) {
   if (pair.state != IBV_QPS_RTS || pair.sends.empty() || turn < pair.not_before) return false;
   SendRequest& request = pair.sends.front();
@@ -140,7 +140,7 @@ bool Hub::carry_out(Pair& pair) {
   return true;
 }
 
-// At most one request of one pair, drawn from the seed; sometimes none, because the link is slow.
+// Executes at most one request, drawn from the seed; sometimes none, because the link is slow.
 bool Hub::progress() {
   std::vector<Pair*> busy;
   for (const auto& [number, pair] : pairs)

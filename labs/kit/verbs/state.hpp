@@ -1,4 +1,4 @@
-// Inside of the simulated device: its objects, and who runs.
+// Internal to the simulated device: its objects, and the scheduling of the ranks.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +40,14 @@ struct Pair : ibv_qp {
   ibv_qp_cap cap{};
   bool signal_all = false;
   ibv_qp_attr attributes{};
-  std::deque<SendRequest> sends;  // posted, not yet carried out
-  // Places of the send queue that are in use: they become free when a completion of this or a later
-  // request is polled, in order. Unsignalled ones free themselves together with the next signalled.
+  std::deque<SendRequest> sends;  // posted, not executed yet
+  // Places of the send queue, in order. A place becomes free when the completion of its request or
+  // of a later one is polled; unsignalled requests are freed with the next signalled one.
   std::uint64_t posted = 0, freed = 0;
-  std::map<std::uint64_t, std::uint64_t> place_of;  // wr serial of a completion -> places before it
+  std::map<std::uint64_t, std::uint64_t> place_of;  // request's number -> places before it
   std::deque<ibv_recv_wr> receives;
   int naks = 0;
-  std::uint64_t not_before = 0;  // in turns: after a receiver that was not ready
+  std::uint64_t not_before = 0;  // in turns: retry after a receiver was not ready
 };
 
 struct Rank {
@@ -57,7 +57,7 @@ struct Rank {
   std::exception_ptr failure;
 };
 
-// The one device of the process. Ranks run one at a time, so nothing here needs a lock.
+// The only device of the process. Ranks run one at a time, so no lock is needed.
 struct Hub {
   std::mt19937_64 random;
   std::deque<Rank> ranks;
@@ -72,12 +72,12 @@ struct Hub {
   std::int64_t unread = 0, send_completions = 0, most_outstanding = 0;
   std::vector<std::int64_t> immediates, rights, lengths;
   std::map<int, std::vector<std::int64_t>> attributes;  // of each rank's last queue pair in RTS
-  std::string opened, missing;  // the device that was opened last; what is not to be had, and the
-  int missing_after = 0;        // number of those that come before it
+  std::string opened, missing;  // last opened device; kind of object to withhold
+  int missing_after = 0;        // objects of that kind to allow before
   std::string trouble;
 
   int refuse(int error, const std::string& why);
-  // No memory for the next object of this kind? As a test wants it; no trouble of the caller.
+  // True if a test withholds memory for the next object of this kind; not counted as an error.
   bool withheld(const char* kind);
   void complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place = 0);
   void fail(Pair& pair, ibv_wc_status status);

@@ -3,7 +3,7 @@
 
     compile.py [FOLDER with a ring.hpp]        LAB06=ref: the course's own, in build/labs/own-ring
 
-all_reduce_perf, train_gpt and PyTorch's backend load it. The steps that it gives are proved there, by the checker.
+all_reduce_perf, train_gpt and PyTorch's backend load it, and prove its steps with the checker.
 """
 import os
 import pathlib
@@ -31,7 +31,7 @@ def compile_ring(given=None):
     else:
         folder = pathlib.Path(given).resolve() if given else lab.work
         if given is None:
-            submission(lab)  # complains by name about what is missing
+            submission(lab)  # raises an error that names missing files
         elif not (folder / "ring.hpp").exists():
             raise AuthorError(f"there is no ring.hpp in {given}")
     made = folder / "ring.so"

@@ -1,6 +1,6 @@
-// A student's ring of lab 06 as a shared object that programs ask for its steps: they read it by
-// labs/apps/schedule/own_schedule.hpp, and prove it before anything runs. Only what task 2 asks for
-// is used, the steps; the runtime's executors move the data.
+// A student's ring of lab 06 as a shared object that reports its steps. Programs read them with
+// labs/apps/schedule/own_schedule.hpp, and prove them before anything runs. Only the steps of task
+// 2 are used; the runtime's executors move the data.
 #include <exception>
 #include <string>
 

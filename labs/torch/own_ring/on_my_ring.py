@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""make torch-on-my-ring: a student's ring of lab 06 adds up the gradients of PyTorch's MLP, beside the shipped ring.
+"""make torch-on-my-ring: sums the gradients of PyTorch's MLP by a student's ring of lab 06, and by the shipped ring.
 
     on_my_ring.py [FOLDER with a ring.so] [--ranks 2,3]
 
-The checker proves it first, or says what is wrong with it, before anything trains. Of two ranks the losses must be those
-of the shipped ring, bit for bit; of more they are if the chunks walk the same way, and else differ by rounding.
+The checker first proves the ring, or reports its fault, before anything trains. On two ranks the losses must equal the
+shipped ring's bit for bit; on more ranks they do if the chunks take the same path, and otherwise differ by rounding.
 """
 import argparse
 import json
@@ -17,7 +17,7 @@ import tempfile
 TOP = pathlib.Path(__file__).resolve().parents[3]
 BUILD = pathlib.Path(os.environ.get("RINGSMITH_TORCH_BUILD", TOP / "build/torch"))
 OWN = TOP / ("build/labs/own-ring" if os.environ.get("LAB06") == "ref" else "work/06-ring")
-ROUNDING = 1e-5  # of losses after a few steps
+ROUNDING = 1e-5  # relative difference of losses after a few steps
 
 
 def losses(ranks, steps, *how):

@@ -3,13 +3,13 @@
     import ringsmith_torch
     torch.distributed.init_process_group("ringsmith")
 
-What else is here:
+Also in this module:
 
-    options                    how groups are made from now on: the algorithm, the transport, ...
-    DistributedDataParallel    PyTorch's, with its buckets where the other ranks can read them
-    communication_memory       the same for any tensors that are made within it
+    options                    settings of groups made from now on: the algorithm, the transport, ...
+    DistributedDataParallel    PyTorch's, with its buckets in memory that the other ranks can read
+    communication_memory       context manager: the same for all tensors made within it
     zeros                      one tensor in communication memory
-    Error and its kinds        errors.py
+    Error and its subclasses   errors.py
 """
 import contextlib
 import dataclasses
@@ -29,25 +29,25 @@ __all__ = ["Aborted", "DistributedDataParallel", "Error", "MismatchError", "Opti
 
 @dataclasses.dataclass
 class Options:
-    """How a group is made. All ranks alike; also as init_process_group(..., pg_options=Options(...)).
+    """Settings of a group, the same on all ranks; also as init_process_group(..., pg_options=Options(...)).
 
-    What is not here is PyTorch's: timeout= of init_process_group is the deadline of every wait.
+    Other settings are PyTorch's: timeout= of init_process_group is the deadline of every wait.
     """
-    algorithm: str = "automatic"  # of all_reduce; "gloo_ring": the order of gloo's sums, bit for bit
-    schedule: str = ""            # a file or folder with an all-reduce of one's own, in the ring's place; proved first
+    algorithm: str = "automatic"  # of all_reduce; "gloo_ring" sums in gloo's order, bit for bit
+    schedule: str = ""            # a file or folder with your own all-reduce, which replaces the ring; proved first
     transport: str = "auto"       # auto: shared memory within a host, TCP between hosts; or shm, tcp, rdma
-    interface: str = ""           # of TCP or RDMA: "eth0", "mlx5_0"; empty: one that reaches the others
-    sockets: int = 1              # of TCP: connections between two ranks
-    checksum: bool = False        # of TCP: a CRC32C within a host, too; an Error for bytes that fail it
-    ranks_per_node: int = 0       # 0: nodes are hosts; else so many ranks count as one, for trying
-    flight_dir: str = ""          # an existing folder for what ranks did last, if the group fails
+    interface: str = ""           # for TCP or RDMA: "eth0", "mlx5_0"; empty: one that reaches the other ranks
+    sockets: int = 1              # TCP connections between two ranks
+    checksum: bool = False        # TCP: CRC32C also within a host; corrupt bytes raise Error
+    ranks_per_node: int = 0       # 0: nodes are hosts; otherwise this many ranks form a node, for tests
+    flight_dir: str = ""          # an existing folder for reports of the ranks' last operations if the group fails
 
 
 options = Options()
 
 
 def _create(given, pg_options=None):
-    """What PyTorch calls in init_process_group and new_group."""
+    """Called by PyTorch in init_process_group and new_group."""
     chosen = options if pg_options is None else pg_options
     if not isinstance(chosen, Options):
         raise UsageError(f"pg_options must be ringsmith_torch.Options, got {type(chosen).__name__}")
@@ -63,24 +63,24 @@ def _backend(group):
 
 
 def facts(group=None):
-    """Lines that say how the ranks of a group reach each other."""
+    """Returns lines that describe the connections between the ranks of a group."""
     return _C.facts(_backend(group))
 
 
 def abort(group=None):
-    """Ends what runs in the group, on all ranks, with Aborted; and every later call."""
+    """Aborts the group's running and later calls, on all ranks; they raise Aborted."""
     _C.abort(_backend(group))
 
 
 def zeros(*size, dtype=torch.float32, group=None):
-    """A tensor in the group's communication memory, from which the other ranks of the host reduce directly."""
+    """Returns a tensor in the group's communication memory, from which the other ranks of the host reduce directly."""
     sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
     return _C.zeros(_backend(group), list(sizes), dtype)
 
 
 @contextlib.contextmanager
 def communication_memory(group=None):
-    """Tensors of 16 KiB or more that this thread makes meanwhile lie in the group's communication memory."""
+    """Places tensors of 16 KiB or more that this thread makes meanwhile in the group's communication memory."""
     _C.open_scope(_backend(group))
     try:
         yield
@@ -91,9 +91,9 @@ def communication_memory(group=None):
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
     """PyTorch's own, with its gradient buckets in communication memory: their all_reduce copies nothing.
 
-    Buckets are made in the constructor and once more in an early forward(), when the order of the gradients is known.
+    Buckets are made in the constructor and again in an early forward(), when the order of the gradients is known.
     """
-    _REBUILT_BY = 3  # forward passes with gradients
+    _REBUILT_BY = 3  # number of forward passes with gradients
 
     def __init__(self, module, *args, **kwargs):
         self._with_gradients = 0
@@ -109,7 +109,7 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
 
 
 _C.set_error_classes(CLASSES)
-# Lines below these are nobody's program: an error names the line that called PyTorch.
+# Files below these are not the user's program: an error names the line that called PyTorch.
 _C.set_library_folders([os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<frozen"])
 _devices = {"devices": ["cpu"]} if "devices" in inspect.signature(dist.Backend.register_backend).parameters else {}
 dist.Backend.register_backend("ringsmith", _create, extended_api=True, **_devices)

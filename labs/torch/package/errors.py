@@ -1,4 +1,4 @@
-"""What goes wrong, by kind. Every message names the rank, the call and the line of the program that made it."""
+"""The kinds of errors. Every message names the rank, the call and the line of the program that made it."""
 
 
 class Error(RuntimeError):
@@ -6,19 +6,19 @@ class Error(RuntimeError):
 
 
 class UsageError(Error, ValueError):
-    """This rank's call cannot be: a tensor, an operation or an option that is refused by name, with the remedy."""
+    """This rank's call is invalid; the message names the refused tensor, operation or option, and the remedy."""
 
 
 class MismatchError(Error):
-    """Two ranks are in different calls; the message names both."""
+    """Two ranks made different calls; the message names both."""
 
 
 class PeerLost(Error):
-    """Another rank's process has ended, or left the group, while this one needed it."""
+    """Another rank's process has ended, or left the group, while this rank needed it."""
 
 
 class TimeoutError(Error):
-    """The group's deadline passed in a wait for another rank."""
+    """The group's deadline passed while waiting for another rank."""
 
 
 class Aborted(Error):

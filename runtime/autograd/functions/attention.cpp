@@ -1,5 +1,5 @@
 // attention on separate (b, h, t, d) tensors, and attention_qkv on the packed result of one Linear
-// layer. Both hand strided heads to the same kernel.
+// layer. Both pass strided heads to the same kernel.
 #include "kernels/attention.hpp"
 
 #include "runtime/autograd/autocast.hpp"
@@ -24,7 +24,7 @@ Heads<T> heads_of(const Tensor& t) {
   return {t.kernel_data<T>(), t.strides()[0], t.strides()[1], t.strides()[2]};
 }
 
-// Part 0, 1, 2 (q, k, v) of a packed, contiguous (b, t, 3 c); or all of a (b, t, c) with parts 1.
+// Part 0, 1, 2 (q, k, v) of a packed, contiguous (b, t, 3 c); or all of a (b, t, c) with parts = 1.
 template <class T>
 Heads<T> packed_heads(const Tensor& t, std::int64_t heads, std::int64_t part, std::int64_t parts) {
   const std::int64_t channels = t.size(2) / parts;
@@ -35,7 +35,7 @@ Tensor rows_contiguous(const Tensor& t) {
   return t.size(3) == 1 || t.strides()[3] == 1 ? t : t.contiguous();
 }
 
-// The statistics live in a tensor of their own dtype, two numbers to a row.
+// The statistics are stored in a separate tensor of their dtype, two numbers per row.
 Tensor empty_statistics(const AttentionShape& s, TensorOptions options) {
   return Tensor::empty({s.rows(), 2}, options);
 }
@@ -46,7 +46,7 @@ std::span<RowStatistic<T>> statistics_of(const Tensor& t) {
           static_cast<std::size_t>(t.size(0))};
 }
 
-// ---- bf16, where the device has the kernel for it: no wide copies ----
+// ---- bf16, if the device has a kernel for it: no widened copies ----
 
 bool on_tensor_cores(const Tensor& t, const AttentionShape& s) {
   if (t.dtype() != DType::bf16 || !t.device().is_cuda()) return false;

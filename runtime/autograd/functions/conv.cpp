@@ -1,5 +1,5 @@
 // conv2d: x (n, c, h, w), weight (out, c / groups, kh, kw), bias (out) or undefined; and pooling
-// over (n, c, h, w), whose n * c planes are pooled one by one.
+// over (n, c, h, w), whose n * c planes are pooled separately.
 
 #include "kernels/conv.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 using kernels::Conv2dShape;
 using kernels::Pool2dShape;
 
-// Of strides, paddings, dilations and windows: products of two, and sums, are numbers then.
+// Limits strides, paddings, dilations and windows: products of two, and sums, cannot overflow.
 constexpr std::int64_t kMostPixels = std::numeric_limits<std::int32_t>::max();
 
 constexpr const char* kAtMost = ", and at most 2^31 - 1";
@@ -150,7 +150,7 @@ Pool2dShape pool_shape(const char* function, const Tensor& x, Pair kernel, Pair 
   return s;
 }
 
-// avg_pool2d and global_avg_pool2d: the same kernels.
+// Shared by avg_pool2d and global_avg_pool2d.
 Tensor averaged(const char* function, const char* node, const Tensor& x, const Pool2dShape& s) {
   const Tensor image = wide(x.contiguous());
   Tensor y = Tensor::empty({x.size(0), x.size(1), s.out_h(), s.out_w()}, image.options());

@@ -1,4 +1,4 @@
-// Element-wise functions, dropout among them. A broadcast operand gets its gradient summed back to
+// Element-wise functions, including dropout. The gradient of a broadcast operand is summed back to
 // its own shape.
 
 #include <string>
@@ -21,7 +21,7 @@ using raw::Scalar;
 using raw::Unary;
 using Grads = std::vector<Tensor>;
 
-// y = f(x), whose gradient is one kernel of (gradient, x or y).
+// y = f(x); the backward is one kernel of the gradient and x or y.
 enum class Keep : std::uint8_t { input, output };
 Tensor unary_function(const char* what, const char* node, Unary op, Binary backward, Keep keep,
                       const Tensor& x) {
@@ -32,8 +32,9 @@ Tensor unary_function(const char* what, const char* node, Unary op, Binary backw
                 });
 }
 
-// Operands of two dtypes out of f32, f16 and bf16, as mixed precision has them, are computed in
-// f32. A tensor of no dimensions is a number: it takes the other's dtype. f64 is converted by hand.
+// Operands of two dtypes out of f32, f16 and bf16, as in mixed precision, are computed in f32. A
+// tensor without dimensions counts as a number and takes the other's dtype. f64 is never converted
+// implicitly.
 bool to_promote(const Tensor& a, const Tensor& b) {
   const auto mixed = [](DType dtype) { return dtype == DType::f32 || is_half(dtype); };
   return a.dtype() != b.dtype() && mixed(a.dtype()) && mixed(b.dtype());
@@ -128,7 +129,7 @@ Tensor pow(const Tensor& given, double exponent) {
   const Tensor x = autocast::f32(given);
   return record("PowBackward", {x}, raw::scalar(Scalar::pow, x, exponent, "pow"), {x},
                 [exponent](const Saved& saved, Tensor g) {
-                  if (exponent == 0) return Grads{zeros_like(saved[0])};  // not 0 x^-1: NaN at 0
+                  if (exponent == 0) return Grads{zeros_like(saved[0])};  // 0 x^-1: NaN at 0
                   const Tensor slope = raw::scalar(Scalar::pow_backward, saved[0], exponent, "pow");
                   return Grads{raw::binary(Binary::mul, std::move(g), slope, "pow")};
                 });
@@ -181,9 +182,9 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
 }
 
 // ---- dropout ----
-// Each element is kept with probability 1 - p and scaled by 1 / (1 - p), so that the expectation
-// stays. On the CPU the mask is drawn as PyTorch's generator draws it, one double an element; on a
-// GPU it comes from a counter (kernels/dropout.hpp), every element by itself.
+// Each element is kept with probability 1 - p and scaled by 1 / (1 - p), which preserves the
+// expectation. On the CPU the mask is drawn as by PyTorch's generator, one double per element; on a
+// GPU each element is computed independently from a counter (kernels/dropout.hpp).
 
 namespace {
 
@@ -208,7 +209,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   if (!training || p == 0 || x.numel() == 0) return x;
   const profile::Operation operation("dropout");
   const Tensor mask = draw_mask(x, 1 - p);
-  // In float, as 1 / (1 - p) of a float tensor; nothing is kept for p = 1.
+  // In float, as 1 / (1 - p) of a float tensor; 0 for p = 1, where no element is kept.
   const double scale = p == 1                    ? 0
                        : x.dtype() != DType::f64 ? 1 / static_cast<float>(1 - p)
                                                  : 1 / (1 - p);

@@ -1,7 +1,7 @@
 // linear, matmul and embedding.
 //
-// The backward of linear and of embedding writes the gradients of weights straight to where they
-// will live (grad_destination): one pass over a 4 MiB gradient instead of three.
+// The backward of linear and of embedding writes the gradients of weights directly to their
+// destination (grad_destination): one pass over a 4 MiB gradient instead of three.
 
 #include <array>
 #include <vector>
@@ -22,7 +22,7 @@ namespace {
 using kernels::Matrix;
 using kernels::Store;
 
-// Products have kernels for the 16-bit types too, which need no wide copies.
+// Products also have kernels for the 16-bit types, which need no widened copies.
 template <class F>
 void visit_product_type(const char* function, DType dtype, const F& f) {
   if (dtype == DType::f16) return f(TypeTag<f16>{});
@@ -32,21 +32,21 @@ void visit_product_type(const char* function, DType dtype, const F& f) {
 
 Store store_of(bool accumulate) { return accumulate ? Store::add : Store::replace; }
 
-// The last two dimensions of t, at an offset in elements.
+// The last two dimensions of t as a matrix, at an offset in elements.
 template <class T>
 Matrix<T> matrix(const Tensor& t, std::int64_t offset = 0) {
   return {t.kernel_data<T>() + offset, t.size(-2), t.size(-1), t.strides()[t.strides().size() - 2],
           t.strides().back()};
 }
 
-// t (..., features), contiguous, as (rows, features).
+// t (..., features) as a contiguous (rows, features).
 Tensor flat_rows(const Tensor& t) {
   const std::int64_t features = t.sizes().back();
   const std::int64_t rows = features == 0 ? 0 : t.numel() / features;
   return t.contiguous().view({rows, features});
 }
 
-// c = a b over equal batch dimensions; accumulate: c += a b, and c may then repeat (stride 0).
+// c = a b over equal batch dimensions. accumulate: c += a b; c may then have batch strides of 0.
 void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate) {
   const auto batch_dims = static_cast<std::size_t>(c.dim() - 2);
   std::int64_t batches = 1;
@@ -68,7 +68,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate
   });
 }
 
-// Batch dimensions of t replaced by batch, the last two kept.
+// Expands the batch dimensions of t to `batch`; the last two are kept.
 Tensor with_batch(const Tensor& t, const Shape& batch) {
   Shape sizes = batch;
   sizes.push_back(t.size(-2));
@@ -92,8 +92,8 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
   return batch;
 }
 
-// a b summed over the batch dimensions that `sizes` lacks or has as 1: the gradient of a broadcast
-// operand. Without any, a plain batched product; with one matrix b for all of a, a single one.
+// a b, summed over the batch dimensions that `sizes` lacks or has as 1: the gradient of a broadcast
+// operand. Otherwise a batched product; a single product if one matrix b applies to all of a.
 Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   if (a.dim() > 2 && b.dim() == 2 && sizes.size() == a.sizes().size()) {
     Tensor c = Tensor::empty(sizes, a.options());
@@ -104,7 +104,7 @@ Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   Shape full = batch;
   full.insert(full.end(), sizes.end() - 2, sizes.end());
   const bool broadcast = full != sizes;
-  if (broadcast && is_half(a.dtype()))  // a sum over the batch, rounded once
+  if (broadcast && is_half(a.dtype()))  // sums over the batch in f32, rounded once
     return product(detail::wide(a), detail::wide(b), sizes).to(a.dtype());
   Tensor c = broadcast ? zeros(sizes, a.options()) : Tensor::empty(sizes, a.options());
   multiply(with_batch(a, batch), with_batch(b, batch), c.expand(full), broadcast);
@@ -143,7 +143,7 @@ Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
 
 Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias) {
   const profile::Operation operation("linear");
-  // The bias last: backward goes through its cast first, and so keeps the order below.
+  // The bias last: backward visits its cast first, and so keeps the order below.
   const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
                bias = autocast::lower(given_bias);
   require(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&
@@ -165,8 +165,8 @@ Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& g
     kernels::linear(device, matrix<T>(flat_rows(rows)), matrix<T>(weight), input<T>(offsets),
                     matrix<T>(flat_rows(y)));
   });
-  // The bias comes first: its gradient is ready before the weight's, as in PyTorch, and the order
-  // in which gradients become ready decides the layout of DDP's buckets.
+  // The bias first: its gradient is ready before the weight's, as in PyTorch, and the order in
+  // which gradients become ready determines the layout of DDP's buckets.
   return record("LinearBackward", {bias, weight, x}, y, {rows, weight},
                 [](const Saved& saved, const Tensor& grad) {
                   const Tensor& w = saved[1];

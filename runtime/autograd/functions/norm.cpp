@@ -1,4 +1,4 @@
-// layer_norm over the last dimension, batch_norm over all but the channels.
+// layer_norm over the last dimension, batch_norm over all dimensions but the channels.
 
 #include <memory>
 #include <vector>
@@ -71,8 +71,8 @@ Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tenso
 
 namespace {
 
-// Of (bias, weight, x, residual), from the gradients of the sum and of its norm: either may be
-// missing.
+// Gradients of (bias, weight, x, residual), given the gradients of the sum and of its norm, either
+// of which may be undefined.
 class AddLayerNormBackward : public Node {
  public:
   AddLayerNormBackward(const Tensor& sum, const Tensor& weight, const Tensor& mean,
@@ -117,7 +117,7 @@ class AddLayerNormBackward : public Node {
 
 AddNorm add_layer_norm(const Tensor& given_x, const Tensor& given_residual,
                        const Tensor& given_weight, const Tensor& given_bias, double eps) {
-  // The CPU reads the sum from its cache; and what has to be broadcast or widened is for add().
+  // The CPU reads the sum from its cache anyway; broadcasting and widening are left to add().
   const auto fits = [&] {
     return given_x.defined() && given_residual.defined() && given_x.device().is_cuda() &&
            given_x.sizes() == given_residual.sizes() && !is_half(given_x.dtype()) &&
@@ -153,7 +153,7 @@ AddNorm add_layer_norm(const Tensor& given_x, const Tensor& given_residual,
 }
 
 // ---- batch_norm: x (n, c) or (n, c, h, w) ----
-// Running statistics are updated in place while training:
+// Running statistics are updated in place in training:
 //
 //   running = (1 - momentum) * running + momentum * batch      var unbiased (divisor N - 1) here
 
@@ -199,7 +199,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
   Tensor y = Tensor::empty(x.sizes(), image.options());
   const Tensor mean = Tensor::empty({s.c}, image.options()), inv_std = empty_like(mean);
   detail::visit_float_type("batch_norm", image.dtype(), [&]<class T>(TypeTag<T>) {
-    double count = 1;  // what inv_std, still squares or a variance, is to be divided by
+    double count = 1;  // divisor of inv_std, which at first holds squares or a variance
     if (training) {
       count = static_cast<double>(s.per_channel());
       kernels::batch_stats(x.device(), s, input<T>(image), output<T>(mean), output<T>(inv_std));

@@ -1,4 +1,4 @@
-// Sums, means, variance and maxima.
+// sum, mean, var and max.
 #include <string>
 #include <utility>
 
@@ -18,7 +18,7 @@ using raw::Binary;
 using raw::Scalar;
 using Grads = std::vector<Tensor>;
 
-// The gradient of a reduction, seen as large as the input was: a view, no copy.
+// The gradient of a reduction, expanded to the size of the input: a view, no copy.
 Tensor spread(const Tensor& g, const Shape& sizes, const std::vector<bool>& reduced) {
   Shape kept = sizes;
   for (std::size_t d = 0; d < kept.size(); ++d)
@@ -33,7 +33,7 @@ std::int64_t count_of(const Shape& sizes, const std::vector<bool>& reduced) {
   return n;
 }
 
-// The dimension of a tensor as something to walk along, and the tensor without it.
+// along(): the dimension to walk along; without(): the tensor without that dimension.
 kernels::Reduced along(const Tensor& x, int dim) {
   return {x.size(dim), x.strides()[static_cast<std::size_t>(dim)]};
 }
@@ -43,7 +43,7 @@ kernels::View<T> without(const Tensor& x, int dim) {
 }
 
 int wrap(const Tensor& x, int dim, const char* what) {
-  (void)raw::reduced_dims(x, {dim}, what);  // complains
+  (void)raw::reduced_dims(x, {dim}, what);  // for its check
   return dim < 0 ? dim + x.dim() : dim;
 }
 
@@ -71,7 +71,7 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
       });
 }
 
-// In two passes, the mean first: no cancellation.
+// In two passes, the mean first, to avoid cancellation.
 Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
   if (is_half(x.dtype())) return to(var(to(x, DType::f32), dim, unbiased, keepdim), x.dtype());
   const profile::Operation operation("var");
@@ -93,7 +93,7 @@ Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
 }
 
 Tensor max(const Tensor& x) {
-  if (is_half(x.dtype())) return to(max(to(x, DType::f32)), x.dtype());  // exact both ways
+  if (is_half(x.dtype())) return to(max(to(x, DType::f32)), x.dtype());  // exact in both directions
   const profile::Operation operation("max");
   require(x.numel() > 0, "max: a tensor of shape " + to_string(x.sizes()) + " has no maximum");
   const Tensor flat = x.contiguous().view({-1});

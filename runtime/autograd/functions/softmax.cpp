@@ -26,13 +26,13 @@ Slices slices_of(const Tensor& x, int dim) {
   return s;
 }
 
-// The two differ only in their kernels.
+// softmax and log_softmax differ only in their kernels.
 enum class Kind : std::uint8_t { softmax, log_softmax };
 
 Tensor softmax_of(Kind kind, const Tensor& given, int dim) {
   const Tensor x = autocast::f32(given);
   const char* name = kind == Kind::softmax ? "softmax" : "log_softmax";
-  require(x.defined() && x.dim() >= 1, std::string(name) + ": x needs a dimension to run over");
+  require(x.defined() && x.dim() >= 1, std::string(name) + ": x needs at least one dimension");
   const Tensor in = wide(x.contiguous());
   const Slices slices = slices_of(x, detail::checked_dim(name, x, dim));
   const Tensor wide_y = Tensor::empty(x.sizes(), in.options());
@@ -65,7 +65,7 @@ void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) 
   (void)detail::common_device(name, x, target);
 }
 
-// For each row of logits, as a kernel sees them.
+// The statistics of cross_entropy_rows(): one LogSum per row of logits.
 template <class T>
 std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
   static_assert(sizeof(kernels::LogSum<T>) == 2 * sizeof(T));
@@ -73,8 +73,8 @@ std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
           static_cast<std::size_t>(t.size(0))};
 }
 
-// nll_loss of log-probabilities that are given, or (through_softmax) made here from x. On a device,
-// where they would only be written and read again, the kernels make them from x each time.
+// nll_loss of log-probabilities that are given, or (through_softmax) computed here from x. On a
+// device they are never stored: the kernels recompute them from x each time.
 Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& target,
                        Reduction reduction, std::int64_t ignore_index, double smoothing,
                        bool through_softmax) {
@@ -91,7 +91,7 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
   const Tensor kept = through_softmax && !from_logits ? empty_like(in) : in;
   const Tensor statistics = from_logits ? Tensor::empty({x.size(0), 2}, x.options()) : Tensor();
   const Tensor losses = Tensor::empty({x.size(0)}, x.options());
-  // reduction none: the losses of the rows as they are, so their gradients too.
+  // Reduction none returns the losses of the rows, so their gradients arrive per row.
   const bool whole = reduction != Reduction::none;
   Tensor loss = whole ? Tensor::empty({}, x.options()) : losses;
   const Tensor divisor = whole ? empty_like(loss) : Tensor();
@@ -115,7 +115,7 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
       [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
         const Tensor& rows = saved[0];
         const Targets t{input<std::int64_t>(saved[1]), rows.size(1), ignore_index, smoothing};
-        // The gradient of each row's loss: one number for all of them, or one each.
+        // The gradient of each row's loss: one number for all rows, or one per row.
         const Tensor g =
             saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name) : grad.contiguous();
         const Tensor dx = empty_like(rows);

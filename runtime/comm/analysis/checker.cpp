@@ -86,7 +86,7 @@ class Checker {
       add(Fault::shape, -1, -1,
           std::string(name_of(schedule_.collective)) + " has one chunk for each rank, not " +
               number(schedule_.chunks.size()));
-    std::vector<std::size_t> order;  // by position in the buffer; empty chunks are nowhere
+    std::vector<std::size_t> order;  // by position in the buffer, without empty chunks
     for (std::size_t c = 0; c < schedule_.chunks.size(); ++c) {
       const Chunk& chunk = schedule_.chunks[c];
       if (chunk.count > schedule_.count || chunk.offset > schedule_.count - chunk.count)
@@ -128,7 +128,7 @@ class Checker {
   }
 
   void pair(int from, int to) {
-    std::vector<End> sends, receives;  // by chunk
+    std::vector<End> sends, receives;  // one entry per chunk
     const auto note = [](std::vector<End>& ends, int step, int chunk, int chunks) {
       for (int i = 0; i < chunks; ++i) ends.push_back({step, chunk + i, chunks});
     };
@@ -173,7 +173,7 @@ class Checker {
     }
   }
 
-  // Follows "waits for" from any blocked rank until a rank comes up twice: that is the circle.
+  // Follows the chain of waits from a blocked rank until a rank repeats: that is the circle.
   static std::string circle(const std::vector<Blocked>& blocked) {
     const auto find = [&](int rank) {
       return std::find_if(blocked.begin(), blocked.end(),
@@ -219,7 +219,7 @@ class Checker {
     };
     if (held(kUndefined))
       return add(Fault::undefined_data, rank, step,
-                 who + "is made from memory that held no valid data");
+                 who + "is computed from memory that held no valid data");
     Value foreign, missing, doubled;
     std::set_difference(promised.begin(), promised.end(), value.begin(), value.end(),
                         std::back_inserter(missing));
@@ -231,7 +231,7 @@ class Checker {
     }
     if (!foreign.empty())
       add(Fault::foreign, rank, step,
-          who + "holds what does not belong there: " + text_of(foreign));
+          who + "holds data that does not belong there: " + text_of(foreign));
     if (!doubled.empty())
       add(Fault::doubled, rank, step, who + "holds more than once: " + text_of(doubled));
     if (missing.empty()) return;
@@ -298,7 +298,7 @@ std::vector<Finding> check(const Schedule& schedule, const CheckOptions& options
 
 namespace {
 
-// Every rank r sends all of the buffer but chunk r + shift.
+// Every rank r sends all of the buffer except chunk r + shift.
 void add_all_but_one(std::vector<std::size_t>& sent, const Schedule& schedule, int shift) {
   for (int rank = 0; rank < schedule.world; ++rank)
     sent[static_cast<std::size_t>(rank)] +=
@@ -306,7 +306,7 @@ void add_all_but_one(std::vector<std::size_t>& sent, const Schedule& schedule, i
         schedule.chunks.at(static_cast<std::size_t>(wrap(rank + shift, schedule.world))).count;
 }
 
-// Every rank sends its own chunk to every other one.
+// Every rank sends its own chunk to every other rank.
 void add_own_to_all(std::vector<std::size_t>& sent, const Schedule& schedule) {
   for (std::size_t rank = 0; rank < sent.size(); ++rank)
     sent[rank] += (sent.size() - 1) * schedule.chunks.at(rank).count;
@@ -321,7 +321,7 @@ Promise from(int steps, const std::vector<std::size_t>& sent) {
   return promise;
 }
 
-// hierarchical.hpp's table, and the whole buffer once each way for a rank beyond the first m.
+// hierarchical.hpp's table, plus the whole buffer once each way for a rank beyond the first m.
 Promise hierarchical_cost(const Schedule& schedule) {
   const auto nodes = ranks_of_nodes(schedule.node_of, schedule.world);
   const int n = static_cast<int>(nodes.size());
@@ -389,7 +389,7 @@ std::optional<Promise> promised_cost(const Schedule& schedule) {
   const bool ring = algorithm == "ring", gloo = algorithm == "gloo_ring";
   const bool direct = algorithm == "direct", tree = algorithm == "tree";
   const auto rounds = static_cast<std::size_t>(tree_rounds(world));
-  std::vector<std::size_t> sent(ranks, 0);  // elements, of each rank
+  std::vector<std::size_t> sent(ranks, 0);  // elements, by rank
   int steps = hops;
   switch (schedule.collective) {
     case Collective::all_reduce:

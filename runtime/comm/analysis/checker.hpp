@@ -1,16 +1,16 @@
-// Proves that a schedule does what its collective promises, or says where and why not.
+// Proves that a schedule keeps its collective's contract, or reports where and why it does not.
 //
 // 1. shape       peers are other ranks of the world, chunk numbers exist; chunks lie inside the
 //                buffer, do not overlap and leave no gap
-// 2. messages    between each pair of ranks, the n-th send meets the n-th receive, equally long
-// 3. progress    all ranks finish with k slots per connection, for each k asked for; if not, the
-//                circle of ranks that wait for each other is named
+// 2. messages    between each pair of ranks, the n-th send matches the n-th receive and its length
+// 3. progress    all ranks finish with k slots per connection, for each requested k; if not, the
+//                circle of ranks that wait for each other is reported
 // 4. values      every promised chunk holds every contribution exactly once, and nothing else
-// 5. cost        steps and bytes are those of the algorithm's table (shipped algorithms)
+// 5. cost        steps and bytes agree with the algorithm's table (shipped algorithms)
 //
-// The parts build on each other, so the first one that finds something is the last one reported.
-// What it proves, it proves for all inputs and all timings: the argument is in interpreter.hpp
-// (one maximal run decides; values are lists of contributions).
+// Each part relies on the parts before it, so checking stops after the first part that finds a
+// fault. The proof holds for all inputs and all timings: interpreter.hpp has the argument (one
+// maximal run decides; values are lists of contributions).
 #pragma once
 
 #include <optional>
@@ -48,26 +48,25 @@ struct Finding {
 };
 
 struct CheckOptions {
-  // Connections to prove progress with. one_shot and double_tree are made for whole messages in
-  // slots and would not pass {0, true} (messages larger than the slots); every other shipped
-  // schedule does.
+  // Connections with which progress is proved. one_shot and double_tree need slots that hold whole
+  // messages and fail with {0, true} (messages larger than the slots); all others pass.
   std::vector<LinkModel> wires = {{1, false}, {2, false}, {8, false}};
 };
 
-// Empty: proved.
+// Returns an empty list if the schedule is proved.
 [[nodiscard]] std::vector<Finding> check(const Schedule& schedule,
                                          const CheckOptions& options = {});
 
-// What each shipped algorithm costs, from the formulas in the headers of the generators, written
-// down a second time without looking at any step: the checker compares the steps with it.
+// The cost of each shipped algorithm, by the formulas in the generators' headers, computed a second
+// time without looking at any step: the checker compares the steps with it.
 struct Promise {
-  int steps = 0;            // of every rank
+  int steps = 0;            // of the rank that has most
   std::size_t busiest = 0;  // elements sent by the rank that sends most
   std::size_t total = 0;    // elements sent by all ranks together
   bool operator==(const Promise&) const = default;
 };
 
-// Nothing for an algorithm that is not in select.hpp's table (a student's own).
+// Returns nothing for an algorithm that is not in select.hpp's table (a student's own).
 [[nodiscard]] std::optional<Promise> promised_cost(const Schedule& schedule);
 
 // The same figures, counted from the steps.

@@ -85,7 +85,7 @@ std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
   for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
     SizedChoice best;
     for (const std::string& algorithm : choosable_algorithms()) {
-      // With one node, or one rank on each, it is another of the list.
+      // With one node, or one rank per node, it is the same as another algorithm of the list.
       if (algorithm == "hierarchical" && (nodes.size() == 1 || nodes.size() == node_of.size()))
         continue;
       const auto schedule =
@@ -103,7 +103,7 @@ std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
 }
 
 const SizedChoice& choice_for(const std::vector<SizedChoice>& choices, double bytes) {
-  require(!choices.empty(), "there is nothing to choose from");
+  require(!choices.empty(), "the list of choices is empty");
   for (const SizedChoice& choice : choices)
     if (bytes <= choice.up_to) return choice;
   return choices.back();

@@ -9,7 +9,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-using Clock = std::vector<int>;  // [rank]: steps of it that are finished for certain
+using Clock = std::vector<int>;  // [rank]: number of its steps known to be finished
 
 class CreditClocks : public Observer {
  public:
@@ -73,7 +73,7 @@ class CreditClocks : public Observer {
   const Schedule& schedule_;
   std::vector<Clock> now_;
   std::map<std::pair<int, int>, Clock> messages_;
-  std::vector<std::vector<Read>> reads_;  // [rank that is read]
+  std::vector<std::vector<Read>> reads_;  // [rank whose buffer is read]
   std::vector<Write> writes_;
 };
 

@@ -47,7 +47,7 @@ class Interpreter {
     return step < steps.size() ? &steps[step] : nullptr;
   }
 
-  // A receive may begin when the send part is through, or beside it when streamed.
+  // A receive may begin when the send part is complete, or concurrently with it when streamed.
   bool waits_for(int rank, int sender) {
     const Step* step = current(rank);
     const State& state = at(rank);
@@ -62,7 +62,7 @@ class Interpreter {
     return static_cast<int>(queue.size()) < wires_.slots;
   }
 
-  // Does whatever part of the current step is possible; true if something happened.
+  // Performs the parts of the current step that are possible; true if there was any.
   bool advance(int rank) {
     const Step* step = current(rank);
     if (step == nullptr) return false;

@@ -1,9 +1,9 @@
-// Runs a schedule without data: who posts, who receives, who waits for whom.
+// Runs a schedule without data: which ranks post, receive, and wait for which peers.
 //
-// One run is enough. A rank's steps are fixed beforehand, a receive names its peer, and a message
-// never makes an earlier possible step impossible: executions are monotone, so whatever order the
-// ranks are served in, all maximal executions do the same steps and stop at the same place (Kahn's
-// networks, with bounded queues). Hence "this run finished" means "every run finishes".
+// One run is enough. A rank's steps are fixed in advance, a receive names its peer, and a message
+// never makes an earlier possible step impossible: executions are monotone. So, in whatever order
+// the ranks are served, all maximal executions perform the same steps and stop at the same place
+// (Kahn process networks, with bounded queues): if this run finishes, every run finishes.
 //
 //     rank 0   post ---message---> receive   rank 1        a connection holds at most k messages
 //              step 4              step 4                  that were posted and not yet received
@@ -15,26 +15,26 @@
 
 namespace ringsmith::comm {
 
-// How much a connection holds.
+// Capacity of a connection.
 struct LinkModel {
   static constexpr int kUnlimited = -1;
-  // Messages between one sender and one receiver. 0 is rendezvous: a send ends when its receiver is
-  // at the matching receive.
+  // Messages between one sender and one receiver. 0 is rendezvous: a send ends when its receiver
+  // has reached the matching receive.
   int slots = kUnlimited;
-  // With 0 slots: the send and the receive of a step go on side by side, as they do when a message
-  // is larger than all slots together and moves in slices. The step ends when both have.
+  // With 0 slots: the send and the receive of a step proceed concurrently, as they do when a
+  // message is larger than all slots together and moves in slices. The step ends when both end.
   bool streamed = false;
 };
 
-// Where a rank stands when nobody can go on.
+// A rank that has not finished when no rank can advance.
 struct Blocked {
   int rank = 0;
   int step = 0;
-  bool sending = false;  // waits for a free slot (else: for a message)
-  int peer = 0;          // of whom
+  bool sending = false;  // waits for a free slot (otherwise for a message)
+  int peer = 0;          // the other end of that connection
 };
 
-// Told about everything that happens, in an order that could happen.
+// Is notified of every event of a run, in a possible order.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -43,17 +43,17 @@ class Observer {
   virtual void received(int /*rank*/, int /*step*/, int /*sender*/, int /*sender_step*/) {}
 };
 
-// Runs until nobody can go on; the result is empty when all ranks have finished. Peers must be
-// ranks of the world (the checker looks first).
+// Runs until no rank can advance; returns the ranks that have not finished. Peers must be ranks of
+// the world (the checker verifies this first).
 [[nodiscard]] std::vector<Blocked> interpret(const Schedule& schedule, LinkModel wires,
                                              Observer& observer);
 [[nodiscard]] std::vector<Blocked> interpret(const Schedule& schedule, LinkModel wires);
 
-// What every chunk of every rank holds, as the list of what went into it.
+// The content of every chunk of every rank, as the list of its contributions.
 //
-// A value is written as its contributions: {rank 0's chunk 2} before anything happens, and after a
-// reduce the contributions of both sides, each as often as it was added. Two values are the same
-// sum (in some order) exactly when their lists are equal, so one run proves all inputs at once.
+// A value is represented by its contributions: {rank 0's chunk 2} at the start, and after a reduce
+// the contributions of both sides, each as often as it was added. Two values are the same sum (in
+// some order) exactly if their lists are equal, so one run is a proof for all inputs.
 //
 //     ring all-reduce, 3 ranks, chunk 0    rank 0     rank 1     rank 2
 //       before                             {0}        {1}        {2}
@@ -61,7 +61,7 @@ class Observer {
 //       after step 1                       {0 1 2}    {1}        {1 2}
 //       ...                                {0 1 2}    {0 1 2}    {0 1 2}
 
-// rank's original value of chunk; kUndefined for memory that nobody has filled.
+// The original value of `chunk` on `rank`; kUndefined for memory that has never been written.
 struct Origin {
   int rank = 0;
   int chunk = 0;
@@ -74,7 +74,7 @@ constexpr Origin kUndefined{-1, -1};
 
 using Value = std::vector<Origin>;  // sorted; an origin appears as often as it was added
 
-// Follows the values through a run. Feed it to interpret().
+// Tracks the values through a run. Pass it to interpret().
 class Contributions : public Observer {
  public:
   explicit Contributions(const Schedule& schedule);
@@ -85,7 +85,7 @@ class Contributions : public Observer {
   [[nodiscard]] const Value& value(int rank, int chunk) const;
   [[nodiscard]] int last_written(int rank, int chunk) const;  // step, or -1: never
 
-  // Where a copy destroyed contributions that were not in the new value.
+  // A copy that destroyed contributions which the new value does not contain.
   struct Loss {
     int rank, step, chunk;
     Value lost;
@@ -99,15 +99,15 @@ class Contributions : public Observer {
   const Schedule& schedule_;
   std::vector<Value> values_;  // [rank * chunks + chunk]
   std::vector<int> written_;
-  // (sender, its step): of each chunk of the message
+  // (sender, its step) -> the value of each chunk of the message
   std::map<std::pair<int, int>, std::vector<Value>> in_flight_;
   std::vector<Loss> losses_;
 };
 
-// What the work buffer (or the separate input) of a rank holds before the first step.
+// The value of a chunk of a rank's work buffer (or separate input) before the first step.
 [[nodiscard]] Value initial_value(const Schedule& schedule, int rank, int chunk);
 
-// What the collective promises for a chunk on a rank at the end; empty where it promises nothing.
+// The value that the collective promises for a chunk on a rank; empty if it promises none.
 [[nodiscard]] Value promised_value(const Schedule& schedule, int rank, int chunk);
 
 }  // namespace ringsmith::comm

@@ -12,7 +12,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Contributions that also remembers each message and the value it left.
+// Contributions that also records each message and the value that it left.
 class Recorder : public Contributions {
  public:
   Recorder(const Schedule& schedule, Playback& playback)
@@ -50,7 +50,7 @@ std::string chunks_in(int first, int chunks) {
   return chunks == 1 ? fmt::format("c{}", first) : fmt::format("c{}-{}", first, first + chunks - 1);
 }
 
-// "0.2." : one character for each rank that could have contributed.
+// "0.2.": one character per rank, '.' if the rank has not contributed.
 std::string ranks_in(const Value& value, int world) {
   constexpr const char* kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
   std::string out(at(world), '.');
@@ -87,9 +87,10 @@ class TextTable {
 
   std::string text() {
     std::string out = title_of(schedule_) + "\n";
-    out += counts_     ? "chunk states: how many ranks' contributions each chunk holds\n"
-           : cell_ > 0 ? "chunk states: whose contributions each chunk holds after the step\n"
-                       : "chunk states do not fit this terminal: a wider one, or fewer ranks\n";
+    out += counts_ ? "chunk states: how many ranks' contributions each chunk holds\n"
+           : cell_ > 0
+               ? "chunk states: whose contributions each chunk holds after the step\n"
+               : "chunk states do not fit in this terminal: use a wider one, or fewer ranks\n";
     if (!schedule_.node_of.empty()) out += nodes();
     if (cell_ > 0) {
       out += "\nat the start\n" + header();
@@ -165,7 +166,7 @@ class TextTable {
   const Playback& playback_;
   TextStyle style_;
   std::size_t peer_width_ = 1, chunk_width_ = 1;
-  std::size_t run_width_ = 0;  // of "-5", if a message carries several chunks
+  std::size_t run_width_ = 0;  // width of "-5", if a message carries several chunks
   std::size_t cell_ = 0;       // characters of a chunk's state; 0: not shown
   bool counts_ = false;
 };
@@ -193,7 +194,7 @@ std::string render_text(const Schedule& schedule, const Playback& playback, Text
   return TextTable(schedule, playback, style).text();
 }
 
-// The picture of a schedule: time runs down, ranks stand side by side.
+// Picture of a schedule: time runs downwards, ranks are side by side.
 //
 //     step 0   [▤][▤][▤]      [▤][▤][▤]      a cell is a chunk of a rank's buffer; its stripe r
 //                  \______________            is filled when rank r's contribution is in
@@ -202,13 +203,13 @@ std::string render_text(const Schedule& schedule, const Playback& playback, Text
 
 namespace {
 
-// Colours by chunk, of one lightness, so that they stand on white and on black.
+// One colour per chunk, all of the same lightness, to be visible on white and on black.
 std::string hue(int chunk, std::size_t chunks) {
   const double turn = chunks <= 1 ? 0.0 : static_cast<double>(chunk) / static_cast<double>(chunks);
   return fmt::format("hsl({:.0f} 62% 52%)", 360 * std::fmod(turn + 0.56, 1.0));
 }
 
-// Plain rules first, for renderers that know neither variables nor media queries; dark paper after.
+// Plain rules first, for renderers without media queries; then the rules for dark mode.
 constexpr const char* kStyle = R"(<style>
   text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2430; }
   .paper { fill: #ffffff; }
@@ -365,7 +366,7 @@ class Picture {
   void legend(double y) {
     label("note", kMargin, y,
           "stripe r of a cell (from the top): rank r's contribution is in it \u00a0\u2022\u00a0 "
-          "frame: as the collective promises");
+          "frame: has the promised value");
     label("note", kMargin, y + 17,
           "solid arrow: added to the chunk \u00a0\u2022\u00a0 dashed arrow: replaces the chunk");
   }

@@ -1,12 +1,11 @@
-// Shows a schedule: who sends what at each step, and what every chunk then holds.
+// Displays a schedule: the messages of each step, and the content of every chunk after it.
 //
 //     step 0                                contributions after the step
 //     rank   sends        receives          chunk 0  1      2      3
 //     0      3 -> 1       2 <- 3 +          [0...]   [0...] [0.  3] ...
 //
-// play() runs the steps without data and keeps every state; the renderers draw what it kept: as
-// text for a terminal, or as a picture (SVG, without any other file) that reads on light and dark
-// paper.
+// play() runs the steps without data and keeps every state; the renderers draw the states: as text
+// for a terminal, or as a self-contained picture (SVG) that is readable on light and dark paper.
 #pragma once
 
 #include "runtime/comm/analysis/interpreter.hpp"
@@ -22,13 +21,13 @@ struct Message {
 };
 
 struct Playback {
-  // [step][rank][chunk]: before the step; the last entry is the result. Rank r's state at step s is
-  // after its own steps before s: ranks need not be at the same step at the same time.
+  // [step][rank][chunk]: the state before the step; the last entry is the result. Rank r's state at
+  // step s is after its own steps before s: ranks need not be at the same step at the same time.
   std::vector<std::vector<std::vector<Value>>> states;
   std::vector<Message> messages;  // in an order in which they could be received
 };
 
-// UsageError if the schedule does not finish (the checker says why).
+// Throws UsageError if the schedule does not finish (the checker reports the reason).
 [[nodiscard]] Playback play(const Schedule& schedule);
 
 struct TextStyle {
@@ -36,11 +35,11 @@ struct TextStyle {
   bool colour = false;     // ANSI: complete chunks green, changed ones bold
 };
 
-// Chunk states shrink to fit the width: the set of ranks, their number, or nothing.
+// Chunk states are shortened to fit the width: the set of ranks, their number, or nothing.
 [[nodiscard]] std::string render_text(const Schedule& schedule, const Playback& playback,
                                       TextStyle style);
 
-// At most kMaxDrawnRanks ranks; UsageError above.
+// At most kMaxDrawnRanks ranks; throws UsageError above.
 constexpr int kMaxDrawnRanks = 16;
 [[nodiscard]] std::string render_svg(const Schedule& schedule, const Playback& playback);
 

@@ -14,8 +14,8 @@ namespace ringsmith::comm {
 
 namespace {
 
-// The interpreter visits posts and receives in an order that respects every dependency; this adds
-// the times.
+// The interpreter visits posts and receives in an order that respects every dependency; this class
+// adds the times.
 class Clocks : public Observer {
  public:
   Clocks(const Schedule& schedule, std::size_t element_size, const Network& network, bool keep)
@@ -113,13 +113,13 @@ class Clocks : public Observer {
   std::vector<std::size_t> first_event_;  // of each rank, in result_.events
 };
 
-// The state of all ranks of a ring between two steps. The arithmetic is Clocks', one loop over
-// ranks for each half of a step, without branches so that the compiler vectorises it.
+// The state of all ranks of a ring between two steps. The arithmetic is the same as in Clocks: one
+// loop over ranks per half of a step, without branches so that the compiler vectorises it.
 struct Front {
   explicit Front(std::size_t n)
       : alpha(n), beta_in(n), beta_out(n), clock(n), out_free(n), in_free(n), start(n + 1) {}
 
-  // bytes[r]: what rank r sends; credit[r]: when the slot it needs was free.
+  // bytes[r]: sent by rank r; credit[r]: time at which the slot that it needs became free.
   void post(const double* __restrict bytes, const double* __restrict credit) {
     double* __restrict now = clock.data();
     double* __restrict out = out_free.data();
@@ -187,13 +187,13 @@ Simulation simulate_ring_all_reduce(int world, std::size_t count, std::size_t el
     front.beta_in[i] = in.beta;
     front.beta_out[i] = network.link(r, wrap(r + 1, world)).beta;
   }
-  // Chunk sizes in bytes, twice over: what all ranks send at a step is then one slice.
+  // Chunk sizes in bytes, stored twice: the sizes that all ranks send at a step are then one slice.
   const auto chunks = split_evenly(count, world);
   std::vector<double> size(2 * n);
   for (std::size_t i = 0; i < 2 * n; ++i)
     size[i] = static_cast<double>(chunks[i % n].count * element_size);
-  // done[s % slots][r]: when rank r had finished step s, for the last few steps; entry n repeats
-  // entry 0, so that a rank finds its right neighbour at r + 1.
+  // done[s % slots][r]: time at which rank r finished step s, for the last `slots` steps; entry n
+  // repeats entry 0, so that a rank finds its right neighbour at r + 1.
   std::vector<std::vector<double>> done(slots, std::vector<double>(n + 1, 0));
 
   for (int s = 0; s < steps; ++s) {
@@ -238,7 +238,7 @@ double all_reduce_time(const Topology& topology, std::string_view algorithm, int
   if (algorithm == "ring")
     return simulate_ring_all_reduce(world, count, 1, topology.network(1)).seconds;
   if (algorithm == "hierarchical" && world > per_node && world % per_node == 0) {
-    // Within a node, then one ring for each of its GPUs, all at once, then within again.
+    // Within a node, then one ring per GPU of a node, all concurrent, then within a node again.
     const Link shared = topology.network(per_node).link(0, per_node);
     const Network wire = Network::uniform(shared, topology.gamma);
     const Network inside = topology.network(0);

@@ -1,16 +1,16 @@
-// The time a schedule takes, without running it: 1 to 16,384 ranks, links of any speed.
+// Computes the time that a schedule takes, without running it: 1 to 16,384 ranks, any link speeds.
 //
 // Each rank has a clock, an outgoing and an incoming port. A message of n bytes over a link
 // {alpha, beta}:
 //
 //     sender     |post|======== n beta ========|              its out port is busy meanwhile; its
-//                     \ alpha                                 clock goes on at once
+//                     \ alpha                                 clock continues immediately
 //     receiver         \________|======== n beta ========|#n gamma#|     gamma if it is reduced
 //                               in port, one message at a time, in the order of its steps
 //
-// A post waits for the step before it, for the out port, and for credit: with k slots, until the
-// receiver is done with the message k earlier on the same connection. An empty message costs
-// nothing. This is the alpha-beta-gamma model (Thakur, Rabenseifner, Gropp 2005) with ports.
+// A post waits for the previous step, for the out port, and for credit: with k slots, until the
+// receiver has finished with the message sent k earlier on the same connection. An empty message
+// costs nothing. This is the alpha-beta-gamma model (Thakur, Rabenseifner, Gropp 2005) with ports.
 #pragma once
 
 #include <functional>
@@ -21,27 +21,27 @@
 namespace ringsmith::comm {
 
 struct Link {
-  double alpha = 0;  // seconds a message
-  double beta = 0;   // seconds a byte
+  double alpha = 0;  // seconds per message
+  double beta = 0;   // seconds per byte
 };
 
 struct Network {
   std::function<Link(int from, int to)> link;
-  double gamma = 0;     // seconds for each byte reduced
-  double overhead = 0;  // seconds for the operation as a whole
+  double gamma = 0;     // seconds per byte reduced
+  double overhead = 0;  // seconds per operation
   int slots = 8;        // messages a connection holds, >= 1
 
-  // All links alike.
+  // All links are equal.
   static Network uniform(Link link, double gamma = 0, double overhead = 0);
 };
 
-// When a rank did what, in seconds from the start of the operation.
+// Times of one step of a rank, in seconds from the start of the operation.
 struct Event {
   int rank = 0, step = 0;
   double posted = -1;    // -1: this step sends nothing
   double began = -1;     // began to wait for its message; -1: this step receives nothing
-  double arrived = -1;   // the message was in
-  double finished = -1;  // and reduced
+  double arrived = -1;   // the message had arrived
+  double finished = -1;  // and was reduced
 };
 
 struct Simulation {
@@ -49,52 +49,52 @@ struct Simulation {
   std::vector<double> finished;  // [rank], without overhead
   std::uint64_t messages = 0;    // not counting empty ones
   double bytes = 0;              // sent by all ranks
-  std::vector<Event> events;     // if asked for
+  std::vector<Event> events;     // if requested
 };
 
-// Any schedule that the checker accepts.
+// For any schedule that the checker accepts.
 [[nodiscard]] Simulation simulate(const Schedule& schedule, std::size_t element_size,
                                   const Network& network, bool keep_events = false);
 
-// The ring all-reduce of ring.hpp, without writing down its world * (2 world - 2) steps: all ranks
-// are at the same step of the same shape, so one array sweep per step does them all. The same
-// result as simulate(), bit for bit.
+// The ring all-reduce of ring.hpp, without building its world * (2 world - 2) steps: all ranks are
+// at the same step of the same form, so one array sweep per step handles all of them. Gives the
+// same result as simulate(), bit for bit.
 [[nodiscard]] Simulation simulate_ring_all_reduce(int world, std::size_t count,
                                                   std::size_t element_size, const Network& network);
 
-// A cluster on paper: nodes, the GPUs in them, and the links between, for the simulator.
+// A hypothetical cluster for the simulator: nodes, their GPUs, and the links between them.
 //
 //     node 0                         node 1
 //     [GPU GPU GPU GPU]              [GPU GPU GPU GPU]        gpu link: between GPUs of a node
 //      `---' NIC `---' NIC ---------- NIC `---' NIC `---'     nic link: of one NIC, node to node
 //
 // Rank r is GPU r modulo gpus_per_node of node r / gpus_per_node. The network between the nodes is
-// taken as without blocking: a NIC meets any other at its full rate. Several ranks that send
-// through one NIC share it: where a schedule lets more ranks of a node send to other nodes than it
-// has NICs, each gets its share of the rate. (An algorithm with one rank at the edge of each node,
-// as the flat ring, uses one NIC of a node, however many there are.)
+// non-blocking: a NIC reaches any other at its full rate. Ranks that send through the same NIC
+// share it: if a schedule lets more ranks of a node send to other nodes than the node has NICs,
+// each gets an equal share of the rate. (An algorithm with one rank at the edge of each node, such
+// as the flat ring, uses one NIC per node, however many there are.)
 struct Topology {
   std::string name;
-  std::string source;  // where the numbers are from
+  std::string source;  // source of the numbers
   int nodes = 1;       // at most
   int gpus_per_node = 1;
   int nics_per_node = 1;
   Link gpu, nic;
-  double gamma = 0;     // seconds a byte reduced
-  double overhead = 0;  // seconds an operation
-  double flops = 1e12;  // of one GPU, as training reaches them; a second
+  double gamma = 0;     // seconds per byte reduced
+  double overhead = 0;  // seconds per operation
+  double flops = 1e12;  // per second, of one GPU, as training reaches them
 
   [[nodiscard]] int most_ranks() const { return nodes * gpus_per_node; }
-  // Of a world that fills one node after the other. UsageError if it is more than most_ranks().
+  // The world fills one node after the other. Throws UsageError if world > most_ranks().
   [[nodiscard]] std::vector<int> node_of(int world) const;
-  // The links as a schedule sees them in which so many ranks of a node send to other nodes.
+  // The links as seen by a schedule in which senders_per_node ranks per node send to other nodes.
   [[nodiscard]] Network network(int senders_per_node) const;
 };
 
-// Seconds of an all-reduce of so many bytes: "ring", "hierarchical", or any all-reduce of
-// select.hpp. The two named ones are simulated without writing all their steps down, the same to
-// the bit for the ring, and to rounding for hierarchical where the bytes divide evenly: all nodes
-// do the same. UsageError if the world does not fit the topology.
+// Seconds of an all-reduce of `bytes` bytes: "ring", "hierarchical", or any all-reduce of
+// select.hpp. These two are simulated without building all their steps. For the ring the result is
+// the same to the bit; for hierarchical, up to rounding where the bytes divide evenly: all nodes do
+// the same. Throws UsageError if the world does not fit the topology.
 [[nodiscard]] double all_reduce_time(const Topology& topology, std::string_view algorithm,
                                      int world, double bytes);
 

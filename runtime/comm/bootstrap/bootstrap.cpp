@@ -1,4 +1,4 @@
-// Which bootstrap a process uses, and the one instance of it.
+// Selects the bootstrap of this process and holds its only instance.
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 
 #include <mutex>
@@ -35,19 +35,19 @@ std::shared_ptr<Bootstrap> make(const JobPlace& place, std::chrono::milliseconds
   }
 }
 
-// A rank has a socket or a memory file for every other one. Without this the limit would be met
-// somewhere among the transports, on some ranks, as many different errors.
+// A rank has a socket or a memory file for every other rank. Without this check the transports
+// would hit the limit, on some ranks only, with many different errors.
 void allow_files(int world) {
-  constexpr std::uint64_t kPlenty = 8, kOwn = 64;  // for each other rank; besides
-  constexpr std::uint64_t kBare = 8;               // besides one for each other rank
+  constexpr std::uint64_t kPlenty = 8, kOwn = 64;  // per other rank; for the process itself
+  constexpr std::uint64_t kBare = 8;               // for the process, plus one per other rank
   const auto ranks = static_cast<std::uint64_t>(world);
   const std::uint64_t allowed = allow_open_files(kOwn + kPlenty * ranks);
   if (allowed < kBare + ranks)
-    throw ResourceError("a job of " + std::to_string(world) + " ranks needs some " +
+    throw ResourceError("a job of " + std::to_string(world) + " ranks needs about " +
                         std::to_string(kOwn + 2 * ranks) +
-                        " open files in each, but this process may have " +
-                        std::to_string(allowed) + ": 'ulimit -n " +
-                        std::to_string(kOwn + kPlenty * ranks) + "' allows them");
+                        " open files per rank, but this process is limited to " +
+                        std::to_string(allowed) + ": raise it with 'ulimit -n " +
+                        std::to_string(kOwn + kPlenty * ranks) + "'");
 }
 
 std::shared_ptr<Bootstrap>& assigned() {
@@ -65,12 +65,12 @@ void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap) {
 // A process joins its job once: a second group of the same kind exchanges its records through the
 // bootstrap of the first, as it would through MPI.
 std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milliseconds timeout) {
-  // At exit the last that was made goes first: libcrypto must outlive the thread of rank 0's store.
+  // Exit handlers run in reverse order: libcrypto must outlive the thread of rank 0's store.
   static const bool crypto = store::start_crypto();
   static std::mutex mutex;
   static std::shared_ptr<Bootstrap> joined;
   static BootstrapKind joined_as = BootstrapKind::self;
-  require(crypto, "libcrypto cannot be started");
+  require(crypto, "libcrypto cannot be initialised");
   if (kind == BootstrapKind::automatic && assigned()) return assigned();
   const JobPlace place = find_place(kind, process_environment());
   const std::lock_guard lock(mutex);

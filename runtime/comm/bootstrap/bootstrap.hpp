@@ -13,18 +13,18 @@ class Exchange;
 class Secret;
 class StoreServer;
 
-// What the environment shows, or the kind that was asked for: place.hpp. Joins the job, within the
-// timeout; UsageError if the environment does not say enough.
+// Joins the job within the timeout. `automatic` takes the kind from the environment (place.hpp).
+// Throws UsageError if the environment is incomplete.
 [[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
                                                         std::chrono::milliseconds timeout);
-// From now on this process is a rank of that job, and `automatic` gives this bootstrap: for one
-// that was forked with its place (forked.hpp), of which the environment says nothing.
+// Makes this process a rank of `bootstrap`'s job: `automatic` then returns it. For processes that
+// were forked with their place (forked.hpp), which the environment does not contain.
 void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap);
 
-// Open MPI as a telephone book: rank, size, and one exchange of records. No data goes through it.
+// Open MPI, used only for rank, size and the exchange of records. No data goes through it.
 //
-// Initialises MPI unless the program has done so. At exit, MPI is finalised if all went well; after
-// an error the process ends without: MPI_Finalize would wait for peers that may never come.
+// Initialises MPI unless the program has done so, and then finalises it at exit. After an error it
+// does not: MPI_Finalize would wait for peers that may never arrive.
 class MpiBootstrap : public Bootstrap {
  public:
   explicit MpiBootstrap(std::chrono::milliseconds timeout);  // of each all_gather
@@ -40,21 +40,21 @@ class MpiBootstrap : public Bootstrap {
   int size_ = 1;
 };
 
-// Ranks that meet in a folder which all of them see: no port, no secret but the folder's
-// permissions. For hosts that share a file system, and for containers that share a volume.
+// Ranks meet in a folder that all of them can access. There is no port, and no secret except the
+// folder's permissions. For hosts that share a file system, and containers that share a volume.
 //
 //     FOLDER/rank-2          rank 2 is here: its world size and place
 //     FOLDER/record-2-0      its record in the first exchange
-//     FOLDER/left-2          it needs nothing any more; the last to leave removes the folder
-//     FOLDER/verdict         something is wrong: all ranks fail with these words
+//     FOLDER/left-2          it has finished; the last rank to leave removes the folder
+//     FOLDER/verdict         an error was found: all ranks fail with this message
 //
-// Files appear whole, under a name that nobody else can take: written aside, then linked.
-// A folder that an earlier job left behind (it crashed) is noticed and named, never used; nor is
-// one that another user owns or may write to, who could then speak for ranks.
+// Files appear complete and are never replaced: each is written under another name, then linked. A
+// folder that an earlier job left behind (it crashed) is detected and reported, never used. So is
+// one that another user owns or may write to: that user could speak for ranks.
 class FileBootstrap : public Bootstrap {
  public:
-  // Makes the folder (mode 0700) if it is not there. MismatchError if the rank is taken or world
-  // sizes disagree; UsageError if it cannot be used, is open to other users, or holds other files.
+  // Creates a missing folder (mode 0700). Throws MismatchError if the rank is taken or world sizes
+  // disagree; UsageError if it cannot be used, is open to other users, or holds other files.
   FileBootstrap(std::string folder, int rank, int world, std::chrono::milliseconds timeout);
   ~FileBootstrap() override;
   FileBootstrap(const FileBootstrap&) = delete;
@@ -62,13 +62,13 @@ class FileBootstrap : public Bootstrap {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return world_; }
-  // TimeoutError naming the missing ranks.
+  // Throws TimeoutError naming the missing ranks.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
 
  private:
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
   [[nodiscard]] std::string record_name(int rank, std::uint64_t round) const;
-  // False if there is a file of that name.
+  // False if the file exists.
   [[nodiscard]] bool create(const std::string& name, const std::string& text) const;
   void look_at_members() const;
   [[noreturn]] void report_missing() const;
@@ -80,12 +80,12 @@ class FileBootstrap : public Bootstrap {
   std::uint64_t round_ = 0;
 };
 
-// Ranks that meet at a TCP store: started by ringrun (whose launcher holds the store), by hand with
-// RANK and its sisters in the environment, or by srun (rank 0 holds it).
+// Ranks meet at a TCP store. ringrun's launcher holds the store of its ranks; rank 0 holds it if
+// they were started by srun, or by hand with RANK etc. in the environment.
 class StoreBootstrap : public Bootstrap {
  public:
-  // Rank 0 starts the store, unless the launcher has; everybody connects, which waits for whoever
-  // is to hold it. TimeoutError and MismatchError as Exchange.
+  // Starts the store on rank 0, unless the launcher holds it, and connects; waits until the store
+  // answers. Throws TimeoutError, and MismatchError as Exchange does.
   StoreBootstrap(const JobPlace& place, const Secret& secret, std::chrono::milliseconds timeout);
   ~StoreBootstrap() override;
 
@@ -101,7 +101,7 @@ class StoreBootstrap : public Bootstrap {
   void let_others_read(int expected = 0);
 
   JobPlace place_;
-  std::unique_ptr<StoreServer> server_;  // rank 0's, if the launcher has none
+  std::unique_ptr<StoreServer> server_;  // on rank 0, if the launcher holds no store
   std::unique_ptr<Exchange> exchange_;
 };
 

@@ -14,11 +14,11 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks{100};  // for members that died
-constexpr std::chrono::milliseconds kTimeToRead{2000};   // for those who live
-constexpr std::size_t kBlock = 32;                       // records, of up to 4 KiB, in one value
+constexpr std::chrono::milliseconds kBetweenLooks{100};  // between checks for lost members
+constexpr std::chrono::milliseconds kTimeToRead{2000};   // for the other members, after an error
+constexpr std::size_t kBlock = 32;                       // records, of up to 4 KiB each, per value
 
-// A result is kDone, or a verdict: the kind of error, the culprit's index, a blank, the text.
+// A result is kDone or a verdict: the kind of error, the culprit's index, a blank, the text.
 constexpr const char* kDone = "done";
 enum Kind : char { mismatch = 'M', lost = 'L', late = 'T' };
 
@@ -30,13 +30,13 @@ std::string verdict_text(const std::string& verdict) {
   return verdict.substr(verdict.find(' ') + 1);
 }
 
-// An owner of a number is unique even among threads of one process; what follows '#' is not shown.
+// Unique even among the threads of one process. Messages do not show the part from '#' on.
 std::string unique(const std::string& place) {
   return place + " #" + std::to_string(store::read_number(random_bytes(8)));
 }
 std::string shown(const std::string& owner) { return owner.substr(0, owner.rfind(" #")); }
 
-// The process of a place, "pid 4711 on host a", if it is on this host; else 0.
+// The pid in a place such as "pid 4711 on host a", if it is on this host; otherwise 0.
 pid_t pid_here(const std::string& place) {
   const std::size_t on = place.find(" on ");
   return on != std::string::npos && place.substr(on + 4) == host_name()
@@ -56,11 +56,12 @@ std::string explain(NoStore::How how, bool launcher_holds_store) {
   const std::string holder = launcher_holds_store ? "the launcher" : "rank 0";
   if (how == NoStore::How::silent)
     return holder +
-           ", which holds it, is there, but has not answered in time: it may be stopped, "
+           ", which holds it, is reachable but has not answered in time: it may be stopped, "
            "or strangers may be flooding its port";
-  if (!launcher_holds_store) return "rank 0, which holds it, never came, or is not at that address";
-  if (how == NoStore::How::refused) return "the launcher that holds it has gone";
-  return "the launcher that holds it cannot be reached, or has no time to answer";
+  if (!launcher_holds_store)
+    return "rank 0, which holds it, never started, or is not at that address";
+  if (how == NoStore::How::refused) return "the launcher that holds it has ended";
+  return "the launcher that holds it cannot be reached, or is too busy to answer";
 }
 
 std::shared_ptr<Store> reach(const JobPlace& place, const tcp::Address& address,
@@ -104,7 +105,7 @@ Exchange::Exchange(std::shared_ptr<Store> store, Membership me)
     fail(verdict(mismatch, me_.index,
                  me_.noun + " " + std::to_string(me_.index) + " was given twice: to " +
                      shown(owner) + " and to " + place +
-                     "; or an earlier job's store still has this port"));
+                     "; or an earlier job's store still uses this port"));
   leave_will();
 }
 
@@ -116,8 +117,8 @@ std::string Exchange::member_key(int index) const {
   return me_.prefix + "/member/" + std::to_string(index);
 }
 
-// For the exchange that is to come: from now on the others wait for this member. Once they have all
-// that they need of it, they will miss it in the next one.
+// The will is for the next exchange, in which the others wait for this member. If that one is
+// already complete when this member ends, it is for the one after it.
 void Exchange::leave_will() {
   store_->leave_will(
       {key("result"), key("result", 1)},
@@ -143,18 +144,18 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
         store_->get(key("block/" + std::to_string(b)), std::chrono::milliseconds(0)));
     for (std::string& text : block.texts) records.push_back(std::move(text));
   }
-  if (records.size() != size) throw CommError(store_->name() + ": the exchange is not whole");
+  if (records.size() != size) throw CommError(store_->name() + ": the exchange is incomplete");
   const std::string read = key("read"), over = key("over");
   ++round_;
   leave_will();
   if (store_->add(read, 1) != me_.size) return records;
   forget(round_ - 2);
-  // Last of all, because the store may end as soon as all have read.
+  // Last, because the store may end as soon as this key exists.
   store_->set(over, "");
   return records;
 }
 
-// Nobody looks at a round once all have read the next one. Without this, a job that makes groups
+// No member reads a round once all have read the next one. Without this, a job that creates groups
 // for days would fill the store.
 void Exchange::forget(int round) {
   if (round < 0) return;
@@ -164,9 +165,9 @@ void Exchange::forget(int round) {
     store_->remove(key("block/" + std::to_string(b), ago));
 }
 
-// This member came last: every record is there, and nobody else will look at them.
+// Called by the last member to arrive: all records are there, and only this member reads them.
 void Exchange::collect() {
-  store_->set(key("collector"), std::to_string(me_.index));  // should it not come to an end
+  store_->set(key("collector"), std::to_string(me_.index));  // used by describe_missing()
   const auto size = static_cast<std::size_t>(me_.size);
   for (std::size_t b = 0; b * kBlock < size; ++b) {
     store::Message block;
@@ -186,7 +187,7 @@ void Exchange::await_readers() {
   for (bool lost = false; !deadline.passed();) {
     if (store_->wait({key("over", -1)}, deadline.at_most(kBetweenLooks).left()).empty()) return;
     if (lost || !lost_member()) continue;
-    lost = true;  // it will not read, but the others shall
+    lost = true;  // it will not read, but the others must
     deadline = deadline.at_most(kTimeToRead);
   }
 }
@@ -210,30 +211,32 @@ std::string Exchange::describe_missing(int& first) {
     return me_.noun + " " + std::to_string(r) + " (" + place + ") " + did + state_at(place);
   };
   std::string text;
-  if (store_->add(key("arrived"), 0) < me_.size) {
-    for (int r = 0; r < me_.size; ++r) {
-      if (is_there(key("from/" + std::to_string(r)))) continue;
-      if (first < 0) first = r;
-      text += (text.empty() ? "" : "; ") +
-              (is_there(member_key(r)) ? describe(r, "came, but no further")
-                                       : me_.noun + " " + std::to_string(r) + " never came");
-    }
-  } else if (is_there(key("collector"))) {
-    first = std::stoi(store_->get(key("collector"), milliseconds(0)));
-    text = describe(first, "has all records, but does not hand them out");
-  } else {  // the last member to arrive has not announced itself as the collector
-    for (int r = 0; r < me_.size; ++r)
-      if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0))))) {
-        first = first < 0 ? r : first;
-        text += (text.empty() ? "" : "; ") + describe(r, "came, but no further");
-      }
-    if (text.empty()) text = "all came, but the last one does not hand the records out";
+  const auto blame = [&](int r, const std::string& what) {
+    if (first < 0) first = r;
+    text += (text.empty() ? "" : "; ") + what;
+  };
+  for (int r = 0; r < me_.size; ++r)
+    if (!is_there(member_key(r)))
+      blame(r, me_.noun + " " + std::to_string(r) + " never arrived");
+    else if (store_->add(key("arrived"), 0) < me_.size &&
+             !is_there(key("from/" + std::to_string(r))))
+      blame(r, describe(r, "arrived, but got no further"));
+  if (text.empty() && is_there(key("collector"))) {
+    const int collector = std::stoi(store_->get(key("collector"), milliseconds(0)));
+    blame(collector, describe(collector, "has all records, but has not sent them"));
   }
+  // Every record is there: a member was stopped before it counted its own, or the last member
+  // before it announced itself as the collector.
+  for (int r = 0; r < me_.size && text.empty(); ++r)
+    if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0)))))
+      blame(r, describe(r, "arrived, but got no further"));
+  if (text.empty())
+    text = "all " + std::to_string(me_.size) + " have sent their records, but one of them hangs";
   return self_ + " has waited " + std::to_string(me_.timeout.count()) +
          " ms for the others: " + text;
 }
 
-// The first verdict of a round holds; a round that is over keeps its result.
+// The first verdict of a round wins; a completed round keeps its result.
 void Exchange::fail(const std::string& mine) {
   const std::string found = store_->compare_and_swap(key("result"), "", mine);
   const std::string& holds = found == kDone ? mine : found;
@@ -283,11 +286,11 @@ StoreBootstrap::~StoreBootstrap() = default;
 std::vector<std::string> StoreBootstrap::all_gather(const std::string& record) {
   try {
     auto records = exchange_->all_gather(record);
-    // The others' results are in our store.
+    // The other ranks read their results from this rank's store.
     if (server_) exchange_->await_readers();
     return records;
   } catch (const PeerLost&) {
-    let_others_read(place_.world);  // who is late would find no store, and blame this rank
+    let_others_read(place_.world);  // a late rank would find no store and blame this one
     throw;
   } catch (const CommError&) {
     let_others_read();
@@ -303,8 +306,8 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   }
 }
 
-// The fault is in the store, which would end with us. expected: ranks that are to read it,
-// come already or not.
+// After an error, which the others read in this rank's store: it would end with this process.
+// expected: number of ranks that must have connected.
 void StoreBootstrap::let_others_read(int expected) {
   if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead, static_cast<std::size_t>(expected));
 }

@@ -1,17 +1,17 @@
-// An all-gather of small records through a store, by which the members of a job (its ranks, or the
-// launchers of its nodes) find each other; and a clear word to all of them when one never comes.
+// An all-gather of small records through a store, with which the members of a job (its ranks, or
+// the launchers of its nodes) find each other. If one never arrives, all of them get a clear error.
 //
-// Member r leaves its record under ".../from/r" and counts itself in ".../arrived". Who comes last
-// packs all records together and writes ".../result", for which everybody waits: one request to
-// wait, whatever the number of members. The first that finds a fault writes the verdict
-// into the same place, so that all members fail at once, with the same words:
+// Member r writes its record to ".../from/r" and counts itself in ".../arrived". The last member to
+// arrive packs all records together and writes ".../result", for which all members wait: one
+// waiting request each, for any number of members. The first member that finds a fault writes the
+// verdict to the same key, so that all members fail immediately, with the same message:
 //
-//     a member is missing      the first whose deadline passes looks who has not arrived, or who
-//                              has all records and does not hand them out
+//     a member is missing      the first whose deadline passes checks which have not arrived, or
+//                              which one has all records and does not publish them
 //     sizes disagree           found on arrival: the first member's size is in the store
-//     a number was given twice found on arrival: each number has one owner
+//     an index was given twice found on arrival: each index has one owner
 //     a member dies            its will (Store::leave_will) is the verdict: of this exchange, or of
-//                              the next one if this one needs nothing more of it
+//                              the next one if this one is complete
 #pragma once
 
 #include <memory>
@@ -26,20 +26,19 @@
 namespace ringsmith::comm {
 
 struct Membership {
-  std::string noun = "rank";             // "rank" or "node", in messages
-  std::string size_name = "WORLD_SIZE";  // where their number comes from, in messages
+  std::string noun = "rank";             // "rank" or "node", for messages
+  std::string size_name = "WORLD_SIZE";  // variable or option that sets `size`, for messages
   std::string prefix = "ranks";          // of the keys
   int index = 0;
   int size = 1;
-  std::chrono::milliseconds timeout{30'000};  // of joining and of each all_gather
+  std::chrono::milliseconds timeout{30'000};  // of each all_gather
 };
 
-// For the launcher: if the members have not met yet, they never will, because of member `index`.
-// All that wait, and all that come later, fail with `text`.
+// For the launcher: member `index` is lost. If the members have not all met yet, those that wait
+// and those that arrive later fail with `text`.
 void declare_lost(Store& store, const Membership& members, int index, const std::string& text);
 
-// For who holds the store's table: what that writes for the all_gather of this number, and under
-// which key.
+// For the holder of the store's table: the key and value that make all_gather number `round` fail.
 struct LossNote {
   std::string key, value;
 };
@@ -48,15 +47,15 @@ struct LossNote {
 
 class Exchange {
  public:
-  // MismatchError if members disagree on their number, or this one's index is taken.
+  // Throws MismatchError if the members disagree on their number, or if this one's index is taken.
   Exchange(std::shared_ptr<Store> store, Membership me);
 
-  // Collective. TimeoutError naming the missing members, PeerLost if one died.
+  // Collective. Throws TimeoutError naming the missing members, PeerLost if one died.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record);
-  // Before the store ends: waits until all members have the result of the last all_gather; 2 s if
-  // one of them is lost.
+  // Call it before the store ends: waits until all members have the result of the last all_gather,
+  // for at most 2 s once one of them is lost.
   void await_readers();
-  // The verdict on the next all_gather, if a member is known to have ended. Does not wait.
+  // The member known to have ended that will make the next all_gather fail. Does not wait.
   [[nodiscard]] std::optional<LostMember> lost_member();
 
  private:

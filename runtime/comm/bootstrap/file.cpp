@@ -46,18 +46,18 @@ void require_ours(const std::string& folder, const std::string& where) {
   require(S_ISDIR(status.st_mode), where + " is not a folder: name another one");
   require(status.st_uid == geteuid(),
           where + " belongs to user " + std::to_string(status.st_uid) +
-              ", who could speak for ranks: name a new one, or one of your own");
+              ", who could impersonate ranks: name a new one, or one of your own");
   require((status.st_mode & (S_IWGRP | S_IWOTH)) == 0,
           where +
-              " may be written to by other users, who could speak for ranks: chmod 700 it, or "
+              " is writable by other users, who could impersonate ranks: chmod 700 it, or "
               "name a new one");
 }
 
-// "SIZE PLACE" of rank-N.
+// Content of rank-N: "SIZE PLACE".
 std::string size_in(const std::string& member) { return member.substr(0, member.find(' ')); }
 std::string place_in(const std::string& member) {
   const std::size_t blank = member.find(' ');
-  return blank == std::string::npos ? "of which its file says nothing" : member.substr(blank + 1);
+  return blank == std::string::npos ? "an unknown process" : member.substr(blank + 1);
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ FileBootstrap::FileBootstrap(std::string folder, int rank, int world,
   const std::string name = "rank-" + std::to_string(rank_);
   const std::string mine = std::to_string(world_) + " " + process_place();
   if (!create(name, mine)) {
-    const std::string theirs = read_whole(path(name)).value_or("? nobody");
+    const std::string theirs = read_whole(path(name)).value_or("? a process that has ended");
     fail(kMismatch, "rank " + std::to_string(rank_) + " was given twice: to " + place_in(theirs) +
                         " and to " + process_place() + "; if " + where +
                         " was left behind by an earlier job, remove it");
@@ -95,7 +95,7 @@ FileBootstrap::~FileBootstrap() {
     for (const auto& entry : fs::directory_iterator(folder_, error))
       if (is_ours(entry.path().filename())) fs::remove(entry.path(), error);
     fs::remove(folder_, error);
-  } catch (const std::exception&) {  // the next to come is told to remove it
+  } catch (const std::exception&) {  // the next job is told to remove the folder
   }
 }
 
@@ -124,12 +124,13 @@ bool FileBootstrap::create(const std::string& name, const std::string& text) con
   return linked;
 }
 
-// All that came must have been told the same number of ranks.
+// Fails if there is a verdict, or if the ranks that have arrived disagree on the world size.
 void FileBootstrap::look_at_members() const {
   if (const auto text = read_whole(path("verdict")); text) {
     if (text->size() < 2 || (text->front() != kMismatch && text->front() != kLate))
-      throw CommError("'" + path("verdict") + "' is of no rank: remove the meeting folder",
-                      {.rank = rank_, .op = {}});
+      throw CommError(
+          "'" + path("verdict") + "' was not written by a rank: remove the meeting folder",
+          {.rank = rank_, .op = {}});
     fail(text->front(), text->substr(1));
   }
   std::error_code error;
@@ -148,7 +149,7 @@ void FileBootstrap::look_at_members() const {
 std::vector<std::string> FileBootstrap::all_gather(const std::string& record) {
   const Deadline deadline = Deadline::in(timeout_);
   if (!create(record_name(rank_, round_), record))
-    throw CommError("'" + path(record_name(rank_, round_)) + "' exists already",
+    throw CommError("'" + path(record_name(rank_, round_)) + "' already exists",
                     {.rank = rank_, .op = {}});
   std::vector<std::string> records;
   while (static_cast<int>(records.size()) < world_) {
@@ -161,7 +162,7 @@ std::vector<std::string> FileBootstrap::all_gather(const std::string& record) {
     if (deadline.passed()) report_missing();
     std::this_thread::sleep_for(kFilePoll);
   }
-  // A rank that has written this round's record has read those of the last.
+  // A rank that has written its record of this round has read all records of the last one.
   if (round_ > 0) unlink(path(record_name(rank_, round_ - 1)).c_str());
   ++round_;
   return records;
@@ -172,8 +173,9 @@ void FileBootstrap::report_missing() const {
   for (int r = 0; r < world_; ++r) {
     if (read_whole(path(record_name(r, round_)))) continue;
     const auto member = read_whole(path("rank-" + std::to_string(r)));
-    text += (text.empty() ? "" : "; ") + ("rank " + std::to_string(r)) +
-            (member ? " (" + place_in(*member) + ") came, but no further" : " never came");
+    text +=
+        (text.empty() ? "" : "; ") + ("rank " + std::to_string(r)) +
+        (member ? " (" + place_in(*member) + ") arrived, but got no further" : " never arrived");
   }
   fail(kLate, "rank " + std::to_string(rank_) + " (" + process_place() + ") has waited " +
                   std::to_string(timeout_.count()) + " ms for the others: " + text);

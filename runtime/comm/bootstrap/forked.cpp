@@ -16,14 +16,14 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::size_t kRecord = 4096;  // bytes, what Bootstrap promises
+constexpr std::size_t kRecord = 4096;  // bytes; the limit that Bootstrap documents
 constexpr std::chrono::microseconds kPipePoll{50};
 
 }  // namespace
 
-// Two records take turns: a rank can be one exchange ahead of another, never two.
+// The two records alternate: a rank can be one exchange ahead of another, never two.
 struct ForkedMeeting::Seat {
-  std::atomic<std::uint64_t> published{0};  // exchanges that this rank has given a record to
+  std::atomic<std::uint64_t> published{0};  // exchanges for which this rank has written a record
   std::array<std::uint32_t, 2> length{};
   std::array<std::array<char, kRecord>, 2> record{};
 };
@@ -65,7 +65,7 @@ class ForkedBootstrap : public Bootstrap {
         missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(r);
     throw TimeoutError("rank " + std::to_string(rank_) + " (" + process_place() + ") has waited " +
                            std::to_string(timeout_.count()) + " ms for the others: " + missing +
-                           " did not come",
+                           " did not arrive",
                        {.rank = rank_, .op = {}});
   }
 
@@ -78,11 +78,11 @@ class ForkedBootstrap : public Bootstrap {
 }  // namespace
 
 ForkedMeeting::ForkedMeeting(int ranks) : ranks_(ranks) {
-  // Fresh pages are zero: seats that nobody has taken.
+  // New pages are zero, which is the initial state of a seat.
   void* const memory = mmap(nullptr, static_cast<std::size_t>(ranks) * sizeof(Seat),
                             PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    throw_errno("no memory for " + std::to_string(ranks) + " ranks to meet in", errno);
+    throw_errno("cannot map memory for " + std::to_string(ranks) + " ranks to meet in", errno);
   seats_ = static_cast<Seat*>(memory);
 }
 

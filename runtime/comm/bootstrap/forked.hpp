@@ -1,12 +1,12 @@
-// Ranks that one process forks: they meet in memory that it mapped before.
+// Ranks that one process forks meet in memory that it mapped before.
 //
 //     parent:  ForkedMeeting meeting(3);   fork     fork     fork
 //                     |                     |        |        |
 //        [ records of rank 0 | of rank 1 | of rank 2 ]   join(0), join(1), join(2)
 //
-// No port, no folder, no secret: nobody else has the memory. Whoever forked the ranks also ends
-// them when one dies (runtime/launch/spawn.hpp); here a rank only waits for the others until its
-// deadline.
+// No port, no folder, no secret: no other process has the memory. The process that forked the ranks
+// also ends them when one dies (runtime/launch/spawn.hpp); here a rank only waits for the others
+// until its deadline.
 #pragma once
 
 #include <chrono>
@@ -18,19 +18,19 @@ namespace ringsmith::comm {
 
 class ForkedMeeting {
  public:
-  explicit ForkedMeeting(int ranks);  // in the parent. Error if there is no memory for it
+  explicit ForkedMeeting(int ranks);  // in the parent. Throws Error if there is no memory
   ~ForkedMeeting();
   ForkedMeeting(const ForkedMeeting&) = delete;
   ForkedMeeting& operator=(const ForkedMeeting&) = delete;
 
-  // In the child that is this rank, once. Its all_gather: TimeoutError naming the missing ranks.
+  // Call once, in the child that is this rank. all_gather throws TimeoutError naming missing ranks.
   [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, std::chrono::milliseconds timeout) const;
 
   struct Seat;
 
  private:
   int ranks_;
-  Seat* seats_;  // by rank; shared
+  Seat* seats_;  // by rank; in shared memory
 };
 
 }  // namespace ringsmith::comm

@@ -1,10 +1,10 @@
-// Open MPI, opened when mpirun has started this process. It is neither linked nor compiled against:
-// a job that ringrun or srun starts needs none, and a program is not to bring libmpi, libhwloc and
-// libevent along for eight calls.
+// Open MPI, loaded only if mpirun has started this process. It is neither linked nor compiled
+// against: a job that ringrun or srun starts does not need it, and programs should not depend on
+// libmpi, libhwloc and libevent for eight calls.
 //
-// What is declared here is Open MPI's own ABI: handles are addresses of objects that the library
-// exports. It has been the same in all releases whose library is libmpi.so.40 (4 and 5). MPICH and
-// its relatives export no such objects, and are refused.
+// The declarations here are Open MPI's own ABI: handles are addresses of objects that the library
+// exports. It is the same in all releases whose library is libmpi.so.40 (4 and 5). MPICH and its
+// derivatives export no such objects and are refused.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +29,7 @@ void check(int code, const char* call) {
     throw CommError(std::string(call) + " failed with code " + std::to_string(code));
 }
 
-// What mpi.h says of these.
+// As in mpi.h.
 using Handle = void*;
 constexpr int kThreadSerialized = 2;
 struct OpenMpi {
@@ -45,21 +45,21 @@ struct OpenMpi {
   Handle comm_world, byte, no_request;
 };
 
-// The library that the program has linked itself, or else the installed one.
+// The library that the program has linked itself, otherwise the installed one.
 void* library_of_open_mpi() {
   const std::string remedy =
       "; install Open MPI (Debian: openmpi-bin), or start the program with ringrun";
   if (dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != nullptr) return RTLD_DEFAULT;
   require(dlsym(RTLD_DEFAULT, "MPI_Init_thread") == nullptr,
-          "the program has linked an MPI that is not Open MPI: link Open MPI, or start the program "
-          "with ringrun");
-  // Global, since the modules that the library opens look for its symbols there.
+          "the program is linked with an MPI that is not Open MPI: link Open MPI, or start the "
+          "program with ringrun");
+  // RTLD_GLOBAL, because the modules that the library opens look up its symbols there.
   std::string why;
   for (const char* name : {"libmpi.so.40", "libmpi.so"}) {
     if (void* const opened = dlopen(name, RTLD_NOW | RTLD_GLOBAL); opened != nullptr) {
       require(dlsym(opened, "ompi_mpi_comm_world") != nullptr,
-              std::string("mpirun's ranks meet through Open MPI, which ") + name +
-                  " of this machine is not" + remedy);
+              std::string("mpirun's ranks meet through Open MPI, but this machine's ") + name +
+                  " is another MPI" + remedy);
       return opened;
     }
     if (const char* const said = dlerror(); said != nullptr && why.empty()) why = said;
@@ -94,7 +94,7 @@ const OpenMpi& open_mpi() {
   return opened;
 }
 
-// glibc's on_exit, not atexit: the handler must know the exit status.
+// glibc's on_exit instead of atexit: the handler must know the exit status.
 void leave_mpi(int status, void*) {
   int finalized = 0;
   open_mpi().finalized(&finalized);
@@ -144,10 +144,10 @@ std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
     if (done != 0) break;
     if (deadline.passed()) {
       abandoned = true;
-      static_cast<void>(b.release());  // MPI may still use them
-      throw TimeoutError("not all " + std::to_string(size_) + " ranks of mpirun came within " +
+      static_cast<void>(b.release());  // MPI may still use the buffers
+      throw TimeoutError("not all " + std::to_string(size_) + " ranks of mpirun arrived within " +
                              std::to_string(timeout_.count()) +
-                             " ms: one has not started, or is stuck; --timeout gives them longer",
+                             " ms: one has not started, or is stuck; a longer --timeout may help",
                          {.rank = rank_, .op = {}});
     }
     std::this_thread::sleep_for(kMpiPoll);

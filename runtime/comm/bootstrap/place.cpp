@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMostRanks = 1 << 20;
 
-// srun without reserved ports: a port of the job's own, below those that the kernel hands out.
+// srun without reserved ports: a port computed from the job's number, below the ephemeral ports.
 constexpr int kFirstSlurmPort = 20'000, kSlurmPorts = 10'000;
 
 std::string value(const Environment& environment, const char* name) {
@@ -60,8 +60,9 @@ void require_all(const Environment& environment, BootstrapKind kind,
 void read_rank(const Environment& environment, JobPlace& place) {
   place.world = number(environment, "WORLD_SIZE", 1, kMostRanks);
   place.rank = number(environment, "RANK", 0, kMostRanks);
-  require(place.rank < place.world, "RANK is " + std::to_string(place.rank) + ", but WORLD_SIZE " +
-                                        std::to_string(place.world) + ": ranks are counted from 0");
+  require(place.rank < place.world, "RANK is " + std::to_string(place.rank) +
+                                        ", but WORLD_SIZE is " + std::to_string(place.world) +
+                                        ": ranks are numbered from 0");
 }
 
 JobPlace place_from_env(const Environment& environment) {
@@ -130,9 +131,9 @@ BootstrapKind kind_shown_by(const Environment& environment) {
   if (any({"OMPI_COMM_WORLD_SIZE"})) return BootstrapKind::mpi;
   if (any({"RINGSMITH_MEETING_DIR"})) return BootstrapKind::file;
   if (any({"RANK", "WORLD_SIZE"})) return BootstrapKind::env;
-  // sbatch and salloc set most of Slurm's variables too, for a script that is no task of srun's.
+  // sbatch and salloc also set most of Slurm's variables, for scripts that srun has not started.
   if (any({"SLURM_STEP_ID"})) return any({"PMIX_RANK"}) ? BootstrapKind::mpi : BootstrapKind::slurm;
-  if (any({"MASTER_ADDR", "MASTER_PORT"})) return BootstrapKind::env;  // which then asks for more
+  if (any({"MASTER_ADDR", "MASTER_PORT"})) return BootstrapKind::env;  // reports the missing ones
   return BootstrapKind::self;
 }
 

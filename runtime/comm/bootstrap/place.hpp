@@ -1,4 +1,4 @@
-// A process's place in its job, read from what its launcher left in the environment.
+// A process's place in its job, read from the variables that its launcher has set.
 //
 // clang-format off
 //     kind    set by         variables
@@ -9,9 +9,9 @@
 //     self    -              a process alone
 // clang-format on
 //
-// `automatic` takes the first kind, in this order but with file before env, of which something is
-// set. What is set by halves is an error that lists what is missing: a rank that quietly ran alone
-// would leave the others waiting.
+// `automatic` takes the first kind, in this order but with file before env, of which any variable
+// is set. An incomplete set is an error that lists the missing variables: a rank that silently ran
+// alone would leave the others waiting.
 #pragma once
 
 #include <functional>
@@ -22,29 +22,29 @@
 
 namespace ringsmith::comm {
 
-// Variables by name; nullptr if not set, as from std::getenv.
+// Looks up a variable; nullptr if it is not set, as std::getenv.
 using Environment = std::function<const char*(const char*)>;
 [[nodiscard]] Environment process_environment();
 
 struct JobPlace {
   BootstrapKind kind = BootstrapKind::self;  // never automatic
-  int rank = 0, world = 1;                   // not for mpi, which asks MPI
-  tcp::Address store;                        // env, slurm
+  int rank = 0, world = 1;                   // not for mpi: MPI knows them
+  tcp::Address store;                        // for env and slurm
   std::string bind;                          // where rank 0 listens: an interface or address
-  bool launcher_holds_store = false;         // else rank 0 does
+  bool launcher_holds_store = false;         // otherwise rank 0 does
   std::string door;                          // of the launcher's store (store/door.hpp); "": none
-  std::string folder;                        // file
+  std::string folder;                        // for file
 };
 
-// UsageError in one line, with the remedy, if the variables do not make a place.
+// Throws UsageError, one line with the remedy, if variables are missing or invalid.
 [[nodiscard]] JobPlace find_place(BootstrapKind wanted, const Environment& environment);
 
-// Without any check, for programs that want to say something once, or pin themselves to a core,
-// before they have joined: what the launcher says, or 0.
+// The launcher's value, unchecked; 0 if there is none. For programs that print something once, or
+// pin themselves to a core, before they have joined.
 [[nodiscard]] int rank_hint(const Environment& environment = process_environment());
 [[nodiscard]] int local_rank_hint(const Environment& environment = process_environment());
 
-// The first host of Slurm's notation: "gpu[08-11,20],login1" -> "gpu08".
+// Returns the first host of a list in Slurm's notation: "gpu[08-11,20],login1" -> "gpu08".
 [[nodiscard]] std::string first_host(const std::string& list);
 
 }  // namespace ringsmith::comm

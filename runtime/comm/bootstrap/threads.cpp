@@ -23,7 +23,7 @@ std::vector<std::string> ThreadRendezvous::all_gather(int thread, const std::str
   std::unique_lock lock(mutex_);
   mine_[static_cast<std::size_t>(thread)] = record;
   if (++arrived_ == mine_.size()) {
-    // The others wait for the next generation, so that nobody else needs the lock.
+    // The other threads wait for the next generation, so none of them needs the lock now.
     try {
       error_ = nullptr;
       result_ = exchange();
@@ -37,7 +37,7 @@ std::vector<std::string> ThreadRendezvous::all_gather(int thread, const std::str
     const int generation = generation_;
     changed_.wait(lock, [&] { return generation_ != generation; });
   }
-  // Nobody can complete the next exchange before this thread has taken part in it.
+  // The next exchange cannot overwrite the result before this thread has taken part in it.
   if (error_) std::rethrow_exception(error_);
   return result_;
 }

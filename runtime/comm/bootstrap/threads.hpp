@@ -1,6 +1,6 @@
-// Ranks as threads, one or several in each process: process p of n, with k ranks a process, holds
-// ranks p k to p k + k - 1 of n k. In one process for the whole job, ThreadSanitizer or a debugger
-// sees all ranks; GPUs of one process reach each other by plain pointers.
+// Ranks as threads, one or several per process: process p of n, with k ranks per process, holds
+// ranks p k to p k + k - 1 of n k. If one process holds the whole job, ThreadSanitizer or a
+// debugger sees all ranks. GPUs of one process access each other's memory through plain pointers.
 //
 //     thread 0 --.                                        .--> thread 0
 //     thread 1 ---+--> the last one asks the processes ---+--> thread 1
@@ -18,7 +18,7 @@
 
 namespace ringsmith::comm {
 
-// A job of one: every collective is then a copy.
+// A job of one rank: every collective is a copy.
 class SelfBootstrap : public Bootstrap {
  public:
   [[nodiscard]] int rank() const override { return 0; }
@@ -28,8 +28,8 @@ class SelfBootstrap : public Bootstrap {
   }
 };
 
-// Where the threads of one process meet. The bootstrap between the processes is used by one thread
-// at a time, not always the same.
+// Where the threads of one process meet. Only one thread at a time uses the bootstrap between the
+// processes, not always the same one.
 class ThreadRendezvous {
  public:
   explicit ThreadRendezvous(int world)  // one process for the whole job
@@ -38,7 +38,7 @@ class ThreadRendezvous {
       : processes_(std::move(processes)), mine_(static_cast<std::size_t>(ranks_per_process)) {}
   [[nodiscard]] Bootstrap& processes() const { return *processes_; }
   [[nodiscard]] int ranks_per_process() const { return static_cast<int>(mine_.size()); }
-  // UsageError if another process has another number of ranks. Throws the same on all threads.
+  // Throws on all threads: UsageError if another process has another number of ranks.
   [[nodiscard]] std::vector<std::string> all_gather(int thread, const std::string& record);
 
  private:

@@ -1,8 +1,8 @@
-// How calls on device memory are run for a DeviceProcessGroup. Two ways:
+// Runs calls on device memory for a DeviceProcessGroup, in one of two ways:
 //
 //   peers    GPUs of one host reach each other's memory: engine a or b on the group's stream
-//   staged   GPUs of several hosts, or that do not reach each other: the way through pinned memory
-//            of the host
+//   staged   GPUs of several hosts, or GPUs that do not reach each other: through pinned memory of
+//            the host
 //
 //     device   [input] --copy--.                               .--copy--> [output]
 //     host                 [pinned] == the collective on the host ==> [pinned]
@@ -13,49 +13,50 @@
 
 #include "runtime/comm/device/kernel_engine.hpp"
 #include "runtime/comm/device/monitor.hpp"
-#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/executor/dispatcher.hpp"
 
 namespace ringsmith::comm {
 
 class DeviceBackend {
  public:
-  // How the host waits until the device has finished an operation. A Work keeps it, and may outlive
+  // Blocks the host until the device has finished an operation. A Work stores it, and may outlive
   // the group.
   using HostWait = std::function<void(const cuda_ipc::Operation&)>;
 
-  // What a backend works with. All of it outlives the backend.
+  // The objects that a backend uses. All of them outlive the backend.
   struct Group {
     Peers& peers;
-    Engine& engine;  // of the same group, for host memory: its agreement barrier opens every call
+    Dispatcher&
+        dispatcher;  // of the same group, for host memory; its agreement barrier starts every call
     Device device;
     Stream& stream;
   };
 
   virtual ~DeviceBackend() = default;
-  // A call whose turn it is, on device memory: starts after transfer.operation->ready(), and leaves
-  // the operation launched().
+  // Runs a queued call on device memory: it starts after transfer.operation->ready(), and the
+  // operation has been launched() when this returns.
   virtual void run(Transfer& transfer) = 0;
-  // Zero-filled memory of the device, which peers reach where they can.
+  // Zero-filled memory of the device, which peers can access where that is possible.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
   [[nodiscard]] virtual HostWait host_wait() const = 0;
   [[nodiscard]] virtual CudaEngine engine() const { return CudaEngine::automatic; }
   [[nodiscard]] virtual std::vector<std::string> describe() const = 0;
 };
 
-// Collective over the ranks of the bootstrap. Null, on all of them, if one cannot reach another's
-// memory, or what it writes there does not arrive: `refused` says which. UsageError if an engine
-// was asked for that cannot work.
+// Collective over the ranks of the bootstrap. Returns null on all of them, with the reason in
+// `refused`, if one cannot reach another's memory or its writes there do not arrive. Throws
+// UsageError if a requested engine cannot work.
 [[nodiscard]] std::unique_ptr<DeviceBackend> make_peer_backend(Bootstrap& bootstrap,
                                                                const DeviceBackend::Group& group,
                                                                CudaEngine wish,
                                                                const cuda_ipc::Tuning& tuning,
                                                                std::string& refused);
 
-// UsageError if engine a or b is asked for: those reach the memory of devices of one host.
+// Throws UsageError if engine a or b is requested: they access the memory of devices of one host.
 //
-// The network device could take the bytes from the GPU itself (dma-buf, nvidia_peermem). That is
-// not done in this version; describe() says so.
-// refused: why peers is not what serves, for people; empty: it was not tried.
+// The network device could read GPU memory itself (dma-buf, nvidia_peermem). This version does not
+// do that; describe() says so.
+// refused: why make_peer_backend() returned null, for messages; empty: it was not tried.
 [[nodiscard]] std::unique_ptr<DeviceBackend> make_staged_backend(const DeviceBackend::Group& group,
                                                                  CudaEngine wish,
                                                                  const std::string& refused);

@@ -37,7 +37,7 @@ DevicePeers::DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
 }
 
 void DevicePeers::meet(Bootstrap& bootstrap) {
-  // A rank that has all answers knows that all catalogues are filled.
+  // A rank that has received all records knows that all catalogues are filled.
   (void)bootstrap.all_gather("ready");
 }
 
@@ -105,7 +105,7 @@ int DevicePeers::find_laggard() noexcept {
       if (code == cudaErrorNotReady) return r;
     }
   } catch (const Error&) {
-    // Its process is gone, or the device has failed: somebody will say so.
+    // The process is gone, or the device has failed: other code reports it.
   }
   return -1;
 }
@@ -146,8 +146,7 @@ DevicePeers::~DevicePeers() {
 namespace {
 
 constexpr std::size_t kAlign = 256;
-// The driver keeps smaller allocations together in blocks of this size; an IPC handle would hand
-// out the neighbours too.
+// The driver packs smaller allocations into such blocks; an IPC handle exposes the whole block.
 constexpr std::size_t kBlockBytes = std::size_t{2} << 20;
 constexpr std::size_t kLeastRegion = 2 * kBlockBytes;
 
@@ -214,7 +213,7 @@ std::shared_ptr<CommMemory> DeviceArena::allocate(Bytes size) {
   if (reserved < size.value)
     throw CommError("communication memory: " + std::to_string(size.value) +
                     " bytes are more than any device has");
-  const DriverCall gate;  // before the lock, which locate() wants in a joint launch
+  const DriverCall gate;  // before the lock, which locate() takes in a joint launch
   std::uint32_t region = 0;
   std::size_t offset = 0;
   std::byte* data = nullptr;

@@ -1,10 +1,10 @@
-// Device memory that peers can reach: what each rank publishes about its own (Catalogue), how the
-// others open it (DevicePeers), and the allocator of it (DeviceArena).
+// Device memory that peers can access: the record that each rank publishes about its own memory
+// (Catalogue), the other ranks' access to it (DevicePeers), and its allocator (DeviceArena).
 //
-// Catalogues are in host memory that all ranks of the host map, written by their owners, read by
-// everybody. A place in device memory travels between ranks as a number, (region, offset): what a
-// pointer would be if address spaces were shared. A region is one allocation; its handle names the
-// whole block of memory that the driver put it in, so its place in that block travels, too.
+// Catalogues are in host memory that all ranks of the host map; each is written by its owner and
+// read by all ranks. Ranks send each other the location of device memory as a number, (region,
+// offset), because they do not share an address space. A region is one allocation; its IPC handle
+// names the driver's block that contains it, so its offset in that block is published, too.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr std::size_t kHandleBytes = 64;  // CUDA_IPC_HANDLE_SIZE
 constexpr std::uint32_t kMostRegions = 1024;
 
-// Events of engine A, by index: one for each of the last moves, and three of their own.
+// Events of engine A, by index: one for each of the last moves, and three others.
 constexpr std::uint32_t kMoveEvents = 16;
 constexpr std::uint32_t kReadyEvent = kMoveEvents;        // this rank's buffers are ready
 constexpr std::uint32_t kMessageEvent = kMoveEvents + 1;  // send: a slot is filled
@@ -64,29 +64,29 @@ struct SharedEvent {
   void* pointer;
 };
 
-// Filled by its owner before the others are told that there is something (agreement barrier,
-// progress counter), which is what orders the plain fields.
+// The owner fills it before it notifies the others (agreement barrier, progress counter); the
+// notification orders the accesses to the plain fields.
 struct Catalogue {
   Region regions[kMostRegions];
   SharedEvent events[kEvents];
   Location ping;                           // ping.hpp
   Location station;                        // engine B
-  Location staging_input, staging_output;  // engine A, once it has staged something
-  std::atomic<std::uint32_t> closed{0};    // has released everything that belongs to others
+  Location staging_input, staging_output;  // engine A, once it has staged a call
+  std::atomic<std::uint32_t> closed{0};    // the owner has released all memory and events of others
 };
 
-// The device memory and the events of all ranks, as one of them can use them.
+// The device memory and the events of all ranks, for use by one of them.
 //
 //     Location of rank r  ->  r == me                 my region + offset
 //                             r in my process         its pointer + offset, and peer access
-//                             r in another process    cudaIpcOpenMemHandle, once a region, + offset
+//                             r in another process    cudaIpcOpenMemHandle (once) + offset
 //
-// Those of the first regions are opened at the meeting (ping.hpp), others when they are first
-// needed; all stay open until close(). What is another's must
-// be released before its owner frees it: close, tell, wait for the others to have told, free.
+// The first regions are opened when the group is created (ping.hpp), others when they are first
+// needed; all stay open until close(). A peer's memory must be released before its owner frees it:
+// close, notify the others, wait for their notice, free.
 class DevicePeers {
  public:
-  // Collective. Makes this rank's events; everything else in its catalogue is for others to fill,
+  // Collective. Creates this rank's events; the callers fill the other fields of its catalogue
   // before they call meet().
   DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
               const std::vector<Whereabouts>& ranks);
@@ -94,30 +94,30 @@ class DevicePeers {
 
   // Collective: afterwards every rank may read every catalogue.
   void meet(Bootstrap& bootstrap);
-  // To the devices of ranks of this process; CudaError if it cannot be had.
+  // Enables access to the devices of other ranks of this process; CudaError if that is impossible.
   void enable_peer_access() const;
 
   [[nodiscard]] const std::shared_ptr<CommMemory>& catalogue_memory() const { return memory_; }
   [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(peers_.rank())]; }
   [[nodiscard]] const Catalogue& of(int rank) const { return *catalogues_[at(rank)]; }
 
-  // For the thread that runs the group's operations.
+  // address() is for the thread that runs the group's operations, event() for any thread.
   [[nodiscard]] std::byte* address(int rank, Location location);
   [[nodiscard]] CUevent_st* event(int rank, std::uint32_t index);
 
   // From any thread, in a group that has failed: releases the streams that wait for an event of
-  // another process, which may never come, by recording all these events anew. (The emulator's
-  // streams go on then; what a driver does with the event of a dead process is not documented.)
+  // another process, which may never happen, by recording all these events again. (The emulator's
+  // streams then continue; it is not documented how a driver treats the event of a dead process.)
   void release_waiters() noexcept;
-  // From any thread: a rank whose stream has not come to the last collective that it called, or -1.
+  // From any thread: a rank whose stream has not reached the last collective that it called, or -1.
   [[nodiscard]] int find_laggard() noexcept;
 
-  // Releases everything that belongs to others, and tells them. The device must be idle.
+  // Releases all memory and events of other ranks, and tells them. The device must be idle.
   void close() noexcept;
-  // Waits until all peers have closed or are gone; false if one has not when the time is over.
+  // Blocks until all peers have closed or are gone; false if one has not within `most`.
   [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
-  // Instead, when the group ends badly and the device may never become idle: everything is left to
-  // the end of the process.
+  // Replaces close() when the group ends after an error and the device may never become idle:
+  // nothing is released before the process ends.
   void abandon() noexcept;
 
  private:
@@ -130,30 +130,30 @@ class DevicePeers {
   std::vector<Catalogue*> catalogues_;
   std::vector<CUevent_st*> own_events_;
   std::map<std::pair<int, std::uint32_t>, void*> opened_regions_;  // by (rank, region): block bases
-  std::mutex mutex_;  // of opened_events_, which the monitor's thread releases
+  std::mutex mutex_;  // guards opened_events_, which the monitor's thread uses, too
   std::map<std::pair<int, std::uint32_t>, CUevent_st*> opened_events_;
   bool closed_ = false;
 };
 
-// The allocator of one rank's communication memory on its device: regions of cudaMalloc, listed in
-// the rank's catalogue so that peers can open them, cut up first fit.
+// The allocator of one rank's communication memory on its device: regions from cudaMalloc, listed
+// in the rank's catalogue so that peers can open them, divided first fit.
 //
-// A freed block may still be in use: by the group's collectives, and by what the freeing thread's
-// current stream holds. The next owner of the memory waits for both, on its stream. Regions are
-// kept until the arena ends: peers have them open.
+// A freed block may still be in use: by the group's collectives, and by work on the freeing
+// thread's current stream. The next owner of the memory waits for both, on its stream. Regions are
+// kept until the arena ends, because peers have them open.
 class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
  public:
-  // `communication` runs the group's collectives. The catalogue is this rank's; keep holds it.
+  // `communication` runs the group's collectives. `keep` owns the catalogue, which is this rank's.
   DeviceArena(Stream communication, Catalogue& catalogue, std::shared_ptr<CommMemory> keep);
   ~DeviceArena();
 
-  // Zero-filled (by the calling thread's current stream), 256-byte aligned. CudaError if the device
-  // has no memory left.
+  // Zero-filled (by the calling thread's current stream), 256-byte aligned. Throws CudaError if the
+  // device is out of memory.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
-  // Where this memory is, if all of it is managed here.
+  // The location of this memory, if all of it is managed here.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, Bytes size) const;
 
-  // The group ends badly: peers may still use the memory, so it is left to the end of the process.
+  // The group ends after an error: peers may still use the memory, so it is never freed.
   void abandon() { abandoned_ = true; }
 
  private:

@@ -1,26 +1,26 @@
-// Direct all-reduce, every rank with every other one: one hop (one-shot) or two (two-shot), where
-// the ring takes 2 (world - 1).
+// Direct all-reduce: every rank exchanges with every other rank, in one hop (one-shot) or two
+// (two-shot), where the ring takes 2 (world - 1).
 //
-// One-shot: every rank sends all it has to all others, by packets, and adds up for itself.
+// One-shot: every rank sends its input to all others, by packets, and computes the sum itself.
 //
 //     rank 0  line i --> ranks 1, 2, 3     own, and line i from 1, 2, 3 --> ((x0 + x1) + x2) + x3
 //     rank 1  line i --> ranks 0, 2, 3     ...
 //
-// The way for messages so small that nothing but the number of hops counts. The sum is in rank
-// order on every rank, as in staged messages on the host (executor/staging.cpp), and bit for bit
-// the same. When packets may be overwritten: packets.cuh.
+// For messages so small that only the number of hops matters. The sum is in rank order on every
+// rank, as in staged messages on the host (executor/staging.cpp), with the same bits. packets.cuh
+// says when packets may be overwritten.
 //
-// Two-shot: every rank adds up its own chunk, straight from the buffers of all ranks, and stores
-// the result straight into them.
+// Two-shot: every rank sums its own chunk, directly from the buffers of all ranks, and stores the
+// result directly into them.
 //
-//     meet                       all ranks' kernels have begun: their inputs are there
+//     meet                       all ranks' kernels have begun: their inputs are ready
 //     rank r: out[r] of all  =  ((in[r] of r + in[r] of r + 1) + in[r] of r + 2) + ...
-//     meet                       all stores have been made, all loads done: the kernel may end
+//     meet                       all stores and loads are complete: the kernel may end
 //
-// Each element is loaded once from each rank and stored once to each rank, with no slot in between.
-// In place is no special case: only rank r touches chunk r, and it loads an element from everywhere
-// before it stores it anywhere. The order of the sum is that of the two-shot schedule
-// (schedule/direct.hpp), on every executor.
+// Each element is loaded once from each rank and stored once to each rank, without a slot in
+// between. In place is no special case: only rank r touches chunk r, and it loads an element from
+// all ranks before it stores the element anywhere. The order of the sum is the order of the
+// two-shot schedule (schedule/direct.hpp), on every executor.
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 
@@ -28,7 +28,7 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// Where rank `from` puts line i into a station.
+// The address of line i from rank `from` in a station.
 __device__ std::byte* place_of(const DirectCall& call, std::byte* station, int from,
                                std::uint64_t i) {
   const std::uint64_t line = static_cast<std::uint64_t>(from) * lines_of(kMostOneShotBytes) + i;
@@ -38,8 +38,7 @@ __device__ std::byte* place_of(const DirectCall& call, std::byte* station, int f
 template <class T>
 __global__ void one_shot(const __grid_constant__ DirectCall call) {
   constexpr std::uint64_t kLanes = kLineData / sizeof(T);
-  const Waiter waiter{call.patience, reinterpret_cast<Station*>(call.station[call.rank]),
-                      call.rank};
+  const Waiter waiter{call.timeout, reinterpret_cast<Station*>(call.station[call.rank]), call.rank};
   const Arithmetic& a = call.arithmetic;
   const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
   std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -72,17 +71,17 @@ __global__ void one_shot(const __grid_constant__ DirectCall call) {
 }
 
 // The contract of a meeting: each thread of the block has done its loads and stores; barrier; one
-// thread for each peer stores the meeting's number into the peer's station (release), then polls
-// for the peer's number in its own (acquire); barrier. What any rank did before is seen by all
-// after it. Blocks meet the blocks of the same number only: block b waits for the parts that it
-// needs (first meeting) and that land in its rank's buffers (second); all blocks of a rank
-// together, for all.
+// thread per peer stores the meeting's number into the peer's station (release), then polls for the
+// peer's number in its own (acquire); barrier. Accesses of any rank before the meeting are visible
+// to all ranks after it. Blocks meet only the blocks with the same number: block b waits for the
+// parts that it needs (first meeting) and for the parts that are stored into its rank's buffers
+// (second); all blocks of a rank together wait for everything.
 __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t step) {
   const auto release = order_of(End::arrival_release);
   const auto acquire = order_of(End::arrival_acquire);
   const auto station_of = [&](int r) { return reinterpret_cast<Station*>(call.station[r]); };
   Station& mine = *station_of(call.rank);
-  const Waiter waiter{call.patience, &mine, call.rank};
+  const Waiter waiter{call.timeout, &mine, call.rank};
   __syncthreads();
   bool all_here = true;
   for (int peer = static_cast<int>(threadIdx.x); peer < call.world && all_here;
@@ -98,7 +97,7 @@ __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t
   return __syncthreads_and(all_here) != 0;
 }
 
-// Elements [begin, end) of the work buffer, kLanes at a time; all addresses must allow that.
+// Elements [begin, end) of the work buffer, kLanes at a time; the addresses must be aligned for it.
 template <kernels::Reduction op, class T, int kLanes>
 __device__ void add_up(const DirectCall& call, std::uint64_t begin, std::uint64_t end) {
   using P = Pack<T, kLanes>;

@@ -1,5 +1,5 @@
-// What the kernels of engine B are made of: a launch of the type and size that a call needs,
-// polling with an end to it, and one pass over data.
+// Building blocks of engine B's kernels: a launch for the type and size of a call, polling with a
+// limit, and one pass over data.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,12 +16,12 @@ using kernels::cuda::load_element;
 using kernels::cuda::Pack;
 using kernels::cuda::store_element;
 
-// f(TypeTag<T>) with the element type; bool travels as bytes.
+// Calls f(TypeTag<T>) with the element type; bool is handled as bytes.
 template <class F>
 void with_type(DType dtype, F&& f) {
-#ifdef RINGSMITH_WEAKEN  // one type is enough to see an order
+#ifdef RINGSMITH_WEAKEN  // one type is enough to test an order
   if (dtype == DType::f32) return f(TypeTag<float>{});
-  throw UsageError("this program has f32 only");
+  throw UsageError("this program supports only f32");
 #else
   visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
     if constexpr (std::is_same_v<T, bool>)
@@ -32,7 +32,7 @@ void with_type(DType dtype, F&& f) {
 #endif
 }
 
-// The same for integers of the other sign (RingCall::other_sign).
+// The same for integers of the other signedness (RingCall::other_sign).
 template <class F>
 void with_other_sign([[maybe_unused]] DType dtype, [[maybe_unused]] F&& f) {
 #ifndef RINGSMITH_WEAKEN
@@ -47,7 +47,7 @@ void with_other_sign([[maybe_unused]] DType dtype, [[maybe_unused]] F&& f) {
       break;
   }
 #endif
-  throw UsageError("only u8, i32 and i64 have a type of the other sign");
+  throw UsageError("only u8, i32 and i64 have a type of the other signedness");
 }
 
 template <class Call>
@@ -59,19 +59,19 @@ dim3 block_of(const Call& call) {
   return dim3(static_cast<unsigned>(call.shape.threads));
 }
 
-// Who waits for what: everything that a report needs and a poll does not.
+// The data that a report needs and a poll does not.
 struct Waiter {
-  Patience patience;
+  KernelTimeout timeout;
   Station* station;  // of this rank
   int rank;
 };
 
-constexpr std::uint64_t kPollsPerLook = 64;  // at the clock, and `stop` in the host's memory
+constexpr std::uint64_t kPollsPerLook = 64;  // between checks of the clock and `stop` (host memory)
 
-// The first block of the rank to get here says what it waited for; all are told to stop.
+// The first block of the rank that gets here writes the report; all blocks are told to stop.
 __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
                               std::uint64_t have, std::uint64_t want) {
-  KernelReport& t = *w.patience.report;
+  KernelReport& t = *w.timeout.report;
   std::uint64_t nobody = 0;
   if (cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>(w.station->claimed.value)
           .compare_exchange_strong(nobody, 1, cuda::memory_order_relaxed)) {
@@ -79,7 +79,7 @@ __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::i
     t.rank = w.rank;
     t.peer = peer;
     t.block = blockIdx.x;
-    t.operation = w.patience.operation;
+    t.operation = w.timeout.operation;
     t.step = step;
     t.have = have;
     t.want = want;
@@ -88,20 +88,20 @@ __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::i
   SystemAtomic<std::uint32_t>(t.stop).store(1, cuda::memory_order_relaxed);
 }
 
-// Polls until ready(), which loads what it waits for in the order that it needs. False, after a
-// report, when it has waited for too long or somebody else has given up; have() is then asked for
-// what there was.
+// Polls until ready(), which loads the awaited value with the memory order that it needs. Returns
+// false, after a report, if the wait has taken too long or another block has given up; have() then
+// returns the last value for the report.
 template <class Ready, class Have>
 __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
                            std::uint64_t want, Ready ready, Have have) {
   std::uint64_t first_look = 0;
   for (std::uint64_t polls = 1; !ready(); ++polls) {
-    if (polls % kPollsPerLook != 0 && polls < w.patience.limit) continue;
+    if (polls % kPollsPerLook != 0 && polls < w.timeout.limit) continue;
     const std::uint64_t now = kernels::cuda::nanoseconds_on_device();
     if (first_look == 0) first_look = now;
-    const bool late = polls >= w.patience.limit || now - first_look >= w.patience.nanoseconds;
+    const bool late = polls >= w.timeout.limit || now - first_look >= w.timeout.nanoseconds;
     const bool stop =
-        SystemAtomic<std::uint32_t>(w.patience.report->stop).load(cuda::memory_order_relaxed) != 0;
+        SystemAtomic<std::uint32_t>(w.timeout.report->stop).load(cuda::memory_order_relaxed) != 0;
     if (!stop && !late) continue;
     report(w, awaited, peer, step, have(), want);
     return false;
@@ -109,8 +109,8 @@ __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int6
   return true;
 }
 
-// What a rank does with a chunk in one step of a ring: it receives a message, adds its own input to
-// it, keeps the result in its output, sends it on.
+// The action of a rank on a chunk in one step of a ring: it receives a message, adds its own input
+// to it, keeps the result in its output, and sends it on, or does some of these.
 //
 //     kSend                input                  -> next
 //     kCopySend            input                  -> output, next
@@ -133,29 +133,29 @@ enum Verb : unsigned {
   kRecvCopySend = kReceives | kKeeps | kSends,
   kRecv = kReceives | kKeeps,
 };
-struct Step {
+struct RingStep {
   Verb verb;
   int chunk;
 };
-constexpr Step kNoStep{kNoVerb, 0};
+constexpr RingStep kNoStep{kNoVerb, 0};
 
-// What a block does to data on its way: one pass over up to two arrays in, and up to two out.
+// A block's work on a message: one pass over up to two input arrays and up to two output arrays.
 //
 //     own, where the caller put it ----.                        .--> keep, the caller's output
 //                                       own op message --------<
 //     message, in a slot of this rank -'                        '--> onward, a slot of the next
 //
-// 16 bytes at a time where all addresses allow it, element by element where they do not, and byte
-// by byte where the caller's buffer is not even aligned to its elements. The result is the same.
+// It moves 16 bytes at a time if all addresses are aligned for that, else element by element, or
+// byte by byte if the caller's buffer is not even aligned to its elements. The result is the same.
 struct Flow {
-  const std::byte* own;      // null: nothing of one's own is added
-  const std::byte* message;  // null: nothing has come
-  std::byte* keep;           // null: nothing is kept
-  std::byte* onward;         // null: nothing is sent on
+  const std::byte* own;      // null: no own input is added
+  const std::byte* message;  // null: no message was received
+  std::byte* keep;           // null: the result is not kept
+  std::byte* onward;         // null: the result is not sent on
   std::uint64_t count;       // elements
 };
 
-// Arithmetic with a factor for every type, as it is when the kernel runs.
+// Arithmetic with a factor for every type, with the value that it has when the kernel runs.
 struct Factored : Arithmetic {
   std::uint64_t integer;
 };
@@ -183,7 +183,7 @@ __device__ T multiplied(T x, const Factored& a) {
     return kernels::cuda::scaled(x, a.scale);
 }
 
-// One element or pack: own, multiplied if need be, op message if there is one.
+// One element or pack: own, multiplied if a.scaled is set, op message if it `comes`.
 template <kernels::Reduction op, class T, int kLanes, class Arithmetics>
 __device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool comes,
                      const Arithmetics& a) {
@@ -194,8 +194,8 @@ __device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool 
   }
 }
 
-// Whole packs; as many loads are under way at once as kUnroll says: of bytes fewer, each of which
-// wants a register once it is added to.
+// Whole packs, with kUnroll loads in flight. Fewer for bytes, because each byte needs its own
+// register for the reduction.
 template <kernels::Reduction op, class T, int kLanes>
 __device__ void flow_packs(const Flow& f, std::uint64_t packs, const Factored& a) {
   using P = Pack<T, kLanes>;
@@ -243,7 +243,7 @@ __device__ void flow_elements(const Flow& f, const Factored& a) {
   }
 }
 
-// By all threads of the block. The arrays may be the same memory, none may overlap another in part.
+// Called by all threads of the block. Two arrays may be the same memory, but not overlap partly.
 template <class T>
 __device__ void flow(const Flow& f, const Factored& a) {
   constexpr int kLanes = static_cast<int>(16 / sizeof(T));

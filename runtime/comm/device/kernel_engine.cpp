@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/device/calls.hpp"
-#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/executor/dispatcher.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/types/transfer.hpp"
 #include "runtime/device/driver_gate.hpp"
@@ -15,7 +15,7 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// The direction of the ring that a call asks for.
+// The direction of a call's ring.
 int direction_of(const Call& call) { return call.algorithm == Algorithm::gloo_ring ? -1 : +1; }
 
 std::vector<Chunk> chunks_of(const Call& call, int world) {
@@ -120,7 +120,7 @@ RingCall KernelEngine::ring_call(const Transfer& transfer, std::uint64_t operati
   ring.mine = station(me);
   ring.previous = station(ring.previous_rank);
   ring.next = station(ring.next_rank);
-  ring.patience = patience(operation);
+  ring.timeout = timeout_of(operation);
   if (ring.collective == Collective::broadcast) {
     ring.position = wrap(me - call.root, world);
     ring.chunks[0] = {0, call.count};
@@ -144,7 +144,7 @@ DirectCall KernelEngine::direct_call(const Transfer& transfer, const Buffers& bu
   direct.rank = peers_.rank();
   direct.shape = shape_;
   direct.blocks = shape_.channels;
-  direct.patience = patience(operation);
+  direct.timeout = timeout_of(operation);
   for (int r = 0; r < peers_.size(); ++r) {
     direct.input[r] = buffers.input[at(r)];
     direct.output[r] = buffers.output[at(r)];
@@ -159,26 +159,26 @@ std::byte* KernelEngine::station(int rank) {
   return device_peers_.address(rank, device_peers_.of(rank).station);
 }
 
-// The monitor ends kernels when the deadline has passed, and knows more to say; the kernel's own
-// clock is there for the case that it cannot.
-Patience KernelEngine::patience(std::uint64_t operation) const {
+// The monitor ends kernels when the deadline has passed, and can report more; the kernel's own
+// clock is the fallback for a monitor that cannot.
+KernelTimeout KernelEngine::timeout_of(std::uint64_t operation) const {
   constexpr std::chrono::seconds kFirstTheMonitor{2};
-  Patience patience{.report = report_, .operation = operation};
-  patience.nanoseconds = static_cast<std::uint64_t>(
+  KernelTimeout timeout{.report = report_, .operation = operation};
+  timeout.nanoseconds = static_cast<std::uint64_t>(
       std::chrono::nanoseconds(peers_.timeout() + kFirstTheMonitor).count());
-  return patience;
+  return timeout;
 }
 
-// No more blocks than have something to do.
+// Launches only as many blocks as have work.
 int KernelEngine::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const {
   const std::size_t block = bytes_per_thread * at(shape_.threads);
   return static_cast<int>(
       std::clamp<std::size_t>((bytes + block - 1) / block, 1, at(shape_.channels)));
 }
 
-// Numbers from 1 on. Before they come round, all packets are wiped: a line that was last written
-// 2^32 calls ago must not look like a new one. All ranks do so in the same call, and nobody sends
-// the next packet before all have wiped.
+// Calls by packets are numbered from 1 on. Before the numbers wrap around, all packets are zeroed:
+// a line that was last written 2^32 calls ago must not look like a new one. All ranks do so in the
+// same call, and no rank sends the next packet before all have zeroed theirs.
 std::uint32_t KernelEngine::next_packet_flag() {
   if (++packet_calls_ != 0) return packet_calls_;
   packet_calls_ = 1;

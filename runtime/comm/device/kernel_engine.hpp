@@ -1,5 +1,5 @@
-// Engine B: one persistent kernel per collective, which waits for its peers' kernels itself.
-// Nothing passes through the host while it runs: a hop costs what a store to the neighbour costs.
+// Engine B: one persistent kernel per collective, which itself waits for its peers' kernels. The
+// host is not involved while it runs: a hop costs as much as a store to the neighbour.
 //
 // | call                                          | kernel      | order of the sum        |
 // |-----------------------------------------------|-------------|-------------------------|
@@ -10,11 +10,11 @@
 // | all_gather, broadcast                         | ring        | (nothing is added)      |
 // | everything else                               | engine A    |                         |
 //
-// Rings of up to 32 KiB go by packets, larger ones through slots.
+// Rings of up to 32 KiB use packets, larger ones slots.
 //
-// All kernels of a collective must run at the same time: on distinct devices, or on one device with
-// room for all of them. A kernel of another process on the same device does not run at the same
-// time; whereabouts.hpp refuses that.
+// All kernels of a collective must run simultaneously: on distinct devices, or on one device with
+// room for all of them. Kernels of different processes on the same device do not run
+// simultaneously; whereabouts.hpp refuses that.
 #pragma once
 
 #include "runtime/comm/device/calls.hpp"
@@ -25,20 +25,20 @@ namespace ringsmith::comm::cuda_ipc {
 
 class KernelEngine {
  public:
-  // Puts this rank's station into its catalogue.
+  // Publishes this rank's station in its catalogue.
   KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
                DeviceArena& arena, Shape shape, Tuning tuning);
   KernelEngine(const KernelEngine&) = delete;
   KernelEngine& operator=(const KernelEngine&) = delete;
   ~KernelEngine();
 
-  // What the monitor watches, in pinned host memory.
+  // The record that the monitor watches, in pinned host memory.
   [[nodiscard]] KernelReport* report() const { return report_; }
-  // The group has ended badly: kernels may still look at the record.
+  // The group has ended after an error: kernels may still access the record, so it is never freed.
   void abandon() { report_ = nullptr; }
 
   [[nodiscard]] bool serves(const Call& call, const Sharing& sharing) const;
-  // After the completed agreement barrier. Launches on the calling thread's current stream;
+  // Call after the completed agreement barrier. Launches on the calling thread's current stream;
   // `operation` is its number in the group.
   void run(const Transfer& transfer, const Buffers& buffers, std::uint64_t operation);
 
@@ -47,7 +47,7 @@ class KernelEngine {
   [[nodiscard]] DirectCall direct_call(const Transfer& transfer, const Buffers& buffers,
                                        std::uint64_t operation);
   [[nodiscard]] std::byte* station(int rank);
-  [[nodiscard]] Patience patience(std::uint64_t operation) const;
+  [[nodiscard]] KernelTimeout timeout_of(std::uint64_t operation) const;
   [[nodiscard]] int blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const;
   std::uint32_t next_packet_flag();
 

@@ -9,9 +9,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLook{1};          // at the oldest operation
-constexpr milliseconds kPeersLook{10};    // at the device_peers, while it is not done
-constexpr milliseconds kLastWords{2000};  // for kernels to see that they shall stop
+constexpr milliseconds kLook{1};          // between looks at the oldest operation
+constexpr milliseconds kPeersLook{10};    // age at which the peers are checked, too
+constexpr milliseconds kLastWords{2000};  // for kernels to see `stop` and end
 
 std::string describe(const KernelReport& t) {
   const auto what = [&]() -> std::string {
@@ -63,7 +63,7 @@ void Monitor::run() {
     bool done = false;
     try {
       done = operation->done().has_happened();
-      // The clock does not run while the caller is still computing what is to be sent.
+      // The clock starts when the caller's stream has computed the data to send.
       if (!done && !operation->ready().has_happened()) since = Clock::now();
       const auto age = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
       look_at(*operation, done, age);
@@ -92,26 +92,26 @@ void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   if (has_complained(operation))
     return fail(operation, FailureKind::timeout, report_->peer,
                 operation.call() + " has waited beyond its deadline");
-  // A peer that fails reports it, then releases all streams: what ends then has not ended well.
+  // A failing peer reports it before it releases all streams: operations that end then have failed.
   if (!done && age < kPeersLook) return;
   Peers::Failed failed = done ? peers_.look_for_report() : peers_.look_for_failure(-1);
   if (!done && failed.kind == FailureKind::none && age >= peers_.timeout()) {
     failed.kind = FailureKind::timeout;
     failed.culprit = device_peers_.find_laggard();
     failed.text = operation.call() + " has not ended " + std::to_string(peers_.timeout().count()) +
-                  " ms after its data was there. ";
+                  " ms after its data was ready. ";
     if (failed.culprit >= 0)
       failed.text +=
-          "The stream of rank " + std::to_string(failed.culprit) + " has not come so far. ";
+          "The stream of rank " + std::to_string(failed.culprit) + " has not reached it. ";
     failed.text += peers_.wait_for_graph();
   }
   if (failed.kind == FailureKind::none) return;
-  if (!done && operation.done().has_happened()) return;  // just now: the next look decides
+  if (!done && operation.done().has_happened()) return;  // ended just now: the next look decides
   fail(operation, failed.kind, failed.culprit, failed.text);
 }
 
-// Ends what still spins, so that what it says can be added, then breaks the group, and only then
-// releases the streams.
+// Ends the kernels that still spin, so that their report can be added, then breaks the group, and
+// only then releases the streams.
 void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, std::string text) {
   std::int64_t step = -1;
   if (report_ != nullptr) {
@@ -167,7 +167,7 @@ void Monitor::wait_for(const Operation& operation) {
     else
       std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  // It may have been ended by a failure that the thread has yet to find.
+  // A failure that the thread has not found yet may have ended it.
   {
     std::unique_lock lock(mutex_);
     if (ended_) return;

@@ -1,9 +1,9 @@
-// Watches over what has been launched and nobody waits for: streams have no deadline.
+// Watches launched operations that no thread waits for: streams have no deadline.
 //
-// A thread looks at the oldest operation that is not done. If that has been so for too long since
-// its data was there, or a peer has failed or died, it tells the kernels of engine B to stop, notes
-// where they stood, and breaks the group: the next call throws, and so does every rank in
-// host_wait(). Peers read the same failure on this rank's board.
+// A thread looks at the oldest operation that is not done. If it takes too long after its data was
+// ready, or if a peer has failed or died, the thread tells the kernels of engine B to stop, records
+// where they waited, and breaks the group: the next call throws, and so does host_wait() on every
+// rank. Peers read the same failure on this rank's board.
 #pragma once
 
 #include <condition_variable>
@@ -21,7 +21,7 @@
 
 namespace ringsmith::comm::cuda_ipc {
 
-// One operation on device memory: its place between the caller's stream and the group's.
+// One operation on device memory, between the caller's stream and the group's:
 //
 //     caller's stream   ... ready ...........................  wait(done) ...
 //     group's stream        wait(ready) [the collective] done
@@ -29,10 +29,10 @@ class Operation {
  public:
   explicit Operation(ringsmith::Event ready) : ready_(std::move(ready)) {}
 
-  // The data is there: what the caller's stream held at the time of the call has been done.
+  // The data is ready: the caller's stream has done all work that it held at the time of the call.
   [[nodiscard]] const ringsmith::Event& ready() const { return ready_; }
 
-  // To be called once, when everything has been put on the group's stream.
+  // Call once, when all work has been enqueued on the group's stream.
   void launched(std::uint64_t number, std::string call, std::uint64_t sequence,
                 const Stream& stream) {
     number_ = number;
@@ -42,7 +42,7 @@ class Operation {
   }
   // After launched():
   [[nodiscard]] const ringsmith::Event& done() const { return done_; }
-  [[nodiscard]] std::uint64_t number() const { return number_; }  // in the group's stream, from 1
+  [[nodiscard]] std::uint64_t number() const { return number_; }  // on the group's stream, from 1
   [[nodiscard]] const std::string& call() const { return call_; }
   [[nodiscard]] std::int64_t sequence() const { return sequence_; }
 
@@ -59,22 +59,22 @@ class Monitor {
   Monitor(Peers& peers, DevicePeers& device_peers, Device device, KernelReport* report);
   ~Monitor() { stop(); }
 
-  // The number that the next operation shall have.
+  // The number of the next operation.
   [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
   void watch(std::shared_ptr<const Operation> operation);
 
-  // Returns when the operation is done; throws what went wrong in it or before. Also after stop().
+  // Blocks until the operation is done; throws its failure or an earlier one. Also after stop().
   void wait_for(const Operation& operation);
 
-  // The group has failed on the host's side: nobody shall go on waiting on the device.
+  // The group has failed on the host's side: ends all waits on the device.
   void give_up() noexcept;
 
-  // Waits until everything that was launched is done, or lost; then ends the thread.
+  // Blocks until all launched operations are done, or lost; then ends the thread.
   void stop();
 
  private:
   void run();
-  // Has this operation's kernel, or one before it, given up?
+  // True if the kernel of this operation, or of an earlier one, has given up.
   [[nodiscard]] bool has_complained(const Operation& operation) const;
   void look_at(const Operation& operation, bool done, std::chrono::milliseconds age);
   void fail(const Operation& operation, FailureKind kind, int culprit, std::string text);

@@ -1,19 +1,19 @@
-// The steps of a ring, by packets: the low-latency protocol ("LL"). The flag travels with the data,
+// The steps of a ring, by packets: the low-latency protocol ("LL"). The flag is sent with the data,
 // in one store that cannot be torn:
 //
 //     word  [ 4 bytes of data | number of the call ]        8 bytes, stored and loaded atomically
 //     line  [ word ][ word ]                                8 bytes of data
 //
-// The receiver polls the very word that brings the data: no fence, no counter, no barrier, and
-// every thread goes its own way. Half of the wire carries flags: a bargain when latency counts.
+// The receiver polls the word that contains the data: no fence, no counter, no barrier, and threads
+// proceed independently. Half of the bytes sent are flags, which pays off if latency counts.
 //
-// The contract: none of the words orders anything but itself, so relaxed is enough; data and flag
-// cannot part because they are one word. What remains is when a word may be overwritten. A call
-// writes each line once, and consecutive calls (flag, flag + 1) use different halves. Who has
-// finished call n has got data that every rank contributed to after it had begun call n, and a rank
-// begins call n after its kernel of call n - 1 has ended: so in call n + 1 nobody reads what call
-// n - 1 brought. (Hence no broadcast by packets: its root gets nothing.) The number has 32 bits;
-// the host wipes the packets before it comes round (kernel_engine.cpp).
+// The contract: a word orders no other access, so relaxed is enough; data and flag cannot be
+// separated because they are one word. It remains to show when a word may be overwritten. A call
+// writes each line once, and consecutive calls (flag, flag + 1) use different halves. A rank that
+// has finished call n has received data to which every rank contributed after it had begun call n,
+// and a rank begins call n after its kernel of call n - 1 has ended: so in call n + 1 no rank reads
+// packets of call n - 1. (Hence no broadcast by packets: its root receives nothing.) The number has
+// 32 bits; the host zeroes the packets before it wraps around (kernel_engine.cpp).
 #pragma once
 
 #include "runtime/comm/device/kernel.cuh"
@@ -50,7 +50,7 @@ __device__ void put_line(std::byte* where, const Line<T>& line, std::uint32_t fl
     SystemAtomic<std::uint64_t>(words[i]).store(std::uint64_t{flag} << 32 | line.word[i],
                                                 cuda::memory_order_relaxed);
 }
-// False if the wait did not end well.
+// False if the wait failed.
 template <class T>
 __device__ bool take_line(const Waiter& waiter, std::byte* where, std::uint32_t flag, int peer,
                           std::int64_t step, Line<T>& line) {
@@ -72,12 +72,12 @@ template <class T>
 class Packets {
  public:
   __device__ explicit Packets(const RingCall& call)
-      : call_(call), waiter_{call.patience, reinterpret_cast<Station*>(call.mine), call.rank} {}
+      : call_(call), waiter_{call.timeout, reinterpret_cast<Station*>(call.mine), call.rank} {}
 
   [[nodiscard]] __device__ static std::uint64_t passes() { return 1; }
   [[nodiscard]] __device__ bool alive() const { return alive_; }
 
-  __device__ void take(Step step, int s, std::uint64_t /*pass*/) {
+  __device__ void take(RingStep step, int s, std::uint64_t /*pass*/) {
     constexpr std::uint64_t kLanes = kLineData / sizeof(T);
     const bool receives = (step.verb & kReceives) != 0, sends = (step.verb & kSends) != 0;
     const Range& all = call_.chunks[step.chunk];
@@ -109,7 +109,7 @@ class Packets {
   __device__ void finish() {}
 
  private:
-  // Every message of the call has lines of its own.
+  // Every message of the call has separate lines.
   [[nodiscard]] __device__ std::byte* line_of(std::byte* station, std::uint64_t message,
                                               std::uint64_t line) const {
     return station + packets_at(call_.packet_flag, call_.world) +

@@ -1,11 +1,10 @@
-// Calls on the memory of GPUs of one host, which reach each other's memory.
+// Calls on the memory of GPUs of one host that can access each other's memory.
 //
-//     call --> checked, an event on the caller's stream --> queue --> agreement barrier (the hosts
-//     agree)
-//          --> engine a or b on the group's stream, after that event --> an event: done
-//          --> wait(): the caller's stream goes on after it
+//     call --> check, event on the caller's stream --> queue --> agreement barrier of the hosts
+//          --> engine a or b on the group's stream, after that event --> event: done
+//          --> wait(): the caller's stream continues after it
 //
-// What a failure on the device does: monitor.hpp.
+// monitor.hpp describes how failures on the device are handled.
 #include <set>
 
 #include "kernels/cuda/launch.hpp"
@@ -22,10 +21,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// How long a group that ends waits for its peers to release its memory: in good order, and after
-// a failure.
+// How long an ending group waits for its peers to release its memory: normally; after a failure.
 constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{1000};
-// A call on the device may fail because of a death that nobody has noticed yet.
+// A call on the device may fail because of a death that has not been noticed yet.
 constexpr std::chrono::milliseconds kNotice{500};
 
 bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
@@ -40,7 +38,7 @@ bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
   }
 }
 
-// What all ranks have found: they cannot use each other's memory.
+// All ranks have found that they cannot use each other's memory.
 struct Refused {
   std::string why;
 };
@@ -64,10 +62,10 @@ class PeerBackend : public DeviceBackend {
                                                      device_peers_->catalogue_memory());
     cuda_ipc::Ping ping(group.peers, *device_peers_, *arena_);
     hand_off_ = std::make_unique<cuda_ipc::HandOff>(group.peers, *device_peers_, group.stream);
-    AgreementBarrier& agreement = group.engine.agreement();
+    AgreementBarrier& agreement = group.dispatcher.agreement();
     stream_engine_ = std::make_unique<cuda_ipc::StreamEngine>(group.peers, agreement,
                                                               *device_peers_, *arena_, *hand_off_);
-    messages_ = std::make_unique<cuda_ipc::Messages>(group.peers, group.engine.channels(),
+    messages_ = std::make_unique<cuda_ipc::Messages>(group.peers, group.dispatcher.channels(),
                                                      *device_peers_, *arena_, *hand_off_);
     if (decision_.engine == CudaEngine::b)
       kernel_engine_ = std::make_unique<cuda_ipc::KernelEngine>(
@@ -80,7 +78,7 @@ class PeerBackend : public DeviceBackend {
     device_peers_->meet(bootstrap);
     const std::string broken = ping.exchange(bootstrap, ranks);
     if (broken.empty()) return;
-    // What is another's is released before its owner frees it.
+    // A peer's memory is released before its owner frees it.
     device_peers_->close();
     if (!device_peers_->wait_for_others_to_close(kFarewell)) arena_->abandon();
     if (wish != CudaEngine::automatic) cuda_ipc::throw_unreachable(wish, broken);
@@ -97,7 +95,7 @@ class PeerBackend : public DeviceBackend {
     } else {
       device_peers_->abandon();
     }
-    // Freeing would wait for a device that waits for a peer, or free what a peer still reads.
+    // Freeing would block if the device waits for a peer, or free memory that a peer still reads.
     arena_->abandon();
     if (kernel_engine_) kernel_engine_->abandon();
   }
@@ -122,7 +120,7 @@ class PeerBackend : public DeviceBackend {
       peers.record_failure(failed.kind, failed.culprit, failed.text);
       monitor_->give_up();
       throw_failure(failed.kind, failed.text, peers.where(failed.culprit));
-    } catch (...) {  // the host's side has reported it
+    } catch (...) {  // the host's engine has reported it
       monitor_->give_up();
       throw;
     }
@@ -150,7 +148,7 @@ class PeerBackend : public DeviceBackend {
       messages_->run(transfer);
     } else {
       hand_off_->record(cuda_ipc::kReadyEvent);
-      AgreementBarrier& agreement = group_.engine.agreement();
+      AgreementBarrier& agreement = group_.dispatcher.agreement();
       const auto locate = [&](const ConstBuffer& buffer) {
         return arena_->locate(buffer.data(), buffer.size()).value_or(kNotShared);
       };
@@ -161,7 +159,7 @@ class PeerBackend : public DeviceBackend {
           agreement, transfer.call, group_.peers.size(), buffers_,
           [&](int r, std::uint64_t location) { return device_peers_->address(r, location); });
       const JointLaunch together;
-      if (share_process_) {  // nobody launches before all hold the gate: driver_gate.hpp
+      if (share_process_) {  // no rank launches before all hold the gate: driver_gate.hpp
         agreement.answer({Collective::barrier}, 0);
         agreement.await_all();
       }
@@ -177,14 +175,14 @@ class PeerBackend : public DeviceBackend {
 
   Group group_;
   cuda_ipc::Decision decision_;
-  bool share_process_ = false;  // some of the ranks
+  bool share_process_ = false;  // true if any ranks share a process
   std::unique_ptr<cuda_ipc::DevicePeers> device_peers_;
   std::shared_ptr<cuda_ipc::DeviceArena> arena_;
   std::unique_ptr<cuda_ipc::HandOff> hand_off_;
   std::unique_ptr<cuda_ipc::StreamEngine> stream_engine_;
   std::unique_ptr<cuda_ipc::Messages> messages_;
   std::unique_ptr<cuda_ipc::KernelEngine> kernel_engine_;
-  std::shared_ptr<cuda_ipc::Monitor> monitor_;  // also held by what has been launched
+  std::shared_ptr<cuda_ipc::Monitor> monitor_;  // also held by the HostWait of each Work
   Buffers buffers_;
 };
 

@@ -12,10 +12,10 @@ constexpr std::size_t kMostText = 900;  // characters: a record of the bootstrap
 struct Words {
   int world, rank;
   std::uint64_t* area[kMostRanks];
-  std::uint64_t* read;  // pinned: what stood in each area for others to read
+  std::uint64_t* read;  // pinned: the word that was read from each area
 };
 
-// No other pair has it, and no byte of it is 0 or 255.
+// Unique per pair of ranks, and never all 0 or all 1 bits.
 __host__ __device__ constexpr std::uint64_t word(int from, int to) {
   return 0x5a31'2c4f'6677'3b19U ^
          (static_cast<std::uint64_t>(from) << 8 | static_cast<std::uint64_t>(to) << 24);
@@ -56,7 +56,7 @@ std::string Ping::exchange(Bootstrap& bootstrap, const std::vector<Whereabouts>&
       if (said != "ok") return said;
     return {};
   };
-  // Nobody looks before all have written.
+  // No rank looks into its area before all have written.
   const std::string failed = agree(write_and_read(ranks));
   return failed.empty() ? agree(look(ranks)) : failed;
 }
@@ -77,8 +77,8 @@ std::string Ping::write_and_read(const std::vector<Whereabouts>& ranks) {
     stream.synchronize();
     for (other = 0; other < peers_.size(); ++other)
       if (other != peers_.rank() && words.read[other] != word(other, other))
-        return name(ranks, peers_.rank()) + " reads something else from the memory of " +
-               name(ranks, other) + " than stands there";
+        return name(ranks, peers_.rank()) + " reads a wrong value from the memory of " +
+               name(ranks, other);
     return {};
   } catch (const Error& error) {
     (void)cudaGetLastError();
@@ -93,7 +93,7 @@ std::string Ping::look(const std::vector<Whereabouts>& ranks) const {
            area_->device(), Bytes(words.size() * sizeof(std::uint64_t)));
   for (int r = 0; r < peers_.size(); ++r)
     if (words[static_cast<std::size_t>(r)] != word(r, peers_.rank()))
-      return "what " + name(ranks, r) + " writes into the memory of " + name(ranks, peers_.rank()) +
+      return "a write of " + name(ranks, r) + " to the memory of " + name(ranks, peers_.rank()) +
              " does not arrive";
   return {};
 }

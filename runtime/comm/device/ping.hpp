@@ -1,9 +1,9 @@
-// Peer access, tried with data before a group relies on it.
+// Tests peer access with data before a group relies on it.
 //
-// That a driver grants access says little: with some bridges and virtual machines handles open, and
-// what is written through them never arrives. So every rank writes a word into every other's memory
-// and reads one from there, with the instructions of the rings' kernels, and all of them agree on
-// what came of it.
+// A driver that grants access proves little: with some bridges and virtual machines handles open,
+// but data that is written through them never arrives. So every rank writes a word into every other
+// rank's memory and reads one from there, with the instructions of the rings' kernels, and all
+// ranks agree on the result.
 //
 //   area of rank r:   [ from 0 ][ from 1 ] ... [ r's own, for others to read ] ... [ from n - 1 ]
 #pragma once
@@ -19,12 +19,12 @@ namespace ringsmith::comm::cuda_ipc {
 
 class Ping {
  public:
-  // Before DevicePeers::meet(): makes this rank's area.
+  // Call before DevicePeers::meet(). Creates this rank's area.
   Ping(Peers& peers, DevicePeers& device_peers, DeviceArena& arena);
 
-  // Collective, after it. Opens what the peers have shared. Empty if every rank sees what every
-  // other one writes, else what failed first: the same text on all ranks. Waits for the current
-  // stream.
+  // Collective, after meet(). Opens the memory that the peers have shared. Returns "" if every rank
+  // sees the writes of every other rank, otherwise the first failure: the same text on all ranks.
+  // Waits for the current stream.
   [[nodiscard]] std::string exchange(Bootstrap& bootstrap, const std::vector<Whereabouts>& ranks);
 
  private:

@@ -1,12 +1,12 @@
-// Engine B: one kernel per collective, a ring of ranks that pass chunks to their next.
+// Engine B: one kernel per collective, a ring of ranks that pass chunks to the next rank.
 //
-//        .--> 0 ---> 1 --.      behind(j): the chunk of the position that stands j places behind
+//        .--> 0 ---> 1 --.      behind(j): the chunk of the position j places behind
 //        '--- 3 <--- 2 <-'
 //
-// All-reduce among four, as position 0 lives through it; every other position does the same, one
-// chunk further on. x2 is what rank 2 contributes to this chunk.
+// All-reduce on four ranks, as seen by position 0; every other position does the same, one chunk
+// further on. x2 is rank 2's contribution to this chunk.
 //
-//     step  verb                            chunk  goes on to position 1
+//     step  verb                            chunk  sent to position 1
 //     0     send                behind(1)   3      x0
 //     1     recvReduceSend      behind(2)   2      x3 + x0
 //     2     recvReduceSend      behind(3)   1      (x2 + x3) + x0
@@ -15,12 +15,12 @@
 //     5     recvCopySend        behind(2)   2      chunk 2, complete, and kept
 //     6     recv                behind(3)   1      nothing: chunk 1, complete, is kept
 //
-// Each element's sum is formed once, along one path, and then only copied: all ranks have the same
-// bits, those of ring_all_reduce (runtime/comm/schedule/ring.hpp) on every other executor.
+// Each element's sum is formed once, along one path, and then only copied: all ranks get the same
+// bits, equal to ring_all_reduce (runtime/comm/schedule/ring.hpp) on any executor.
 //
-// The steps below know nothing of memory or order; that is the business of those who take them:
-// slots.cuh for large messages, packets.cuh for small ones. A kernel asks for step after step, so
-// that it holds one copy of what takes them: their state stays in registers.
+// The steps below do not deal with memory or order, which are left to the classes that execute
+// them: slots.cuh for large messages, packets.cuh for small ones. A kernel computes its steps in a
+// loop, so that it contains one copy of the executing code, whose state stays in registers.
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 #include "runtime/comm/device/slots.cuh"
@@ -29,13 +29,13 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// behind(j): the chunk of the position that stands j places behind this one.
+// behind(j): the chunk of the position j places behind this one.
 struct Behind {
   int position, world;
   __device__ int operator()(int j) const { return (position - j + world) % world; }
 };
 
-__device__ Step all_reduce(int s, const Behind& behind) {
+__device__ RingStep all_reduce(int s, const Behind& behind) {
   const int world = behind.world;
   if (s == 0) return {kSend, behind(1)};
   if (s < world - 1) return {kRecvReduceSend, behind(s + 1)};
@@ -45,35 +45,35 @@ __device__ Step all_reduce(int s, const Behind& behind) {
   return kNoStep;
 }
 
-__device__ Step reduce_scatter(int s, const Behind& behind) {
+__device__ RingStep reduce_scatter(int s, const Behind& behind) {
   if (s == 0) return {kSend, behind(1)};
   if (s < behind.world - 1) return {kRecvReduceSend, behind(s + 1)};
   if (s == behind.world - 1) return {kRecvReduceCopy, behind(0)};
   return kNoStep;
 }
 
-__device__ Step all_gather(int s, const Behind& behind) {
+__device__ RingStep all_gather(int s, const Behind& behind) {
   if (s == 0) return {kCopySend, behind(0)};
   if (s < behind.world - 1) return {kRecvCopySend, behind(s)};
   if (s == behind.world - 1) return {kRecv, behind(behind.world - 1)};
   return kNoStep;
 }
 
-// A chain: from the root to the position before it.
-__device__ Step broadcast(int s, const Behind& behind) {
+// A chain from the root to the position before it.
+__device__ RingStep broadcast(int s, const Behind& behind) {
   if (s > 0) return kNoStep;
   if (behind.position == 0) return {kSend, 0};
   return {behind.position < behind.world - 1 ? kRecvCopySend : kRecv, 0};
 }
 
-// The same chain, to the root, which stands last.
-__device__ Step reduce(int s, const Behind& behind) {
+// The same chain to the root, which is at the last position.
+__device__ RingStep reduce(int s, const Behind& behind) {
   if (s > 0) return kNoStep;
   if (behind.position == 0) return {kSend, 0};
   return {behind.position < behind.world - 1 ? kRecvReduceSend : kRecvReduceCopy, 0};
 }
 
-__device__ Step step_of(Collective collective, int s, const Behind& behind) {
+__device__ RingStep step_of(Collective collective, int s, const Behind& behind) {
   switch (collective) {
     case Collective::all_reduce:
       return all_reduce(s, behind);
@@ -85,7 +85,7 @@ __device__ Step step_of(Collective collective, int s, const Behind& behind) {
       return broadcast(s, behind);
     case Collective::reduce:
       return reduce(s, behind);
-    default:  // no ring: KernelEngine::serves()
+    default:  // not a ring: KernelEngine::serves()
       return kNoStep;
   }
 }
@@ -97,7 +97,7 @@ __device__ void run(const RingCall& call) {
   const std::uint64_t passes = taker.passes();
   for (std::uint64_t pass = 0; pass < passes; ++pass) {
     int s = 0;
-    for (Step step = step_of(call.collective, s, behind); step.verb != kNoVerb && taker.alive();
+    for (RingStep step = step_of(call.collective, s, behind); step.verb != kNoVerb && taker.alive();
          step = step_of(call.collective, ++s, behind))
       taker.take(step, s, pass);
   }

@@ -3,19 +3,19 @@
 //     previous rank                    this block                         next rank
 //                   ==slot==> recv ...  own input  ... send ==slot==>
 //
-// The contract of the hand-off, for all of them. All 32-bit words of a message are stored by many
-// threads, so every end of a hand-off is a barrier of the block and one atomic of one thread:
+// The contract of each hand-off. Many threads store the 32-bit words of a message, so every end of
+// a hand-off is a barrier of the block and one atomic access by one thread:
 //
 //   a sender    has read in `head` (acquire) that the slot's last message was taken, then barrier:
-//               its stores cannot come before the receiver's loads of that message;
-//               stores the message; barrier; `tail` (release): who sees the new tail sees it all.
+//               its stores cannot precede the receiver's loads of that message;
+//               stores the message; barrier; `tail` (release): readers of the new tail see it all.
 //   a receiver  has read in `tail` (acquire) that the message is there, then barrier: every thread
 //               of the block sees all of it;
 //               loads the message; barrier; `head` (release): the slot is free only after the
 //               loads.
 //
-// The barrier hands on what one thread has acquired, and collects what one thread releases: order
-// at system scope is transitive through it.
+// The barrier passes on the order that one thread has acquired, and collects the accesses that one
+// thread releases: order at system scope is transitive through it.
 #pragma once
 
 #include "runtime/comm/device/kernel.cuh"
@@ -28,24 +28,24 @@ class Slots {
   __device__ explicit Slots(const RingCall& call)
       : call_(call),
         arithmetic_(factored<T>(call.arithmetic, call.factor)),
-        waiter_{call.patience, reinterpret_cast<Station*>(call.mine), call.rank},
+        waiter_{call.timeout, reinterpret_cast<Station*>(call.mine), call.rank},
         mine_(channel_of(call.mine)),
         previous_(channel_of(call.previous)),
         next_(channel_of(call.next)),
         sent_(mine_.sent),
         taken_(mine_.taken) {}
 
-  // A pass takes one piece of this channel's share of every chunk around the ring.
+  // A pass moves one piece of this channel's share of every chunk around the ring.
   [[nodiscard]] __device__ std::uint64_t passes() const {
     std::uint64_t longest = 0;
     for (int q = 0; q < call_.world; ++q) longest = max(longest, share_of(q).count);
     return (longest + piece() - 1) / piece();
   }
-  // False once a wait has not ended well.
+  // False once a wait has failed.
   [[nodiscard]] __device__ bool alive() const { return alive_; }
 
-  // Step s of a pass.
-  __device__ void take(Step step, int s, std::uint64_t pass) {
+  // Executes step s of a pass.
+  __device__ void take(RingStep step, int s, std::uint64_t pass) {
     step_ = s;
     const bool receives = (step.verb & kReceives) != 0, sends = (step.verb & kSends) != 0;
     const Range part = part_of(step.chunk, pass);
@@ -69,16 +69,16 @@ class Slots {
     }
   }
 
-  // After the last pass: the counters go on from here in the next kernel.
+  // Call after the last pass: the counters continue from here in the next kernel.
   __device__ void finish() {
-    __syncthreads();  // every thread has read where they stood before
+    __syncthreads();  // every thread has read the old values
     if (threadIdx.x != 0) return;
     mine_.sent = sent_;
     mine_.taken = taken_;
   }
 
  private:
-  // ---- the four ends of the two hand-offs; taken_ and sent_ are counted by every thread ----
+  // ---- the four ends of the two hand-offs; every thread counts taken_ and sent_ ----
   __device__ bool await_message() const {
     const SystemAtomic<std::uint64_t> tail(mine_.tail.value);
     const auto order = order_of(End::tail_acquire);
@@ -106,7 +106,7 @@ class Slots {
     if (threadIdx.x == 0) SystemAtomic<std::uint64_t>(next_.tail.value).store(sent_, order);
   }
 
-  // ---- where things are ----
+  // ---- addresses and ranges ----
   [[nodiscard]] __device__ Channel& channel_of(std::byte* station) const {
     return reinterpret_cast<Station*>(station)->channels[call_.ring][blockIdx.x];
   }

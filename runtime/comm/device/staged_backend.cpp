@@ -1,4 +1,4 @@
-// Calls on the memory of GPUs of several hosts: copied through pinned memory of the host.
+// Calls on device memory that peers cannot access: copied through pinned memory of the host.
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
@@ -60,7 +60,7 @@ class StagedBackend : public DeviceBackend {
       if (size > 0)
         cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, stream.get()));
     };
-    // The output, too: broadcast reads it, and reduce leaves that of most ranks as it is.
+    // The output, too: broadcast reads it, and reduce leaves it unchanged on most ranks.
     if (in_place) {
       fetch(near_output.data(), transfer.output.data(), std::max(in, out).value);
     } else {
@@ -68,7 +68,7 @@ class StagedBackend : public DeviceBackend {
       fetch(near_input.data(), transfer.input.data(), in.value);
     }
     stream.synchronize();
-    group_.engine.run(staged);
+    group_.dispatcher.run(staged);
     if (out.value > 0)
       cuda_check(cudaMemcpyAsync(transfer.output.data(), near_output.data(), out.value,
                                  cudaMemcpyHostToDevice, stream.get()));
@@ -77,7 +77,7 @@ class StagedBackend : public DeviceBackend {
                                  stream);
   }
 
-  // Plain memory, since no peer reaches it.
+  // Plain device memory, because no peer accesses it.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
     return std::make_shared<DeviceBlock>(group_.device, size);
   }

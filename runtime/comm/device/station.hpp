@@ -1,8 +1,8 @@
-// A station: what a rank keeps in the memory of its device for its peers' kernels to write to, and
-// the memory orders in which they do.
+// A station: the part of a rank's device memory that its peers' kernels write to, and the memory
+// orders that they use.
 //
 // Every wait of engine B is a poll of the rank's own memory, and every hand-off a store into the
-// peer's: over NVLink nobody waits for a store, but a load makes a round trip.
+// peer's memory: over NVLink a store does not block, but a load takes a round trip.
 //
 //     [ Station: counters ][ packets, two halves ][ slots of ring 0 ][ slots of ring 1 ]
 //
@@ -12,10 +12,10 @@
 //       polls head            <---  writes head (credit)
 //                                   polls head             <---  writes head (credit)
 //
-// It is the handshake of transport/channel.hpp on another wire: counters only grow, are never
-// reset, and go on counting from one collective to the next. Each is written by one rank only and
-// lies on a line of its own. Each block of the kernel has a channel of the ring, so that blocks
-// never meet.
+// It is the handshake of transport/channel.hpp over another link: counters only grow, are never
+// reset, and continue from one collective to the next. Each is written by one rank only and is
+// stored on its own cache line. Each block of the kernel has its own channel of the ring, so that
+// blocks never interact.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +26,11 @@ namespace ringsmith::comm::cuda_ipc {
 
 constexpr int kMostRanks = 64;
 constexpr int kMostChannels = 16;  // blocks of a kernel
-constexpr int kMostThreads = 512;  // of a block
+constexpr int kMostThreads = 512;  // per block
 constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as gloo's
 constexpr std::uint64_t kRingSlots = 8;
 // A block sends a piece of its chunk as two messages: the next rank works on the first while this
-// one works on the second.
+// rank works on the second.
 constexpr std::size_t kSlotsPerPiece = 2;
 
 struct alignas(128) Counter {
@@ -39,51 +39,51 @@ struct alignas(128) Counter {
 
 struct Channel {
   Counter tail;  // messages that the previous rank has put into our slots
-  Counter head;  // messages of ours that the next rank has taken out of its slots
-  // This rank's own, kept here between two kernels:
+  Counter head;  // messages from us that the next rank has taken out of its slots
+  // Used only by this rank; stored here between two kernels:
   alignas(128) std::uint64_t sent;  // messages put into the next rank's slots
   std::uint64_t taken;              // messages taken out of our slots
 };
 
-// Shared by all ranks; zero when the group is made.
+// Shared by all ranks; zero when the group is created.
 struct Station {
   Channel channels[kRings][kMostChannels];
-  Counter arrived[kMostRanks][kMostChannels];  // direct.cu: [who][block]: meetings come to
-  Counter claimed;                             // a block of this rank writes the report
+  Counter arrived[kMostRanks][kMostChannels];  // direct.cu: [rank][block]: last meeting reached
+  Counter claimed;                             // 1: a block of this rank writes the report
 };
 
 // A line of the low-latency protocol: two words, each of four bytes of data and the call's number.
 constexpr std::size_t kLineData = 8;    // bytes
 constexpr std::size_t kLineBytes = 16;  // bytes
 
-// Longest all_reduce that goes by packets (bytes), and the longest message of the one-shot.
+// Largest work buffer of a ring by packets, and longest message of the one-shot (bytes).
 constexpr std::size_t kMostPacketBytes = std::size_t{32} << 10;
 constexpr std::size_t kMostOneShotBytes = std::size_t{16} << 10;
 
-// How engine B fills a device; all ranks alike.
+// Launch configuration of engine B; must be the same on all ranks.
 struct Shape {
   int channels = 1;            // blocks of a kernel, and channels of a ring
-  int threads = 64;            // of a block
+  int threads = 64;            // per block
   std::size_t slot_bytes = 0;  // a multiple of 16
 
   bool operator==(const Shape&) const = default;
 };
 
-// What tests choose and programs leave alone.
+// Set by tests only.
 struct Tuning {
-  Shape shape{0, 0, 0};            // 0: by the device
-  std::uint32_t packet_calls = 0;  // calls by packets so far
+  Shape shape{0, 0, 0};            // 0: chosen for the device
+  std::uint32_t packet_calls = 0;  // initial number of calls by packets
 };
 
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Lines of one ring message, when the longest chunk has `bytes` bytes.
+// Number of lines of a message of `bytes` bytes.
 constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLineData - 1) / kLineData; }
 
-// One half of the packets holds what one call brings: 2 (world - 1) chunks of 1/world of the data
-// (up to two elements more, by the rounding of gloo's), or one whole message from every rank.
+// One half of the packets holds the messages of one call: 2 (world - 1) chunks of 1/world of the
+// data (up to two elements more, by gloo's rounding), or one whole message from every rank.
 constexpr std::size_t packet_half_bytes(int world) {
   const auto ranks = static_cast<std::size_t>(world);
   const std::size_t ring = 2 * ranks * lines_of(kMostPacketBytes / ranks + 2 * kLineData);
@@ -104,22 +104,22 @@ constexpr std::size_t station_bytes(int world, const Shape& shape) {
   return slots_at(kRings, 0, world, shape);
 }
 
-// The places where one processor's stores become another's loads, by name.
+// The places where one processor's stores become visible to another's loads, by name.
 //
-// Each pair is a release at one end and an acquire at the other, at system scope: device scope
-// stops at the edge of a GPU, and volatile orders nothing at all. A test weakens each end in turn
-// to relaxed and expects the detector to report the race (tests/comm/cuda/ordering_test.cpp); were
-// it silent, that end would not be needed, or the test be blind.
+// Each pair is a release at one end and an acquire at the other, at system scope: device scope ends
+// at the edge of a GPU, and volatile orders nothing. A test weakens each end in turn to relaxed and
+// expects the detector to report the race (tests/comm/cuda/ordering_test.cpp); otherwise that end
+// would not be needed, or the test would be blind.
 enum class End {
   none,
   tail_release,     // "the slot is filled":  the sender's stores to the slot ...
   tail_acquire,     // ... are seen by the receiver's loads of it
   head_release,     // "the slot is free":  the receiver's loads of the slot ...
-  head_acquire,     // ... come before the sender's next stores to it
-  arrival_release,  // "I am here":  what this rank has written and read so far ...
-  arrival_acquire,  // ... comes before what the peers do after the meeting
-  report_release,   // "a block has given up":  what it noted about its wait ...
-  report_acquire,   // ... is what the host reads
+  head_acquire,     // ... happen before the sender's next stores to it
+  arrival_release,  // "I am here":  this rank's reads and writes so far ...
+  arrival_acquire,  // ... happen before the peers' accesses after the meeting
+  report_release,   // "a block has given up":  its notes about its wait ...
+  report_acquire,   // ... are visible to the host
 };
 
 constexpr bool acquires(End end) {
@@ -130,7 +130,7 @@ constexpr cuda::memory_order strong_order(End end) {
   return acquires(end) ? cuda::memory_order_acquire : cuda::memory_order_release;
 }
 
-#ifdef RINGSMITH_WEAKEN  // that test's program
+#ifdef RINGSMITH_WEAKEN  // in the program of that test
 inline End weakened = End::none;
 inline cuda::memory_order order_of(End end) {
   return end == weakened ? cuda::memory_order_relaxed : strong_order(end);

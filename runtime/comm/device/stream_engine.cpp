@@ -1,12 +1,11 @@
 #include "runtime/comm/device/stream_engine.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <set>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/executor/dispatcher.hpp"
 #include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -27,13 +26,13 @@ void HandOff::record(std::uint32_t event) {
 }
 
 void HandOff::wait_for_event(int rank, std::uint32_t event) {
-  if (rank == peers_.rank()) return;  // one stream: in order
+  if (rank == peers_.rank()) return;  // the same stream is in order
   cuda_check(cudaStreamWaitEvent(stream_.get(), device_peers_.event(rank, event), 0));
 }
 
 namespace {
 
-constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // for input, and for output
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // each for input and output
 constexpr std::size_t kPieceBytes = std::size_t{512} << 10;  // of a message
 
 // The other ranks whose memory these moves touch.
@@ -71,62 +70,59 @@ StreamEngine::StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeer
       device_peers_(device_peers),
       arena_(arena),
       hand_off_(hand_off),
-      library_(peers.rank(), peers.size(), device_algorithm, peers.node_of()) {}
+      schedules_(peers.rank(), peers.size(), device_algorithm, peers.node_of()) {}
 
 void StreamEngine::run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers) {
-  Prepared& prepared = library_.find(transfer.call);
+  Prepared& prepared = schedules_.find(transfer.call);
   const Placement placement = sharing.in_place ? Placement::in_place : Placement::apart;
-  const Mapping* const mapping = sharing.all ? library_.mapping(prepared, placement) : nullptr;
+  const Mapping* const mapping = sharing.all ? schedules_.mapping(prepared, placement) : nullptr;
   if (mapping == nullptr) return run_staged(prepared, transfer);
   for (const int rank : touched_by(*mapping, peers_.rank()))
     hand_off_.wait_for_event(rank, kReadyEvent);
-  run_moves(prepared, *mapping, transfer, {buffers}, 0);
+  run_mapped(prepared, *mapping, transfer, {buffers}, 0);
 }
 
-// Progress counts from base on; the events of `after` are points in the same count on other ranks.
-void StreamEngine::run_moves(const Prepared& prepared, const Mapping& mapping,
-                             const Transfer& transfer, const View& view, std::uint64_t base) {
-  const Arithmetic arithmetic = arithmetic_of(transfer.call.op, peers_.size());
-  const std::size_t width = size_of(transfer.call.dtype);
-  const std::uint64_t round = agreement_.round();
-  const auto wait_for = [&](const std::vector<MappedMove::After>& after) {
+// Runs moves on the current stream. Progress is counted from `base` on, the same on every rank.
+struct StreamEngine::StreamPlace {
+  StreamEngine& engine;
+  const Schedule& schedule;
+  const View& view;
+  const Arithmetic arithmetic;
+  const DType dtype;
+  const std::uint64_t round, base;
+
+  void at_step(int step) { engine.peers_.at_step(step); }
+  void await(const std::vector<MappedMove::After>& after) {
     for (const auto& [rank, moves] : after)
-      hand_off_.wait_for(rank, HandOff::stamp(round, base + moves));
-  };
-  const auto address = [&](const ChunkPlace& place) {
+      engine.hand_off_.wait_for(rank, HandOff::stamp(round, base + moves));
+  }
+  [[nodiscard]] std::byte* address(const ChunkPlace& place) const {
     const auto& buffer = place.in_input ? view.input_output.input : view.input_output.output;
     const std::size_t offset = view.slice == 0 ? place.offset : at(place.chunk) * view.slice;
-    return buffer[at(place.rank)] + offset * width;
-  };
-  const auto count_of = [&](const MappedMove& move) {
-    const std::size_t all = prepared.schedule.chunks[at(move.chunk)].count;
-    return view.slice == 0 ? all : std::min(view.slice, all - std::min(all, view.skipped));
-  };
-
-  for (std::size_t m = 0; m < mapping.moves.size(); ++m) {
-    const MappedMove& move = mapping.moves[m];
-    if (!move.destinations.empty()) {
-      peers_.at_step(move.step);
-      wait_for(move.after);
-      std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
-      std::array<std::byte*, kernels::kMaxReduceSources> destinations;
-      const bool scale = arithmetic.scaled && (move.sources.size() > 1 || peers_.size() == 1);
-      for (std::size_t s = 0; s < move.sources.size(); ++s)
-        sources[s] = {address(move.sources[s]), scale && move.raw[s]};
-      for (std::size_t d = 0; d < move.destinations.size(); ++d)
-        destinations[d] = address(move.destinations[d]);
-      const std::size_t n = count_of(move);
-      if (move.sources.size() == 1 && move.destinations.size() == 1 && !sources[0].scaled)
-        copy_bytes(destinations[0], sources[0].data, n * width);
-      else
-        kernels::cuda::reduce(
-            transfer.call.dtype, arithmetic.reduction, {sources.data(), move.sources.size()},
-            {destinations.data(), move.destinations.size()}, Elements(n), arithmetic.scale);
-    }
-    if (move.awaited) hand_off_.reach(HandOff::stamp(round, base + m + 1));
+    return buffer[at(place.rank)] + offset * size_of(dtype);
   }
-  peers_.at_step(-1);
-  wait_for(mapping.finally);
+  [[nodiscard]] std::size_t count_of(const MappedMove& move) const {
+    const std::size_t all = schedule.chunks[at(move.chunk)].count;
+    return view.slice == 0 ? all : std::min(view.slice, all - std::min(all, view.skipped));
+  }
+  void reduce(const MappedMove& move, std::span<const kernels::ReduceSource> sources,
+              std::span<std::byte* const> outputs) {
+    const std::size_t n = count_of(move);
+    if (sources.size() == 1 && outputs.size() == 1 && !sources[0].scaled)
+      copy_bytes(outputs[0], sources[0].data, n * size_of(dtype));
+    else
+      kernels::cuda::reduce(dtype, arithmetic.reduction, sources, outputs, Elements(n),
+                            arithmetic.scale);
+  }
+  void publish(std::uint64_t moves) { engine.hand_off_.reach(HandOff::stamp(round, base + moves)); }
+};
+
+void StreamEngine::run_mapped(const Prepared& prepared, const Mapping& mapping,
+                              const Transfer& transfer, const View& view, std::uint64_t base) {
+  const Arithmetic arithmetic = arithmetic_of(transfer.call.op, peers_.size());
+  StreamPlace place{
+      *this, prepared.schedule, view, arithmetic, transfer.call.dtype, agreement_.round(), base};
+  run_moves(mapping, arithmetic, place);
 }
 
 void StreamEngine::reserve_staging() {
@@ -140,7 +136,7 @@ void StreamEngine::reserve_staging() {
 
 void StreamEngine::run_staged(Prepared& prepared, const Transfer& transfer) {
   const Schedule& schedule = prepared.schedule;
-  const Mapping& mapping = *library_.mapping(prepared, Placement::staged);
+  const Mapping& mapping = *schedules_.mapping(prepared, Placement::staged);
   const std::size_t width = size_of(transfer.call.dtype);
   const int me = peers_.rank(), chunks = static_cast<int>(schedule.chunks.size());
   const std::size_t slice = kStagingBytes / at(chunks) / width / 16 * 16;
@@ -155,7 +151,7 @@ void StreamEngine::run_staged(Prepared& prepared, const Transfer& transfer) {
 
   std::uint64_t base = 0;
   for (std::size_t skipped = 0; skipped < longest; skipped += slice) {
-    // f(chunk, place of the slice in the chunk, elements of it)
+    // f(chunk, offset of its slice in the staging memory, size of the slice), both in bytes
     const auto for_each_chunk = [&](auto f) {
       for (int c = 0; c < chunks; ++c) {
         const std::size_t all = schedule.chunks[at(c)].count;
@@ -174,7 +170,7 @@ void StreamEngine::run_staged(Prepared& prepared, const Transfer& transfer) {
       staging.input[at(rank)] = device_peers_.address(rank, device_peers_.of(rank).staging_input);
       staging.output[at(rank)] = device_peers_.address(rank, device_peers_.of(rank).staging_output);
     }
-    run_moves(prepared, mapping, transfer, {staging, slice, skipped}, base);
+    run_mapped(prepared, mapping, transfer, {staging, slice, skipped}, base);
     for_each_chunk([&](int c, std::size_t place, std::size_t bytes) {
       if (!promised(schedule, me, c)) return;
       const std::size_t to = (output_offset(schedule, me, c) + skipped) * width;
@@ -209,7 +205,7 @@ void Messages::send(const Transfer& transfer) {
   const std::size_t size = transfer.input.size().value;
   for (std::size_t at = 0; at < size; at += kPieceBytes) {
     peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
-    // Room on the host's lane is room on the device: every piece has a message there.
+    // Room in the host's lane implies room on the device: every piece has a message in the lane.
     peers_.wait(peer, [&] { return out.has_room(); });
     if (slots.sent >= kSlots) hand_off_.wait_for_event(peer, kCreditEvent);
     std::byte* const slot = slots.memory->data() + slots.sent++ % kSlots * kPieceBytes;

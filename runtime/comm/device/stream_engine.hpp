@@ -1,27 +1,27 @@
-// Engine A: the host drives. Each move of the plan becomes a copy or one short kernel on the
-// group's stream, which reads and writes the peers' memory directly; streams wait for each other by
-// events. It serves every collective and any number of ranks on one device, because nothing on the
-// device ever spins.
+// Engine A: driven by the host. Each move of the plan becomes a copy or one short kernel on the
+// group's stream, which reads and writes the peers' memory directly; streams wait for each other
+// through events. It supports every collective and any number of ranks on one device, because
+// nothing on the device ever spins.
 //
-// The hand-off: a stream of one rank goes on after a point in the stream of another one.
+// The hand-off: a stream of one rank continues after a point in the stream of another rank.
 //
 //     rank 0   host:   enqueue move, record event 5, progress = 5
 //              stream: ...[move 5] event 5 ........
 //     rank 1   host:       wait until progress >= 5, enqueue wait(event 5), move, ...
 //              stream:                          ........ wait [move that needs it]
 //
-// The hosts hand on that the event has been recorded (a counter in shared host memory, with all the
-// waiting and all the deadlines of transport/peers.hpp); the streams hand on that it has happened.
-// So hosts run ahead, and no host waits for a device.
+// The hosts tell each other that the event has been recorded (a counter in shared host memory, with
+// the waits and deadlines of transport/peers.hpp); the streams tell each other that it has
+// happened. So hosts run ahead, and no host waits for a device.
 //
-// An event is used again and again. Who waits for it waits for its latest record, which may be
-// later than the one that was meant; that is safe, and never a deadlock: a wait is always enqueued
-// after the record that it refers to, so that no circle of waits can close.
+// Events are reused. A wait is for the latest record of the event, which may be later than the
+// intended one. That is safe and never a deadlock: a wait is always enqueued after the record that
+// it refers to, so waits cannot form a circle.
 #pragma once
 
 #include "runtime/comm/device/device_memory.hpp"
 #include "runtime/comm/executor/executors.hpp"
-#include "runtime/comm/executor/library.hpp"
+#include "runtime/comm/executor/schedule_cache.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -31,14 +31,14 @@ class HandOff {
   HandOff(Peers& peers, DevicePeers& device_peers, Stream stream)
       : peers_(peers), device_peers_(device_peers), stream_(std::move(stream)) {}
 
-  // Points named by progress counters: (round of the agreement barrier, moves so far).
+  // Points in a rank's stream, named by progress counters: (round of the agreement barrier, moves).
   static constexpr std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) {
     return round << 24 | moves;
   }
   void reach(std::uint64_t stamp);
   void wait_for(int rank, std::uint64_t stamp);
 
-  // Points that the ranks' hosts hand on by other means (an agreement barrier, a message).
+  // Points that the ranks' hosts announce by other means (an agreement barrier, a message).
   void record(std::uint32_t event);
   void wait_for_event(int rank, std::uint32_t event);
 
@@ -48,31 +48,31 @@ class HandOff {
   Stream stream_;
 };
 
-// The executor of executor/mapped.hpp on streams: where all buffers are communication memory, a
-// message is a peer's read or write of the buffer itself. Elsewhere, and for schedules that cannot
-// run in place, the data goes through staging memory, a slice of every chunk at a time, so that the
-// order of the sums, which depends on the chunks, is the same:
+// The executor of executor/mapped.cpp on streams: if all buffers are communication memory, a
+// message is a peer's read or write of the buffer itself. Otherwise, and for schedules that cannot
+// run in place, the data passes through staging memory, one slice of every chunk at a time, so that
+// the order of the sums, which depends on the chunks, is the same:
 //
-//     caller's input --copy--> staging input ==moves of all ranks==> staging output --copy-->
-//     output
+//     input --copy--> staging input ==moves of all ranks==> staging output --copy--> output
 class StreamEngine {
  public:
   StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
                DeviceArena& arena, HandOff& hand_off);
 
-  // After the completed agreement barrier of this transfer, before which every rank has recorded
-  // kReadyEvent. Enqueues on the calling thread's current stream.
+  // Call after the completed agreement barrier of this transfer, before which every rank has
+  // recorded kReadyEvent. Enqueues on the calling thread's current stream.
   void run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers);
 
  private:
-  // Where a ChunkPlace is, and how many elements of the move there are.
+  // Determines the address of a ChunkPlace and the number of elements of a move.
   struct View {
     const Buffers& input_output;
-    std::size_t slice = 0;  // elements set aside for a chunk; 0: places are in the callers' buffers
-    std::size_t skipped = 0;  // elements of every chunk that earlier slices have done
+    std::size_t slice = 0;    // elements reserved per chunk; 0: places are in the callers' buffers
+    std::size_t skipped = 0;  // elements of every chunk that earlier slices have moved
   };
-  void run_moves(const Prepared& prepared, const Mapping& mapping, const Transfer& transfer,
-                 const View& view, std::uint64_t base);
+  struct StreamPlace;
+  void run_mapped(const Prepared& prepared, const Mapping& mapping, const Transfer& transfer,
+                  const View& view, std::uint64_t base);
   void run_staged(Prepared& prepared, const Transfer& transfer);
   void reserve_staging();
 
@@ -81,15 +81,15 @@ class StreamEngine {
   DevicePeers& device_peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
-  Library library_;
+  ScheduleCache schedules_;
   std::shared_ptr<CommMemory> staging_input_, staging_output_;
 };
 
-// Which schedule a call on device memory runs, on this engine; engine B computes the same sums.
+// The schedule of a call on device memory, on this engine; engine B computes the same sums.
 [[nodiscard]] std::string_view device_algorithm(const Call& call, int world);
 
 // send and recv of device memory: the FIFO of executor/p2p.hpp, with its slots on the sender's
-// device. The hosts' slots carry where the data is instead of the data itself.
+// device. The hosts' slots contain the location of the data instead of the data itself.
 //
 //     sender's stream     wait(credit) [copy into slot] event ...
 //     receiver's stream        wait(event) [copy out of slot] credit ...
@@ -104,7 +104,7 @@ class Messages {
   void send(const Transfer& transfer);
   void receive(const Transfer& transfer);
 
-  // The slots towards one peer.
+  // The slots for messages to one peer.
   struct Slots {
     std::shared_ptr<CommMemory> memory;
     std::uint64_t sent = 0;  // pieces

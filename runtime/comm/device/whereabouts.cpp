@@ -12,7 +12,7 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// The pid alone would be shared by processes of different containers.
+// Processes of different containers may have the same pid.
 std::string process_token() {
   static const std::string nonce = [] {
     std::random_device random;
@@ -37,7 +37,7 @@ cudaDeviceProp properties_of(int device) {
   return properties;
 }
 
-// As many blocks as leave most of the device to others; small ones where that is an emulator.
+// Few enough blocks to leave most of the device to other kernels; small ones on an emulator.
 Shape shape_for(const cudaDeviceProp& properties) {
   constexpr int kLargeDevice = 16;  // multiprocessors
   if (properties.multiProcessorCount < kLargeDevice) return {2, 32, std::size_t{8} << 10};
@@ -65,7 +65,7 @@ Whereabouts parse(const std::string& record) {
   return w;
 }
 
-// Can my device reach that one? A device that this process does not see may still be reached.
+// True if my device can reach that one, or if it is invisible to this process and may be reachable.
 bool reaches(int mine, const std::string& uuid) {
   for (int device = 0; device < device_count(); ++device) {
     if (uuid_of(properties_of(device)) != uuid) continue;
@@ -80,7 +80,7 @@ struct Shared {
   int first = -1, second = -1;
 };
 
-// Two ranks on one device: of different processes if there are such, else of one.
+// Two ranks on one device: of the same process if one_process, otherwise of different ones.
 Shared find_shared(const std::vector<Whereabouts>& ranks, bool one_process) {
   for (int a = 0; a < static_cast<int>(ranks.size()); ++a)
     for (int b = a + 1; b < static_cast<int>(ranks.size()); ++b)
@@ -150,7 +150,7 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
     return decision;
   }
   if (ranks.size() == 1) {
-    decision.lines = {"transport: one rank, nothing to reach", "engine a"};
+    decision.lines = {"transport: one rank, no peers", "engine a"};
     return decision;
   }
   decision.lines = {how_peers_are_reached(ranks)};
@@ -161,7 +161,7 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
         ") from different processes, whose kernels alternate there instead of running together";
     if (asked == CudaEngine::b)
       throw UsageError("engine b: " + reason + "; use engine a, or ranks of one process");
-    decision.lines.push_back(asked == CudaEngine::a ? "engine a, as asked for"
+    decision.lines.push_back(asked == CudaEngine::a ? "engine a, as requested"
                                                     : "engine a; b was refused: " + reason);
     return decision;
   }
@@ -171,12 +171,12 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
         together.first < 0
             ? "engine b: every rank has its own device"
             : "engine a: " + both(together) +
-                  " share a device; inside one process b works too, where all its kernels "
-                  "fit on the device at once (ask for it)");
+                  " share a device; inside one process b works too, if all its kernels "
+                  "fit on the device together (request it)");
     return decision;
   }
   decision.engine = asked;
-  decision.lines.push_back("engine " + std::string(name_of(asked)) + ", as asked for" +
+  decision.lines.push_back("engine " + std::string(name_of(asked)) + ", as requested" +
                            (asked == CudaEngine::b && together.first >= 0
                                 ? ": " + both(together) + " share a device inside one process"
                                 : ""));

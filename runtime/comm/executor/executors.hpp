@@ -1,14 +1,18 @@
-// The executors: five ways to run one call, after or with its agreement barrier. engine.hpp says
-// when each is taken. mapped, slots and plain_ring give the same bits for the same schedule.
+// The executors: five ways to run a call, after or together with its agreement barrier; the
+// dispatcher selects one. mapped, slots and plain_ring give the same bits for the same schedule.
 //
-//   mapped      on communication memory that all ranks of the call can reach, where it lies, as a
-//               mapping says (mapping.hpp)
+//   mapped      directly in communication memory that all ranks of the call can reach, following a
+//               mapping (mapping.hpp)
 //   slots       on any memory: a plan (plan.hpp), message by message, through the channels' slots
 //   staged      small messages: one copy, one hand-off, sums in rank order
 //   p2p         send and recv
-//   plain_ring  the ring all-reduce as one reads it (plain_ring.cpp)
+//   plain_ring  the ring all-reduce in its readable form (plain_ring.cpp)
 #pragma once
 
+#include <array>
+#include <span>
+
+#include "kernels/reduce.hpp"
 #include "runtime/comm/executor/mapping.hpp"
 #include "runtime/comm/executor/plan.hpp"
 #include "runtime/comm/transport/agreement_barrier.hpp"
@@ -22,16 +26,16 @@ struct Buffers {
   std::vector<std::byte*> input, output;
 };
 
-// What all ranks said in the agreement barrier about their buffers: which of them can be reached by
-// the others where they lie.
+// A summary of the buffers that all ranks announced in the agreement barrier: which of them other
+// ranks can reach in place.
 struct Sharing {
   bool all = true;        // every buffer that the call uses, of every rank
   bool none = true;       // no rank's input
   bool in_place = false;  // some rank's input and output share memory
 };
 
-// Fills in where the shared buffers are, as resolve(rank, what the rank said) gives it; null where
-// a rank has no such buffer, or does not share it. All ranks come to the same Sharing.
+// Fills in the addresses of the shared buffers, which are resolve(rank, the announced value); null
+// if a rank has no such buffer or does not share it. The result is the same on all ranks.
 template <class Resolve>
 Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int world,
                         Buffers& buffers, Resolve resolve) {
@@ -61,54 +65,83 @@ Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int
   return sharing;
 }
 
-// Runs a mapping. To be called after a completed agreement barrier of this transfer.
+// Runs this rank's moves of a mapping in order. The place is the host (mapped.cpp) or a stream
+// (device/stream_engine.cpp); it has
+//
+//   at_step(step)                      the schedule's step, for error messages; -1 after the last
+//   await(after)                       waits, or makes the stream wait, for other ranks' moves
+//   address(chunk place)               where the chunk is, std::byte*
+//   reduce(move, sources, outputs)     outputs = sources[0] op sources[1] op ...
+//   publish(moves)                     tells the other ranks that this many moves are done
+template <class Place>
+void run_moves(const Mapping& mapping, const Arithmetic& arithmetic, Place& place) {
+  std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
+  std::array<std::byte*, kernels::kMaxReduceSources> outputs;
+  for (std::size_t m = 0; m < mapping.moves.size(); ++m) {
+    const MappedMove& move = mapping.moves[m];
+    if (!move.destinations.empty()) {
+      place.at_step(move.step);
+      place.await(move.after);
+      for (std::size_t s = 0; s < move.sources.size(); ++s)
+        sources[s] = {place.address(move.sources[s]), arithmetic.scaled && move.scaled[s]};
+      for (std::size_t d = 0; d < move.destinations.size(); ++d)
+        outputs[d] = place.address(move.destinations[d]);
+      place.reduce(move, std::span(sources).first(move.sources.size()),
+                   std::span(outputs).first(move.destinations.size()));
+    }
+    if (move.awaited) place.publish(m + 1);
+  }
+  place.at_step(-1);
+  place.await(mapping.finally);
+}
+
+// Runs a mapping in memory. The agreement barrier of this transfer must have completed.
 void run_mapped(Peers& peers, const AgreementBarrier& agreement, const Mapping& mapping,
                 const Buffers& buffers, const Transfer& transfer);
 
 // Runs a plan on any memory: messages travel through the slots of the channels.
 //
-// Chunks are cut into slices that fit into a slot, and the whole plan is run for slice 0 of all
-// chunks, then for slice 1, and so on: what was just received is still in the cache when it is sent
-// on. Two slices are in flight, each on a lane of its own, so that one moves while the other waits.
+// Chunks are cut into slices that fit into a slot. The whole plan runs for slice 0 of all chunks,
+// then for slice 1, and so on, so that received data is still in the cache when it is sent on. Two
+// slices are in flight, each on its own lane, so that one moves while the other waits.
 //
 //     lane 0   [slice 0: send . . . reduce+send . . copy][slice 2: send . . . reduce+send ...
 //     lane 1      [slice 1: send . . . reduce+send . . copy][slice 3: ...
 void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, const Plan& plan,
                   const Transfer& transfer);
 
-// Small messages: every rank copies its contribution into its staging memory, all meet in one
-// agreement barrier, and each takes what it needs from the staging memory of the others. One
-// hand-off per collective.
+// Small messages: every rank copies its contribution to its staging memory, all meet in one
+// agreement barrier, and each reads its result from the others' staging memory. One hand-off each.
 //
 //     rank 0   [stage]--answer--await_all--[take from 0, 1, 2] --> next call
 //     rank 1   [stage]--answer--await_all--[take from 0, 1, 2]
 //     rank 2      [stage]--answer--await_all--...
 //
-// Messages longer than the staging memory go in blocks, one agreement barrier each. Sums are in
-// rank order: ((x0 + x1) + x2) + ..., on every rank. The whole collective, with its barriers:
+// Messages longer than the staging memory are sent in blocks, with one agreement barrier each. Sums
+// are in rank order: ((x0 + x1) + x2) + ... run_staged() includes the barriers.
 void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& transfer);
 
-// The two halves of a collective that fits into one block, for a caller that holds the agreement
-// barrier between them itself. `round` is the number of that agreement barrier.
+// The two halves of a collective that fits into one block, for a caller that runs the agreement
+// barrier between them itself. `round` is the number of that barrier.
 void stage(Peers& peers, std::uint64_t round, const Transfer& transfer);
 void take_staged(Peers& peers, std::uint64_t round, const Transfer& transfer);
 
-// The ring all-reduce, after its agreement barrier, on any memory: plain_ring.cpp.
+// The ring all-reduce on any memory, after its agreement barrier: plain_ring.cpp.
 void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer);
 
-// send and recv: one rank's buffer to one other's, through a lane of its own.
+// send and recv: from one rank's buffer to another's, through a dedicated lane.
 //
-// The first slot of a message carries the fingerprint of the sender's call before the payload; the
-// receiver compares it with its own. A send returns when everything is in slots: up to
-// kSlots * kSlotBytes it does not wait for the receiver.
+// The first slot of a message carries the fingerprint of the sender's call, which the receiver
+// compares with its own; the payload follows. A send returns when everything is in slots: a payload
+// of up to kSlots - 1 slots does not wait for the receiver.
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
-// What the first slot of a message holds; on the way to it and from it for every kind of memory.
+// The content of a message's first slot, for every kind of memory.
 struct MessageHeader {
   std::uint64_t dtype, count, sequence, on_device, site;
 };
 void send_header(Peers& peers, Outbox& out, const Transfer& transfer);
-// MismatchError if the message is not what this rank's call expects.
+// Throws MismatchError if the message does not match this rank's call.
 void receive_header(Peers& peers, Inbox& in, const Transfer& transfer);
 
 }  // namespace ringsmith::comm

@@ -13,7 +13,7 @@ struct MoveId {
   bool operator==(const MoveId&) const = default;
 };
 
-// Where a message ends: source number `source` of a move.
+// The destination of a message: source number `source` of a move.
 struct Reception {
   MoveId at;
   std::size_t source = 0;
@@ -60,7 +60,7 @@ class Mapper {
     return true;
   }
 
-  // Pairs the messages between two ranks in order: receptions_[sender][move] by position in sends.
+  // Pairs the messages between two ranks in order. receptions_[sender][move] is ordered as sends.
   void find_receptions() {
     std::map<std::pair<int, int>, std::vector<Reception>> incoming;  // by (from, to)
     for (int rank = 0; rank < schedule_.world; ++rank)
@@ -83,8 +83,8 @@ class Mapper {
   [[nodiscard]] const Move& plan(MoveId id) const { return plans_[at(id.rank)][at(id.move)]; }
   MappedMove& mapped(MoveId id) { return mappings_[at(id.rank)].moves[at(id.move)]; }
 
-  // The sender stores straight into the receiver's output if it computes the chunk in this move and
-  // the receiver would do nothing but copy it there.
+  // The sender stores directly in the receiver's output if it computes the chunk in this move and
+  // the receiver would only copy it there.
   [[nodiscard]] bool is_push(MoveId sender, const Reception& reception) const {
     const auto computes = [](const Source& s) { return s.kind != Source::Kind::input; };
     const Move& sending = plan(sender);
@@ -104,13 +104,13 @@ class Mapper {
     mapped(later).after.push_back({earlier.rank, static_cast<std::uint32_t>(earlier.move + 1)});
   }
 
-  // Who has touched the memory of one chunk of one rank since it was last written.
+  // The moves that have touched one chunk of one rank since it was last written.
   struct Memory {
     MoveId writer;
     std::vector<MoveId> readers;
   };
 
-  // Goes through one rank's plan in order and places every access to this rank's two buffers.
+  // Walks through one rank's plan in order and places every access to this rank's two buffers.
   bool place_accesses(int rank) {
     std::vector<Memory> input(schedule_.chunks.size()), output(schedule_.chunks.size());
     const auto memory = [&](bool in_input, int chunk) -> Memory& {
@@ -121,13 +121,13 @@ class Mapper {
       const MoveId id{rank, m};
       const Move& move = plan(id);
       MappedMove& mine = mapped(id);
-      // What this move reads itself. Messages are filled in by their senders, in their place.
+      // The sources that this move reads itself. The sender of a message fills in its source.
       mine.sources.resize(move.sources.size());
-      mine.raw.resize(move.sources.size());
+      mine.scaled.resize(move.sources.size());
       MoveId writer = id;  // of the chunk in this rank's output, if the move keeps it
       for (std::size_t s = 0; s < move.sources.size(); ++s) {
         const Source& source = move.sources[s];
-        mine.raw[s] = source.raw;
+        mine.scaled[s] = source.scaled;
         if (source.kind == Source::Kind::message) {
           const MoveId sender = senders_of(id, s);
           if (is_push(sender, {id, s})) {
@@ -152,14 +152,14 @@ class Mapper {
         for (const MoveId reader : written.readers) add_after(writer, reader);
         add_after(writer, written.writer);
         written = {writer, {}};
-        if (!(writer == id) && reads(id)) written.readers.push_back(id);  // to pass it on
+        if (!(writer == id) && reads(id)) written.readers.push_back(id);  // to send it on
         mapped(writer).destinations.push_back(place(rank, false, move.chunk));
         if (!(writer == id)) finally(rank, writer);
         stored = true;
       }
-      // What others read from here.
+      // Reads of this rank's memory by other ranks.
       for (const Reception& reception : receptions_[at(rank)][at(m)]) {
-        if (is_push(id, reception)) continue;  // placed when the receiver's plan is gone through
+        if (is_push(id, reception)) continue;  // placed when the receiver's plan is processed
         const bool from_input = !stored && move.sources[0].kind == Source::Kind::input;
         const int chunk = move.chunk;
         if (!stored && move.sources.size() > 1) return false;
@@ -175,7 +175,7 @@ class Mapper {
     return true;
   }
 
-  // Does the move itself touch memory? A send that is pulled does not.
+  // True if the move itself touches memory. A send that is pulled does not.
   [[nodiscard]] bool reads(MoveId id) const {
     const auto& list = receptions_[at(id.rank)][at(id.move)];
     return plan(id).keep || kept_for_a_pull(id) ||
@@ -183,7 +183,7 @@ class Mapper {
                        [&](const Reception& r) { return is_push(id, r); });
   }
 
-  // A computed chunk that a peer pulls must be stored, even if this rank has no use for it.
+  // True for a computed chunk that a peer pulls: it must be stored even if unused here.
   [[nodiscard]] bool kept_for_a_pull(MoveId id) const {
     const Move& move = plan(id);
     const bool computes =
@@ -208,7 +208,7 @@ class Mapper {
       mappings_[at(rank)].finally.push_back({id.rank, static_cast<std::uint32_t>(id.move + 1)});
   }
 
-  // Runs the moves of all ranks against their conditions: false if they wait for each other.
+  // Simulates the moves of all ranks with their conditions. False if ranks wait for each other.
   [[nodiscard]] bool can_finish() const {
     std::vector<std::size_t> done(mappings_.size(), 0);
     for (bool progress = true; progress;) {
@@ -228,7 +228,7 @@ class Mapper {
     return true;
   }
 
-  // Most moves are awaited by nobody; their completion need not be told.
+  // Marks the moves that some rank waits for. Most are not; their completion is not published.
   void mark_awaited() {
     const auto mark = [&](const std::vector<MappedMove::After>& after) {
       for (const auto& [rank, moves] : after) mappings_[at(rank)].moves[moves - 1].awaited = true;

@@ -1,20 +1,20 @@
-// Works out, from the plans of all ranks, who reads and writes whose communication memory directly,
-// and after whom: no staging, ranks read and write each other's buffers.
+// Derives, from the plans of all ranks, which rank reads and writes which other rank's
+// communication memory directly, and in which order. There is no staging.
 //
-// A message becomes one of two things:
-//   pull  the receiver reads the chunk where the sender has it: a rank reduces straight from the
+// A message becomes one of two operations:
+//   pull  the receiver reads the chunk in the sender's memory: a rank reduces directly from the
 //         buffers of all others;
-//   push  the sender stores the result straight into the receiver's buffer while it still has it
-//         in registers: used when the receiver only copies what the sender has just computed.
+//   push  the sender stores the result directly in the receiver's buffer while it is still in
+//         registers: used when the receiver only copies a value that the sender has just computed.
 //
 //     two-shot, rank r:   out[r] of every rank = in[r] of rank 0 + in[r] of rank 1 + ...
 //                         one pass: each element is read once per rank and stored once per rank
 //
-// Hand-off: every rank counts the moves it has completed. What must be complete before a move may
-// touch memory is worked out beforehand from the plans of all ranks, as pairs (rank, moves): data
-// that a pull reads, readers whose data a store would overwrite, and at the end every rank that
-// touches this rank's buffers. Some schedules cannot run this way (two ranks would wait for each
-// other's reads, as in an exchange in place); they have no mapping, and go through slots.
+// Hand-off: every rank counts the moves it has completed. The conditions of a move are derived
+// beforehand from the plans of all ranks, as pairs (rank, moves): the data that a pull reads must
+// be there, ranks must have read the data that a store overwrites, and at the end every rank that
+// touches this rank's buffers must be done. Some schedules cannot run this way (two ranks would
+// wait for each other's reads, as in an in-place exchange); they have no mapping, and use slots.
 #pragma once
 
 #include <optional>
@@ -23,15 +23,15 @@
 
 namespace ringsmith::comm {
 
-// A chunk in some rank's buffer.
+// A chunk in the buffer of a rank.
 struct ChunkPlace {
   int rank = 0;
   bool in_input = false;   // else in the output
   std::size_t offset = 0;  // elements from the start of the buffer
-  int chunk = 0;  // of the schedule: the same thing for executors with buffers of their own
+  int chunk = 0;           // the schedule's number, for executors that have their own buffers
 };
 
-// How the buffers of the ranks lie.
+// The placement of the ranks' buffers.
 enum class Placement : std::uint8_t {
   apart,     // input and output are separate on every rank
   in_place,  // on some rank they share memory
@@ -45,11 +45,11 @@ struct MappedMove {
   };
   std::vector<After> after;
   std::vector<ChunkPlace> sources;
-  std::vector<bool> raw;                 // by source, as in Source
-  std::vector<ChunkPlace> destinations;  // none: the work is done by others
+  std::vector<bool> scaled;              // by source, as in Source
+  std::vector<ChunkPlace> destinations;  // none: other ranks do the work
   std::size_t count = 0;                 // elements
-  int chunk = 0;                         // where it goes; all places hold equally much
-  bool awaited = false;                  // by any rank
+  int chunk = 0;                         // the schedule's number; all places have its size
+  bool awaited = false;                  // some rank waits for its completion
   int step = 0;
 };
 
@@ -58,7 +58,7 @@ struct Mapping {
   std::vector<MappedMove::After> finally;  // before the caller may touch the buffers again
 };
 
-// The mapping of every rank, or nothing if there is none. Staged, every shipped schedule has one.
+// Returns the mapping of every rank, if there is one. Staged, every shipped schedule has one.
 [[nodiscard]] std::optional<std::vector<Mapping>> make_mappings(const Schedule& schedule,
                                                                 const std::vector<Plan>& plans,
                                                                 Placement placement);

@@ -1,13 +1,13 @@
-// The ring all-reduce as one reads it: a loop over five verbs, each a message to the next rank, a
-// message from the one before, or both.
+// The ring all-reduce in its readable form: a loop over five verbs, each a message to the next
+// rank, a message from the previous rank, or both.
 //
-//        .--> 0 ---> 1 --.      behind(j): the chunk of the rank that stands j places behind
+//        .--> 0 ---> 1 --.      behind(j): the chunk of the rank that is j places behind
 //        '--- 3 <--- 2 <-'
 //
-// All-reduce among four, as rank 0 lives through it; every other rank does the same, one chunk
-// further on. x2 is what rank 2 contributes to this chunk.
+// All-reduce among four ranks, as seen by rank 0; every other rank does the same, one chunk
+// further. x2 is rank 2's contribution to this chunk.
 //
-//     step  verb                            chunk  goes on to rank 1
+//     step  verb                            chunk  sent to rank 1
 //     0     send                behind(1)   3      x0
 //     1     recvReduceSend      behind(2)   2      x3 + x0
 //     2     recvReduceSend      behind(3)   1      (x2 + x3) + x0
@@ -16,9 +16,9 @@
 //     5     recvCopySend        behind(2)   2      chunk 2, complete, and kept
 //     6     recv                behind(3)   1      nothing: chunk 1, complete, is kept
 //
-// It runs under --algorithm plain_ring and gives, bit for bit, what every executor gives for the
-// schedule of --algorithm ring (schedule/ring.hpp). The executors are the optimisation of it: slots
-// moves two slices at a time, mapped leaves the slots out, and both run any schedule.
+// It runs under --algorithm plain_ring and gives the same bits as every executor for the schedule
+// of --algorithm ring (schedule/ring.hpp). The executors are optimisations of it: slots moves two
+// slices at a time, mapped avoids the slots, and both run any schedule.
 //
 // Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 // device/ring.cu is the same loop on GPUs; the verbs' names are NCCL's.
@@ -31,8 +31,8 @@ namespace ringsmith::comm {
 
 namespace {
 
-// What one rank does with one chunk, or the slice of it that fits into a slot. Each verb waits for
-// what it needs, and only for that.
+// The operations of one rank on one chunk, or on the slice of it that fits into a slot. Each verb
+// waits only for its own inputs.
 class Verbs {
  public:
   Verbs(Peers& peers, Channels& channels, const Transfer& transfer)
@@ -61,17 +61,17 @@ class Verbs {
 
  private:
   struct Parts {
-    bool recv = false;  // a message comes from the previous rank
-    bool add = false;   // this rank's contribution goes in
-    bool keep = false;  // the result is the caller's
-    bool send = false;  // and goes on to the next rank
+    bool recv = false;  // receives a message from the previous rank
+    bool add = false;   // includes this rank's contribution
+    bool keep = false;  // stores the result in the caller's output
+    bool send = false;  // sends the result to the next rank
   };
 
   // result = contribution op message, in one pass over both.
   void pass(int chunk, Parts parts) {
     peers_.at_step(step_++);
     const Chunk& c = chunks_[static_cast<std::size_t>(chunk)];
-    if (begin_ >= c.count) return;  // shorter chunks have fewer slices: nobody sends this one
+    if (begin_ >= c.count) return;  // shorter chunks have fewer slices
     const std::size_t n = std::min(slice_, c.count - begin_), at = (c.offset + begin_) * width_;
     kernels::ReduceSource sources[2];
     std::byte* results[2];

@@ -9,7 +9,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// What is known about a chunk on one rank while its steps are replayed.
+// The state of a chunk on one rank while its steps are replayed.
 struct ChunkState {
   Source::Kind where = Source::Kind::input;
   bool raw = true;
@@ -20,8 +20,8 @@ bool empty(const Schedule& schedule, int chunk) { return schedule.chunks[at(chun
 
 using RawFlags = std::vector<std::vector<std::deque<bool>>>;  // [from][to][message]
 
-// Runs all ranks against each other, moving one bit instead of data: is a message somebody's
-// unreduced contribution? Finds on the way whether sends and receives pair up.
+// Simulates all ranks, moving one bit instead of data: whether a message is a rank's unreduced
+// contribution. Also checks that sends and receives pair up.
 RawFlags trace_raw_messages(const Schedule& schedule) {
   const std::size_t world = at(schedule.world);
   RawFlags sent(world, std::vector<std::deque<bool>>(world));
@@ -66,9 +66,9 @@ RawFlags trace_raw_messages(const Schedule& schedule) {
   return sent;
 }
 
-// Messages of a plan to one peer that may be sent before receives which precede them in the
-// schedule. Each lies in a slot until the peer comes to it; with more of them than slots, ranks
-// could wait for each other although the schedule is proved.
+// The number of messages to one peer that a plan may send before receives that precede them in the
+// schedule. Each occupies a slot until the peer takes it. With more of them than slots, ranks could
+// wait for each other although the schedule is proved free of deadlock.
 constexpr int kMostEarly = 2;
 
 // Replays the steps of one rank and merges them into moves.
@@ -91,6 +91,7 @@ class Replay {
     }
     add_local_copies();
     drop_dead_stores();
+    leave_passed_on_raw();
     return std::move(moves_);
   }
 
@@ -103,7 +104,7 @@ class Replay {
 
   void send(const Step& step) {
     const int peer = step.send_peer, chunk = step.send_chunk;
-    // The move that computes the chunk may also send it, if that does not overtake a message.
+    // The move that computes the chunk may also send it, unless this would overtake a message.
     const int writer = schedule_.separate_input ? -1 : state_[at(chunk)].writer;
     const auto sends_to_peer = [peer](const Move& m) {
       return std::count(m.sends.begin(), m.sends.end(), peer) > 0;
@@ -131,7 +132,7 @@ class Replay {
 
   void receive(const Step& step) {
     const int chunk = step.recv_chunk;
-    // A receive from oneself takes one's own contribution: no message travels.
+    // A receive from this rank itself takes its own contribution; no message is sent.
     Source message{Source::Kind::input, kNobody, chunk, true};
     if (step.recv_peer != rank_) {
       const std::size_t number = received_[at(step.recv_peer)]++;
@@ -142,7 +143,7 @@ class Replay {
     if (step.action == Action::copy) {
       moves_.push_back({chunk, {message}, {}, true, step_});
     } else if (can_extend(state.writer, step)) {
-      // Later, not earlier: sends that stand between must not wait for these receives.
+      // Merge into the later position: sends between the two must not wait for these receives.
       Move move = std::move(moves_[at(state.writer)]);
       moves_.erase(moves_.begin() + state.writer);
       for (ChunkState& other : state_)
@@ -153,15 +154,16 @@ class Replay {
     } else {
       Source own = current(chunk);
       own.kind = state.where;
-      own.raw = state.raw;
+      own.scaled = state.raw;
       moves_.push_back({chunk, {own, message}, {}, true, step_});
     }
-    state = {Source::Kind::work, step.action == Action::copy && message.raw,
+    state = {Source::Kind::work, step.action == Action::copy && message.scaled,
              static_cast<int>(moves_.size()) - 1};
   }
 
-  // One more source for the move that last wrote the chunk? Not if its value has been sent, if this
-  // peer is already in it, or if another receive stands between (messages must stay in order).
+  // True if the move that last wrote the chunk can take one more source. It cannot if its value has
+  // been sent, if it already has a message from this peer, or if a later move reads more than input
+  // (messages must stay in order).
   [[nodiscard]] bool can_extend(int writer, const Step& step) const {
     if (writer < 0) return false;
     const Move& move = moves_[at(writer)];
@@ -174,7 +176,7 @@ class Replay {
     return true;
   }
 
-  // Promised chunks that no message brings (a rank's own part of an all_gather).
+  // Adds the promised chunks that no message carries (a rank's own part of an all_gather).
   void add_local_copies() {
     for (int c = 0; c < static_cast<int>(state_.size()); ++c)
       if (!empty(schedule_, c) && state_[at(c)].writer < 0 && promised(schedule_, rank_, c))
@@ -194,6 +196,14 @@ class Replay {
       for (const Source& s : move.sources)
         if (s.kind == Source::Kind::work) needed[at(s.chunk)] = true;
     }
+  }
+
+  // The factor of avg is applied where contributions meet. A move with one source passes a raw
+  // value on, and its receiver scales; in a world of one rank there is no receiver.
+  void leave_passed_on_raw() {
+    if (schedule_.world == 1) return;
+    for (Move& move : moves_)
+      if (move.sources.size() == 1) move.sources[0].scaled = false;
   }
 
   const Schedule& schedule_;

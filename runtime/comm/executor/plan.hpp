@@ -1,10 +1,10 @@
-// From a schedule to what one rank executes: a list of moves.
+// Turns a schedule into the list of moves that one rank executes.
 //
-// A schedule speaks of single steps; memory is used best if steps are merged:
+// A schedule has single steps. Merging steps saves memory traffic:
 //   - consecutive receives that reduce into one chunk become one sum of several sources,
 //   - a chunk that is sent on right after it was computed is written to its receivers in the same
 //     pass (the recvReduceSend of the ring),
-//   - what no later step reads and the collective does not promise is not stored at all.
+//   - a value that no later step reads and the collective does not promise is not stored.
 //
 //     two-shot, rank 0 of 3                       moves
 //     step 0  send chunk 2 -> 2, recv 0 <- 1      chunk 2 = input            -> send to 2
@@ -12,9 +12,9 @@
 //     step 2  send chunk 0 -> 2, recv 1 <- 1      chunk 0 = input + <-1 + <-2 -> keep, send to 2, 1
 //     step 3  send chunk 0 -> 1, recv 2 <- 2      chunk 1 = <-1 -> keep;  chunk 2 = <-2 -> keep
 //
-// Merging changes neither the order of messages between two ranks nor the order of any sum, so that
-// every executor computes the same bits. It sends some messages earlier than their steps, but only
-// a few to each peer: they wait in its slots.
+// Merging changes neither the order of messages between two ranks nor the order of any sum, so
+// every executor computes the same bits. Some messages are sent earlier than in their steps, but
+// only a few to each peer, where they wait in its slots.
 #pragma once
 
 #include <vector>
@@ -25,14 +25,14 @@ namespace ringsmith::comm {
 
 struct Source {
   enum class Kind : std::uint8_t {
-    input,   // this rank's own contribution, where the caller put it
+    input,   // this rank's own contribution, in the caller's buffer
     work,    // this rank's chunk as an earlier move left it
-    message  // what the peer sends
+    message  // the message from the peer
   };
   Kind kind = Kind::input;
   int peer = kNobody;
   int chunk = 0;
-  bool raw = false;  // an unreduced contribution: the factor of avg is still to be applied
+  bool scaled = false;  // avg multiplies this source by its factor before the reduction
 };
 
 // chunk = sources[0] op sources[1] op ...; stored if keep, and sent to every rank of `sends`.
@@ -41,22 +41,22 @@ struct Move {
   std::vector<Source> sources;
   std::vector<int> sends;
   bool keep = false;
-  int step = 0;  // of the schedule, for error messages: the last one merged into this move
+  int step = 0;  // last schedule step merged into this move, for error messages
 };
 
 using Plan = std::vector<Move>;
 
-// The plans of all ranks. Pure; Error if sends and receives of the schedule do not pair up.
-// Zero-length chunks are left out.
+// Returns the plans of all ranks, without zero-length chunks. Throws Error if sends and receives of
+// the schedule do not pair up.
 [[nodiscard]] std::vector<Plan> make_plans(const Schedule& schedule);
 
-// Does the rank's input hold this chunk before the collective?
+// True if the rank's input holds this chunk before the collective.
 [[nodiscard]] bool given(const Schedule& schedule, int rank, int chunk);
-// Does the collective promise this chunk to this rank? Otherwise its output has no place for it.
+// True if the collective promises this chunk to this rank. Otherwise its output has no room for it.
 [[nodiscard]] bool promised(const Schedule& schedule, int rank, int chunk);
 
-// Where a chunk lies in the caller's buffers, in elements from their start: some collectives give a
-// rank only its own chunk (the input of all_gather, the output of reduce_scatter).
+// The position of a chunk in the caller's buffers, in elements from their start. Some collectives
+// give a rank only its own chunk (the input of all_gather, the output of reduce_scatter).
 [[nodiscard]] std::size_t input_offset(const Schedule& schedule, int rank, int chunk);
 [[nodiscard]] std::size_t output_offset(const Schedule& schedule, int rank, int chunk);
 

@@ -25,7 +25,7 @@ class SlotRun {
         width_(size_of(transfer.call.dtype)) {
     std::size_t longest = 0;
     for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);
-    // Enough of them that one moves while another is reduced.
+    // A chunk has enough slices for one to move while another is reduced.
     slice_ =
         std::clamp(longest * width_ / kSlicesOfChunk, kSlotBytes, peers.message_bytes()) / width_;
     slices_ = (longest + slice_ - 1) / slice_;
@@ -52,11 +52,11 @@ class SlotRun {
   }
 
  private:
-  // One slice on its way through the plan.
+  // A slice that is being run through the plan.
   struct InFlight {
     int index = 0;
     std::size_t slice = 0;
-    std::size_t next = 0;  // move of the plan
+    std::size_t next = 0;  // index of a move in the plan
   };
 
   InFlight& oldest() { return lanes_[oldest_]; }
@@ -73,7 +73,7 @@ class SlotRun {
     return begin < all ? std::min(slice_, all - begin) : 0;
   }
 
-  // Is everything there that the next move of this slice needs? If not, blocker_ is the peer.
+  // True if the next move of this slice can run. If not, blocker_ is the peer that it waits for.
   bool ready(const InFlight& lane) {
     if (lane.next == plan_.size()) return false;
     const Move& move = plan_[lane.next];
@@ -100,7 +100,7 @@ class SlotRun {
     std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
     for (std::size_t s = 0; s < move.sources.size(); ++s)
       sources[s] = {address(move.sources[s], lane, skipped),
-                    move.sources[s].raw && arithmetic_.scaled && must_scale(move)};
+                    move.sources[s].scaled && arithmetic_.scaled};
     std::array<std::byte*, kernels::kMaxReduceSources> destinations;
     std::size_t used = 0;
     if (move.keep) destinations[used++] = output(move.chunk) + skipped;
@@ -122,17 +122,12 @@ class SlotRun {
       if (source.kind == Source::Kind::message) channels_.in(source.peer, lane.index).release();
   }
 
-  // Where the bytes of a move already stand that changes nothing, or null.
+  // The address of the data if the move changes nothing, or null.
   [[nodiscard]] static const std::byte* unchanged(const Move& move,
                                                   const kernels::ReduceSource& source) {
     const bool plain =
         move.sources.size() == 1 && !source.scaled && move.sources[0].kind != Source::Kind::message;
     return plain ? source.data : nullptr;
-  }
-
-  // Raw values that are only passed on stay raw: their receiver applies the factor.
-  [[nodiscard]] bool must_scale(const Move& move) const {
-    return move.sources.size() > 1 || schedule_.world == 1;
   }
 
   [[nodiscard]] const std::byte* address(const Source& source, const InFlight& lane,

@@ -8,7 +8,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Does a rank give each other one a part of its own? And does it take one from each?
+// True if a rank gives each other rank a separate part, and if it takes one from each.
 bool gives_parts(const Contract& contract) {
   return contract.exchanges || (contract.output == Extent::own && contract.input != Extent::own);
 }
@@ -16,8 +16,8 @@ bool takes_parts(const Contract& contract) {
   return contract.exchanges || (contract.input == Extent::own && contract.output != Extent::own);
 }
 
-// One block of a collective, elements [at, at + n) of every part. A part is what one rank gives to
-// or takes from one other; all_reduce, broadcast and reduce have a single part.
+// One block of a collective: elements [at, at + n) of every part. A part is the data that one rank
+// gives to or takes from one other; all_reduce, broadcast and reduce have a single part.
 class Block {
  public:
   Block(Peers& peers, std::uint64_t round, const Transfer& transfer, std::size_t part_elements,
@@ -32,7 +32,7 @@ class Block {
         bytes_(n * width_),
         n_(n) {}
 
-  // For all ranks the same part, or each its own.
+  // Stages one part for all ranks, or a separate part for each.
   void stage() {
     if (!has(contract_.input, peers_.rank(), t_.call.root)) return;
     if (gives_parts(contract_)) {
@@ -67,7 +67,7 @@ class Block {
   [[nodiscard]] std::byte* staged(int rank, int part) const {
     return peers_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }
-  // Not memcpy, here and below: an empty buffer may have no address.
+  // copy_n instead of memcpy, here and below: an empty buffer may have a null address.
   void stage_part(int part) {
     std::copy_n(t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_,
                 staged(peers_.rank(), part));

@@ -19,13 +19,14 @@ namespace ringsmith::comm {
 namespace {
 
 std::atomic<const LastWords*> current{nullptr};
-// When the rank found the trouble itself, in ns; the group may be gone when its error is printed.
+// The time at which the rank found the failure itself, in ns. A global, because the group may be
+// gone when its error is printed.
 std::atomic<std::uint64_t> said_at{0};
 constexpr std::uint64_t kTimeToSay = 500'000'000;  // ns; mpirun sends SIGKILL after a second
 
 // All of this may run in a signal handler: no allocation, no locks, no stdio.
 
-// A line for standard error. What does not fit is cut.
+// A line for standard error. Text that does not fit is cut.
 class Line {
  public:
   Line& operator<<(const char* text) {
@@ -41,7 +42,7 @@ class Line {
     return *this << p;
   }
   void print() const {
-    if (write(STDERR_FILENO, bytes_, used_) < 0) return;  // nobody is left to be told
+    if (write(STDERR_FILENO, bytes_, used_) < 0) return;  // a failure cannot be reported
   }
 
  private:
@@ -77,13 +78,13 @@ bool write_all(int file, const iovec& part) {
   return true;
 }
 
-// rename() would replace a link, a FIFO or a device that somebody has put there.
+// rename() would replace a link, a FIFO or a device that a user has put there.
 bool may_replace(const char* path) {
   struct stat there {};
   return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
 }
 
-// strerror() may allocate; these are what happens to folders.
+// strerror() may allocate, so the usual errors of a folder are named here.
 void complain(const char* path, int error) {
   Line line;
   line << "flight recorder '" << path << "' could not be written: ";
@@ -92,20 +93,20 @@ void complain(const char* path, int error) {
       line << "the disk is full";
       break;
     case EDQUOT:
-      line << "the quota is used up";
+      line << "the quota is exhausted";
       break;
     case EFBIG:
-      line << "files may not be so large (ulimit -f)";
+      line << "the file is too large (ulimit -f)";
       break;
     case ENOENT:
-      line << "its folder has gone";
+      line << "its folder no longer exists";
       break;
     case EACCES:
     case EROFS:
-      line << "its folder may not be written to";
+      line << "its folder is not writable";
       break;
     case ELOOP:
-      line << "something of that name is there that is no file; remove it";
+      line << "its path is not a regular file; remove it";
       break;
     default:
       line << "error " << long{error} << " (errno)";
@@ -118,7 +119,7 @@ void complain(const char* path, int error) {
 FlightFile::FlightFile(const std::string& folder, const FlightHeader& whose,
                        const RankReport* report, const Flight* flight)
     : path_(folder + "/flight-" + whose.group + "-rank" + std::to_string(whose.rank)),
-      // Several may write it: survivors the one of a rank that was killed.
+      // Several ranks may write it: survivors write the file of a killed rank.
       aside_(folder + "/.flight-" + whose.group + "-rank" + std::to_string(whose.rank) + "-by-" +
              std::to_string(whose.written_by) + "-" + random_name()),
       whose_(whose),
@@ -144,7 +145,7 @@ bool FlightFile::write(bool replace) const noexcept {
                              {const_cast<Flight*>(flight_), sizeof *flight_}};
   header.bytes = 0;
   for (const iovec& part : parts) header.bytes += part.iov_len;
-  unlink(aside_.c_str());  // of a write that a signal has interrupted
+  unlink(aside_.c_str());  // left by a write that a signal interrupted
   const int file = open(aside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   bool good = file >= 0;
   for (const iovec& part : parts) good = good && write_all(file, part);
@@ -169,7 +170,7 @@ bool FlightFile::write(bool replace) const noexcept {
 
 namespace {
 
-// The error may be on its way out, and mpirun sends more than one SIGTERM.
+// True while the rank may be printing its own error. mpirun sends more than one SIGTERM.
 bool being_said() {
   return said_at.load() != 0 && nanoseconds(CLOCK_MONOTONIC) - said_at.load() < kTimeToSay;
 }
@@ -211,7 +212,7 @@ void LastWords::say_if_lost() noexcept {
 
 LastWords::LastWords(int rank, std::vector<Peer> peers) : rank_(rank), peers_(std::move(peers)) {
   const LastWords* expected = nullptr;
-  if (!current.compare_exchange_strong(expected, this)) return;  // one group is enough
+  if (!current.compare_exchange_strong(expected, this)) return;  // one group per process is enough
   struct sigaction action {};
   if (sigaction(SIGTERM, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
   action.sa_handler = look_around;

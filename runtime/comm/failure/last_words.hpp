@@ -1,5 +1,5 @@
-// What a rank leaves behind when its group fails: its flight recorder as a file, and a line that
-// says why if its launcher ends it first. Both may run in a signal handler.
+// The last output of a rank whose group fails: its flight recorder as a file, and, if its launcher
+// ends it first, a line with the reason. Both may be written in a signal handler.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 
 namespace ringsmith::comm {
 
-// The flight recorder of a rank as a file: its memory, as it is, behind a header that says whose it
-// was. Written when the group fails: by the rank itself, also from the handler that ends it, and
-// for a rank that was killed by a survivor of its host. labs/apps/flight_reader reads a folder of
-// them (flight_log.hpp).
+// The flight recorder of a rank as a file: an unchanged copy of its memory behind a header that
+// identifies the rank. It is written when the group fails: by the rank itself, possibly in the
+// handler that ends it, or, if the rank was killed, by a survivor on its host.
+// labs/apps/flight_reader reads a folder of these files (flight_log.hpp).
 //
-// One machine writes and reads them, or machines alike: the numbers are in the machine's own order.
+// The byte order is the machine's: a file is read on a machine like the one that wrote it.
 struct FlightHeader {
   static constexpr std::uint64_t kMagic = 0x5453'414c'4752'5352;
   std::uint64_t magic = kMagic;
-  std::uint64_t bytes = 0;  // of the whole file
+  std::uint64_t bytes = 0;  // size of the whole file
   std::int32_t rank = -1, world = 0;
-  std::int32_t pid = 0, written_by = -1;  // a rank; itself, unless it was killed
+  std::int32_t pid = 0, written_by = -1;  // rank that wrote it: `rank`, unless that was killed
   char host[64] = {};
   char group[64] = {};
-  // When this was written, by two clocks: the difference makes a date of the entries' times.
+  // The time of writing, by two clocks: their difference converts the entries' times to dates.
   std::uint64_t monotonic = 0, wall = 0;  // nanoseconds
-  // The board, and how it ended.
+  // The board, and the failure.
   std::uint64_t sequence = 0;
   std::int64_t step = -1;
   std::int32_t waits_for = -1;
@@ -39,29 +39,29 @@ struct FlightHeader {
 
 class FlightFile {
  public:
-  // report and flight: of the rank whose file this is; written_by is who calls write().
+  // report and flight belong to the rank whose file this is; rank written_by calls write().
   FlightFile(const std::string& folder, const FlightHeader& whose, const RankReport* report,
              const Flight* flight);
-  // The file appears whole or not at all. No allocation, no lock: may run in a signal handler.
-  // False if it could not be written, which standard error is told; an existing file is replaced
-  // only if asked to.
+  // The file appears completely or not at all. No allocation, no lock: may run in a signal handler.
+  // Replaces an existing file only if `replace`. Returns false if the file was not written; prints
+  // an error to standard error unless the file existed.
   bool write(bool replace) const noexcept;
 
  private:
   std::string path_;
-  std::string aside_;  // while it is written
+  std::string aside_;  // temporary name while it is written
   FlightHeader whose_;
   const RankReport* report_;
   const Flight* flight_;
 };
 
-// What a rank says when its launcher ends it before it could notice the trouble itself.
+// The error line of a rank whose launcher ends it before it has noticed the failure itself.
 //
-// mpirun answers the death of one rank by ending all others with SIGTERM, often within a
-// millisecond. The handler then looks for the reason (a peer's report of a failure, or a socket
-// that has closed) and prints it as one line, as the group would have done a moment later. If
-// there is no reason, SIGTERM does what it always does. Nothing is installed over a handler of the
-// program's own, which calls say_if_lost() itself (parallel/stop_request.hpp).
+// mpirun reacts to the death of a rank by ending all others with SIGTERM, often within a
+// millisecond. The handler then looks for the reason (a peer's report of a failure, or a closed
+// socket) and prints it as one line, as the group would have done a moment later. Without a reason,
+// SIGTERM has its default effect. A handler that the program has installed is not replaced; it
+// calls say_if_lost() itself (parallel/stop_request.hpp).
 class LastWords {
  public:
   struct Peer {
@@ -69,17 +69,17 @@ class LastWords {
     pid_t pid = 0;
     std::string host;
     int socket = -1;
-    bool remote = false;  // then a closed socket may be the wire's doing
+    bool remote = false;  // then the network may have closed its socket
     const RankReport* report = nullptr;
   };
   LastWords(int rank, std::vector<Peer> peers);
   ~LastWords();
-  // Also to be written then: this rank's, and that of a rank that is gone, if this host has its
-  // memory. By rank; null: nothing. They must live as long as this.
+  // The flight files to write then, by rank; null: none. Writes this rank's file, and the file of
+  // the peer that failed if it is on this host. They must outlive this object.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
-  // The rank has found the trouble and is about to report it: leave it the time to do so.
+  // The rank has found the failure and is about to report it: gives it time to do so.
   static void already_said();
-  // For a handler of SIGTERM: ends the process with that line if there is a reason, or returns.
+  // For a handler of SIGTERM: if there is a reason, prints the line and ends the process.
   static void say_if_lost() noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// This rank's own report (rank_report.hpp), as it writes it: begin() and end() around every call.
+// The writing side of a rank's report (rank_report.hpp): begin() and end() around every call.
 #pragma once
 
 #include <array>
@@ -11,17 +11,17 @@
 namespace ringsmith::comm {
 
 // The places in the program from which this rank has made calls, numbered, with their texts in its
-// segment: a call carries a small number, and code that must name the call reads the text.
+// segment. A call carries only the small number; code that must name the place reads the text.
 class Sites {
  public:
-  // mine: the texts that others read; zero-filled.
+  // mine: the texts that other ranks read; zero-filled.
   explicit Sites(SiteText* mine) : texts_(mine), known_(1) {}
 
   struct Number {
-    std::uint32_t value = 0;          // 0: no place, or more than the table holds
-    const SiteText* fresh = nullptr;  // its text, if that was written just now
+    std::uint32_t value = 0;          // 0: unknown, or the table is full
+    const SiteText* fresh = nullptr;  // its text, if just written
   };
-  // Of one thread at a time.
+  // Not thread-safe: called by one thread at a time.
   Number number_of(Site site) {
     if (site.file == nullptr) return {};
     Known& recent = recent_[static_cast<std::size_t>(site.line) % kRecent];
@@ -53,7 +53,7 @@ class Sites {
   std::array<Known, kRecent> recent_{};
 };
 
-// The flight recorder, as its owner writes it.
+// The writing side of the flight recorder.
 class FlightRecorder {
  public:
   explicit FlightRecorder(Flight* flight) : flight_(flight) {}
@@ -61,7 +61,7 @@ class FlightRecorder {
   void begin(std::uint64_t call, std::uint64_t count, std::uint64_t sequence, std::uint64_t site) {
     FlightEntry& e = flight_->entries[++number_ % kFlightEntries];
     e.number.store(0, std::memory_order_relaxed);
-    // Each with release: a reader of one of them sees that the number is gone.
+    // Stored with release, so that a reader that sees one of them also sees the number 0.
     e.call.store(call, std::memory_order_release);
     e.count.store(count, std::memory_order_release);
     e.sequence.store(sequence, std::memory_order_release);
@@ -85,18 +85,18 @@ class FlightRecorder {
   std::uint64_t number_ = 0;
 };
 
-// Of one thread at a time.
+// Not thread-safe: called by one thread at a time.
 class OwnReport {
  public:
   OwnReport(RankReport& mine, Flight* flight)
       : board_(mine.board), sites_(mine.sites), flight_(flight) {}
 
-  // This rank is in a call. Gives the place's text if it was written just now, or nullptr: ranks
-  // that do not share this memory have to be sent it.
+  // This rank has entered a call. Returns the place's text if it was just written, else nullptr: it
+  // must be sent to ranks that do not share this memory.
   const SiteText* begin(const Call& call, std::uint64_t sequence, Site site) {
     const Sites::Number at = sites_.number_of(site);
     flight_.begin(call.pack(), call.count, sequence, at.value);
-    board_.site.store(at.value, std::memory_order_release);  // who sees it sees its text
+    board_.site.store(at.value, std::memory_order_release);  // publishes the text
     board_.call.store(call.pack(), std::memory_order_relaxed);
     board_.count.store(call.count, std::memory_order_relaxed);
     board_.sequence.store(sequence, std::memory_order_relaxed);

@@ -1,9 +1,9 @@
-// What a rank tells the others of itself: in memory that all ranks of its host map, and that the
-// wires mirror on others. From it come the errors that name who waits for whom, what a rank that
-// was killed did last, and where in the program.
+// The state that a rank publishes about itself, in memory that all ranks of its host map and that
+// the wires mirror on other hosts. Error messages use it to name the ranks that wait for each other
+// and the last call of a killed rank.
 //
-// Each field is written by its owner only. Fields of a record are relaxed atomics; the one that is
-// stored last, with release, publishes them.
+// Each field is written by its owner only. Fields of a record are relaxed atomics; the field that
+// is stored last, with release, publishes them.
 #pragma once
 
 #include <atomic>
@@ -16,13 +16,13 @@
 
 namespace ringsmith::comm {
 
-// Counters that are polled lie on lines of their own: two, because CPUs fetch lines in pairs.
+// Counters that are polled have their own cache lines: two each, because CPUs fetch lines in pairs.
 constexpr std::size_t kLine = 128;  // bytes
 constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 constexpr std::size_t kFailureText = 1536;  // bytes
 
-// "I am in this call": one entry of the agreement barrier that opens every collective. Two of them
-// take turns; a rank can be one round ahead of the others, never two.
+// "I am in this call": one entry of the agreement barrier that opens every collective. Two entries
+// alternate, because a rank can be one round ahead of the others, never two.
 struct alignas(64) Answer {
   std::atomic<std::uint64_t> round{0};  // published last
   std::atomic<std::uint64_t> call{0};   // Call::pack()
@@ -36,7 +36,7 @@ struct alignas(64) Answer {
 // How a rank left its group: in good order, or because an exception unwound its stack.
 constexpr std::uint32_t kStays = 0, kInOrder = 1, kThrownOut = 2;
 
-// For the error messages of the others: what this rank is doing.
+// The activity of this rank, for the error messages of other ranks.
 struct alignas(kLine) Board {
   std::atomic<std::uint64_t> call{0};
   std::atomic<std::uint64_t> count{0};
@@ -46,37 +46,38 @@ struct alignas(kLine) Board {
   std::atomic<std::uint32_t> busy{0};       // inside a call
   std::atomic<std::uint32_t> left{kStays};  // the group was destroyed
   std::atomic<std::uint32_t> site{0};       // index of RankReport::sites
-  std::atomic<std::uint32_t> waited{0};     // for so long already, milliseconds
+  std::atomic<std::uint32_t> waited{0};     // how long it has waited, milliseconds
 };
 
-// Before the text of a failure, in the calls that follow it.
-inline constexpr const char* kBrokenBefore = "the group is broken since an earlier call failed: ";
+// Prefix of a failure's text in later calls.
+inline constexpr const char* kBrokenBefore =
+    "the group has been broken since an earlier call failed: ";
 
 enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other, aborted };
 
-// The first failure that this rank met, for ranks that would otherwise wait for it.
+// The first failure of this rank, for ranks that would otherwise wait for it.
 struct alignas(kLine) Failure {
   std::atomic<FailureKind> kind{FailureKind::none};  // published last
   std::atomic<std::int32_t> culprit{-1};
   std::atomic<char> text[kFailureText]{};
 };
 
-// A place in the program as text ("train.cpp:120"): peers cannot follow this process's pointers.
-// The first one stands for "nobody knows".
+// A place in the program as text ("train.cpp:120"), because peers cannot follow this process's
+// pointers. Index 0 means "unknown".
 constexpr int kSites = 128;
 constexpr std::size_t kSiteText = 64;  // bytes
 struct SiteText {
   std::atomic<char> text[kSiteText]{};
 };
 
-// Where this rank is while it is not in a call of this group: in one of another group, in which it
-// waits already. Only ranks of its host see it.
+// The call of another group in which this rank waits while it is not in a call of this one. Only
+// ranks of the same host see it.
 constexpr std::size_t kElsewhereText = 256;  // bytes
 struct Elsewhere {
   std::atomic<char> text[kElsewhereText]{};  // "": nowhere
 };
 
-// What every rank shows, whatever else is in its segment.
+// Every rank publishes this report, whatever else its segment holds.
 struct RankReport {
   Board board;
   Failure failure;
@@ -98,7 +99,7 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
   return text;
 }
 
-// "train.cpp:120": the file without its folders.
+// "train.cpp:120": the file name without its folders.
 [[nodiscard]] inline std::string text_of(Site site) {
   if (site.file == nullptr) return {};
   const std::string_view path = site.file;
@@ -106,22 +107,23 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1)) + ":" +
          std::to_string(site.line);
 }
-// What a rank has written, or nothing. Any number will do.
+// The text that a rank has written, or "". Any number is valid.
 [[nodiscard]] inline std::string text_of(const SiteText* sites, std::uint64_t number) {
   if (number == 0 || number >= kSites) return {};
   return take_text(sites[number].text, kSiteText);
 }
 
-// The flight recorder: what a rank did last.
+// The flight recorder: the last operations of a rank.
 //
 //   number  sequence  call                          site          started      ended
 //     41       40     all_reduce(sum, f32, 1024)    train.cpp:88  1203.120 s   1203.124 s
 //     42       41     all_reduce(sum, f32, 1024)    train.cpp:88  1203.128 s   -
 //
-// One writer (the thread whose turn it is), no lock; the oldest entry is overwritten. A reader
-// takes what it finds: an entry that is being written has number 0. Because the segment is shared,
-// a rank that was killed leaves its recorder to the survivors of its host. Times are of the
-// kernel's tick (1 to 4 ms, and a few nanoseconds to read): enough to see who hung, and since when.
+// One writer (the thread whose turn it is) and no lock; the oldest entry is overwritten. A reader
+// must expect any state: an entry that is being written has number 0. Because the segment is
+// shared, a killed rank leaves its recorder to the survivors of its host. Times have the resolution
+// of the kernel's tick (1 to 4 ms; a few nanoseconds to read): enough to see who hung, and since
+// when.
 struct alignas(64) FlightEntry {
   std::atomic<std::uint64_t> number{0};  // of the operation in this group, from 1; published last
   std::atomic<std::uint64_t> call{0};    // Call::pack()

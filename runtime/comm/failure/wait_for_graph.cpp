@@ -36,7 +36,7 @@ WaitForGraph::Place WaitForGraph::look_at(const Sight& sight) {
   place.busy = board.busy.load() != 0;
   if (!place.busy) return place;
   place.step = board.step.load();
-  // Who is stopped waits for nobody: it would not notice if its peer came.
+  // A stopped process waits for no rank: it would not notice if its peer arrived.
   if (!place.stopped) place.waits_for = board.waits_for.load();
   place.waited = board.waited.load();
   return place;
@@ -75,8 +75,8 @@ std::string WaitForGraph::offence_of(int rank) const {
   if (!p.busy && !p.elsewhere.empty()) return "which waits in " + p.elsewhere;
   if (p.call.collective == Collective::none) return "which has made no call yet";
   if (p.busy) return "which is stuck in " + p.name_of_call();
-  return "which is not here: " + std::string(p.stale ? "last heard of in " : "its last call was ") +
-         p.name_of_call();
+  return "which has not arrived: " +
+         std::string(p.stale ? "last heard of in " : "its last call was ") + p.name_of_call();
 }
 
 std::vector<int> WaitForGraph::find_circle() const {
@@ -98,7 +98,7 @@ std::string WaitForGraph::describe() const {
     text += (r == 0 ? " rank " : "; rank ") + std::to_string(r) + places_[r].describe();
   const std::vector<int> circle = find_circle();
   if (circle.empty()) return text;
-  text += ". They wait in a circle: rank " + std::to_string(circle.front());
+  text += ". They wait in a cycle: rank " + std::to_string(circle.front());
   for (std::size_t i = 1; i <= circle.size(); ++i)
     text += " for rank " + std::to_string(circle[i % circle.size()]);
   const bool all_send = std::ranges::all_of(
@@ -140,8 +140,8 @@ constexpr SystemCall kSystemCalls[] = {
     {SYS_fcntl, "a lock on a file"},
 };
 
-// " in open() of a file or a FIFO": the call in which the first thread of a sleeping process waits.
-// Where the kernel shows calls only to debuggers, " (in the kernel: wait_for_partner)"; or nothing.
+// " in open() of a file or a FIFO": the system call in which the first thread of a sleeping process
+// waits. If the kernel shows calls only to debuggers: " (in the kernel: wait_for_partner)", or "".
 std::string call_of(pid_t pid) {
   const std::string folder = "/proc/" + std::to_string(pid);
   long number = -1;
@@ -153,17 +153,17 @@ std::string call_of(pid_t pid) {
   return function.empty() || function == "0" ? "" : " (in the kernel: " + function + ")";
 }
 
-// The letter that ps shows; 0 if there is nothing to be seen.
+// The state letter that ps shows; 0 if this process cannot see it.
 char state_letter(pid_t pid) {
   std::string line;
   std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), line);
-  // PID (NAME) STATE ..., where the name may hold anything, brackets too.
+  // The format is PID (NAME) STATE ...; the name may contain anything, including brackets.
   const std::size_t name_end = line.rfind(") ");
   return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
 }
 
-// Who sleeps is awake for a moment now and then, as when a thread of its own has news: only who is
-// never seen asleep computes.
+// A sleeping process is awake for a moment now and then, for example when one of its threads has
+// work. Only a process that is never seen asleep is computing.
 char settled_letter(pid_t pid) {
   char letter = state_letter(pid);
   for (int look = 1; look < 5 && letter == 'R'; ++look) {

@@ -1,5 +1,5 @@
-// Who is where, since when, and waits for whom, and what the kernel says of its process: for the
-// error that ends a wait.
+// For the error that ends a wait: each rank's current call, how long it has waited and for which
+// rank, and the kernel's state of its process.
 #pragma once
 
 #include <string>
@@ -11,29 +11,27 @@
 
 namespace ringsmith::comm {
 
-// What is seen of a rank: its board, and of a remote one also its two entries of the agreement
-// barrier.
+// The visible state of a rank: its board, and a remote rank's two agreement barrier entries.
 struct Sight {
   const Board* board = nullptr;
-  const Answer* answers = nullptr;  // null: not remote, so that the board is up to date
+  const Answer* answers = nullptr;  // null: not remote, so the board is up to date
   const SiteText* sites = nullptr;
-  bool stopped = false;        // its process is, whatever its board says
-  std::string elsewhere = {};  // the call of another group that it waits in
+  bool stopped = false;        // its process is stopped, whatever its board says
+  std::string elsewhere = {};  // the call of another group in which it waits
 };
 
-// Made of the boards of all ranks while their owners may write them: no more than a snapshot. A
-// remote rank shows its board only while it waits; of others there is their last answer.
+// A snapshot of the boards of all ranks, which their owners may be writing. A remote rank sends its
+// board only while it waits; otherwise its last answer is used.
 class WaitForGraph {
  public:
   explicit WaitForGraph(const std::vector<Sight>& ranks);
 
-  // Whom one comes to by going from rank to whom it waits for, and on; -1 if that is a circle.
+  // Follows the chain of waits from rank to its end; -1 if the chain is a cycle.
   [[nodiscard]] int culprit_from(int rank) const;
-  // "which is not in a call: its last one was barrier() #0 at train.cpp:12".
+  // "which has not arrived: its last call was barrier() #0 at train.cpp:12".
   [[nodiscard]] std::string offence_of(int rank) const;
   // "Where all ranks are: rank 0 in all_reduce(sum, f32, 10) #1 at train.cpp:12, step 3, waits for
-  // rank 1 for 300 ms; ...". Ranks that wait in a circle, whom nobody but they themselves could
-  // have helped, are named at the end.
+  // rank 1 for 300 ms; ...". Ranks that wait in a cycle, which no other can resolve, come last.
   [[nodiscard]] std::string describe() const;
 
  private:
@@ -43,7 +41,7 @@ class WaitForGraph {
     std::string site;  // " at train.cpp:12"
     std::int64_t step = -1;
     bool busy = false;
-    bool stale = false;  // it may be elsewhere by now
+    bool stale = false;  // it may have changed since
     bool stopped = false;
     int waits_for = -1;
     std::uint32_t waited = 0;  // ms
@@ -53,7 +51,7 @@ class WaitForGraph {
     [[nodiscard]] std::string describe() const;
   };
   static Place look_at(const Sight& sight);
-  // Ranks of which each waits for the next, and the last one for the first; or none.
+  // Returns ranks that each wait for the next, the last one for the first; empty if none do.
   [[nodiscard]] std::vector<int> find_circle() const;
   [[nodiscard]] const Place& place(int rank) const {
     return places_[static_cast<std::size_t>(rank)];
@@ -62,13 +60,13 @@ class WaitForGraph {
   std::vector<Place> places_;
 };
 
-// What the kernel says of a process that others wait for: the difference between a hang and a stop.
+// The kernel's state of a process that others wait for, which distinguishes a hang from a stop:
 // ": its process is stopped by a signal; kill -CONT 4711 lets it continue", ": its process
 // computes", ": its process sleeps in open() of a file or a FIFO", ": its process has ended"; empty
-// if this process may not see it. Same machine only.
+// if this process cannot see it. Only for processes of the same machine.
 [[nodiscard]] std::string state_of_process(pid_t pid);
 
-// By a signal or a debugger. False if this process may not see it.
+// True if stopped by a signal or a debugger. False if this process cannot see it.
 [[nodiscard]] bool is_stopped(pid_t pid);
 
 }  // namespace ringsmith::comm

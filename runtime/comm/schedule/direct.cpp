@@ -9,7 +9,7 @@ namespace {
 Step receive(int peer, int chunk, Action action) { return {kNobody, 0, peer, chunk, action}; }
 Step send(int peer, int chunk) { return {peer, chunk, kNobody, 0, Action::copy}; }
 
-// Every rank owns its chunk: it adds up what the others hold of it (reduce), or hands it to all of
+// Every rank owns one chunk: it sums the other ranks' copies of it (reduce), or sends it to all of
 // them (copy).
 void add_rotation(Schedule& schedule, Action action) {
   const int world = schedule.world;
@@ -21,7 +21,7 @@ void add_rotation(Schedule& schedule, Action action) {
     }
 }
 
-// Step s belongs to root and to the rank root + 1 + s; the others sit it out.
+// In step s only the root and rank root + 1 + s take part.
 void add_star(Schedule& schedule, const Contract& contract) {
   const int world = schedule.world;
   const bool from_root = contract.input == Extent::at_root;
@@ -39,7 +39,7 @@ void add_star(Schedule& schedule, const Contract& contract) {
     }
 }
 
-// Step s pairs the ranks whose numbers add up to s: each sends a part, then takes its place.
+// In step s, two ranks that add up to s (modulo world) swap their parts for each other.
 void add_exchange(Schedule& schedule) {
   const int world = schedule.world;
   require(schedule.count % static_cast<std::size_t>(world) == 0,
@@ -60,7 +60,7 @@ Schedule one_shot_all_reduce(int world, std::size_t count) {
   Schedule schedule = empty_schedule("one_shot", Collective::all_reduce, world, count, 1);
   schedule.separate_input = true;
   for (int rank = 0; rank < world; ++rank) {
-    // All sends come first: they wait for nobody, so every value is under way after one round.
+    // All sends come first: they do not wait, so every value is in flight after one round.
     for (int s = 0; s < world - 1; ++s) schedule.add(rank, send(wrap(rank - 1 - s, world), 0));
     for (int from = 0; from < world; ++from)
       schedule.add(rank, receive(from, 0, from == 0 ? Action::copy : Action::reduce));

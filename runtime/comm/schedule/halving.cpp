@@ -14,7 +14,7 @@ Schedule halving_doubling_all_reduce(int world, std::size_t count) {
   for (int rank = 0; rank < p; ++rank) {
     const bool folds = p + rank < world;
     if (folds) schedule.add(rank, {kNobody, 0, p + rank, 0, Action::reduce, p});
-    // The range that a rank works on begins at its own number without the bits still to be decided.
+    // A rank's current range begins at its own number with the undecided low bits cleared.
     for (int half = p / 2; half >= 1; half /= 2) {
       const int partner = rank ^ half;
       schedule.add(rank, {partner, partner & ~(half - 1), partner, rank & ~(half - 1),

@@ -1,8 +1,8 @@
-// Recursive halving and doubling: the bytes of the ring in the rounds of a tree.
+// Recursive halving and doubling: as few bytes as the ring, in as few rounds as a tree.
 //
-// Reduce-scatter by halving: in every round a rank exchanges half of the range that it still works
-// on with the partner at half the distance, and adds what it gets to the half it keeps. After
-// log2(p) rounds each rank holds one chunk of the sum; all-gather doubles back the same way.
+// Reduce-scatter by halving: in every round a rank exchanges half of its current range with the
+// partner at half the distance, and adds the received half to the half that it keeps. After log2(p)
+// rounds each rank holds one chunk of the sum; the all-gather doubles the ranges again.
 //
 //     p = 8, rank 2 (010)     range it works on       partner   sends       receives and adds
 //     round 0, distance 4     [0 1 2 3 4 5 6 7]       6         4 5 6 7     0 1 2 3
@@ -14,13 +14,13 @@
 // | p = 2^k              | 2 log2 p        | 2 count (p - 1) / p                              |
 // | p + r, 0 < r < p     | 2 log2 p + 2    | the same, and count more by ranks 0 to r - 1     |
 //
-// In a world that is no power of two, rank p + i gives its buffer to rank i before the first round
-// and gets the result from it after the last.
+// If the world is not a power of two, rank p + i sends its buffer to rank i before the first round
+// and receives the result from it after the last.
 //
-// The sums. y[i] = x[p + i] + x[i], or x[i] where there is no rank p + i. Ranks at distance p / 2
-// are added first, then those at p / 4, and neighbours last; for p = 4, chunk 0:
+// The sums. y[i] = x[p + i] + x[i], or x[i] if there is no rank p + i. Ranks at distance p / 2 are
+// added first, then ranks at p / 4, and neighbours last; for p = 4, chunk 0:
 //     (y[0] + y[2]) + (y[1] + y[3])
-// one rank adds up a chunk, the others copy it: all ranks get the same bits.
+// One rank sums a chunk and the others copy it: all ranks get the same bits.
 //
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH",
 // 2005.

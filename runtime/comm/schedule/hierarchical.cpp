@@ -37,7 +37,7 @@ class Builder {
     return nodes_[static_cast<std::size_t>(node)][static_cast<std::size_t>(local)];
   }
 
-  // The ranks beyond the first m of a node: their whole buffer goes in before, comes back after.
+  // Ranks beyond the first m of a node send their whole buffer before, and receive the sum after.
   void fold(int node, Action action) {
     const int size = static_cast<int>(nodes_[static_cast<std::size_t>(node)].size());
     const int all = n_ * m_;
@@ -57,7 +57,7 @@ class Builder {
     }
   }
 
-  // The ring of the ranks that own this part, in the order of the nodes.
+  // The ring of the ranks that own this part, in node order.
   void ring(int node, int local) {
     for (int s = 0; s < 2 * (n_ - 1); ++s) {
       Step step = ring_all_reduce_step(n_, node, s);
@@ -78,7 +78,7 @@ class Builder {
   }
 
   std::vector<std::vector<int>> nodes_;
-  int n_, m_;  // nodes; ranks of each that own a part
+  int n_, m_;  // number of nodes; ranks per node that own a part
   Schedule schedule_;
 };
 

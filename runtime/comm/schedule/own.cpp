@@ -35,7 +35,7 @@ Schedule parse_schedule(std::string_view text, std::size_t count) {
       word != "world" || !(words >> world) || !(words >> word) || word != "chunks" ||
       !(words >> chunks) || words >> rest || world < 1 || chunks < 1 || world > 16384 ||
       chunks > 1 << 20)
-    wrong("it begins with 'all_reduce world N chunks N'");
+    wrong("the first line must be 'all_reduce world N chunks N'");
   Schedule schedule = empty_schedule("own", Collective::all_reduce, world, count, chunks);
   while (next(words)) {
     Step step;
@@ -43,7 +43,7 @@ Schedule parse_schedule(std::string_view text, std::size_t count) {
     if (!(words >> rank >> step.send_peer >> step.send_chunk >> step.recv_peer >> step.recv_chunk >>
           word) ||
         words >> rest || (word != "reduce" && word != "copy"))
-      wrong("a step is 'RANK TO CHUNK FROM CHUNK reduce' or '... copy'");
+      wrong("a step must be 'RANK TO CHUNK FROM CHUNK reduce' or '... copy'");
     if (rank < 0 || rank >= world) wrong("there is no such rank");
     step.action = word == "reduce" ? Action::reduce : Action::copy;
     schedule.add(rank, step);

@@ -25,14 +25,14 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
 
 }  // namespace
 
-// Chunk c passes rank c + 1 + s at step s: rank r sees chunk r - 1 - s leave and r - 2 - s arrive.
+// At step s rank c + 1 + s sends chunk c: rank r sends chunk r - 1 - s and receives r - 2 - s.
 Step ring_reduce_scatter_step(int world, int rank, int step, int direction) {
   return {wrap(rank + direction, world), wrap(rank - direction * (1 + step), world),
           wrap(rank - direction, world), wrap(rank - direction * (2 + step), world),
           Action::reduce};
 }
 
-// Chunk c is complete at rank c and passes rank c + s at step s.
+// Chunk c is complete at rank c; rank c + s sends it at step s.
 Step ring_all_gather_step(int world, int rank, int step, int direction) {
   return {wrap(rank + direction, world), wrap(rank - direction * step, world),
           wrap(rank - direction, world), wrap(rank - direction * (1 + step), world), Action::copy};

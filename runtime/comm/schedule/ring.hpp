@@ -1,14 +1,14 @@
-// The ring: every rank talks to its two neighbours only, and every link carries 1/world of the
-// buffer at every step, so that the bytes per rank hardly grow with the world.
+// The ring: every rank communicates only with its two neighbours, and every link carries 1/world of
+// the buffer at every step, so that the bytes per rank hardly grow with the world.
 //
-//     reduce-scatter, 4 ranks, direction +1: chunk 0 on its way (the other chunks do the same, one
-//     rank further on each)
+//     reduce-scatter, 4 ranks, direction +1: the path of chunk 0 (the path of chunk c is the same,
+//     c ranks further on)
 //
 //       step 0        step 1           step 2
 //       rank 1 -----> rank 2 --------> rank 3 -----------> rank 0
 //       x1            x1+x2            (x1+x2)+x3          ((x1+x2)+x3)+x0  = chunk 0, complete
 //
-//     all-gather: rank 0 passes it on, and it walks the ring once more, unchanged.
+//     all-gather: rank 0 sends it around the ring once more, unchanged.
 //
 // | collective     | steps       | elements sent by one rank     |
 // |----------------|-------------|-------------------------------|
@@ -16,11 +16,11 @@
 // | all_gather     | world - 1   | count (world - 1) / world     |
 // | all_reduce     | 2 world - 2 | 2 count (world - 1) / world   |
 //
-// The sums. Chunk c starts at rank c+1 and ends at rank c, each rank adding its own value:
+// The sums. Chunk c starts at rank c+1 and ends at rank c; each rank adds its own value:
 //     chunk c = (...((x[c+1] + x[c+2]) + x[c+3]) + ...) + x[c]          ranks modulo world
-// formed once, along one path, and copied from there: all ranks get the same bits. all_reduce is
-// reduce_scatter followed by all_gather, bit for bit. With direction -1 the ring turns the other
-// way:  chunk c = (...((x[c-1] + x[c-2]) + ...) + x[c], which is the order of gloo's ring.
+// The sum is formed once, along one path, and copied from there: all ranks get the same bits.
+// all_reduce is reduce_scatter followed by all_gather, bit for bit. With direction -1 the ring runs
+// the other way:  chunk c = (...((x[c-1] + x[c-2]) + ...) + x[c], the order of gloo's ring.
 //
 // Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 #pragma once
@@ -29,24 +29,24 @@
 
 namespace ringsmith::comm {
 
-// Who does what at one step, as pure functions; chunk c belongs to rank c. direction is +1 (send to
-// rank + 1) or -1. Steps run from 0 to world - 2, of all_reduce to 2 world - 3.
+// One rank's step, as a pure function; chunk c belongs to rank c. direction is +1 (send to rank +
+// 1) or -1. Steps run from 0 to world - 2, for all_reduce to 2 world - 3.
 [[nodiscard]] Step ring_reduce_scatter_step(int world, int rank, int step, int direction = +1);
 [[nodiscard]] Step ring_all_gather_step(int world, int rank, int step, int direction = +1);
 [[nodiscard]] Step ring_all_reduce_step(int world, int rank, int step, int direction = +1);
 
-// Whole schedules; count is the length of the work buffer, cut by split_evenly. World >= 1.
+// Whole schedules; count is the length of the work buffer, cut by split_evenly(). World >= 1.
 [[nodiscard]] Schedule ring_reduce_scatter(int world, std::size_t count);
 [[nodiscard]] Schedule ring_all_gather(int world, std::size_t count);
 [[nodiscard]] Schedule ring_all_reduce(int world, std::size_t count);
 
-// The ring of PyTorch's gloo backend: direction -1, and gloo's chunks, so that sums agree with it
-// in every bit. element_size in bytes: gloo's chunk map is computed in bytes.
+// The ring of PyTorch's gloo backend: direction -1 and gloo's chunks, so that the sums have the
+// same bits. element_size in bytes: gloo's chunk map is computed in bytes.
 [[nodiscard]] Schedule gloo_ring_all_reduce(int world, std::size_t count, std::size_t element_size);
 
-// gloo cuts the buffer into segments of at most 1 MiB, at least two a rank and equally many for
-// each; a chunk is one rank's consecutive segments. The last chunks are shorter, or empty, when the
-// rounding up of the segments has used up the buffer.
+// gloo cuts the buffer into segments of at most 1 MiB, at least two per rank and the same number
+// for each rank; a chunk is one rank's consecutive segments. The last chunks are shorter, or empty,
+// if rounding up the segments has used up the buffer.
 [[nodiscard]] std::vector<Chunk> gloo_chunks(int world, std::size_t count,
                                              std::size_t element_size);
 

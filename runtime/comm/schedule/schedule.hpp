@@ -1,9 +1,9 @@
 // A collective is a schedule, and a schedule is data.
 //
-// A Schedule says, for every rank, which chunk it sends to whom and which chunk it receives from
-// whom, step by step. It is a pure function of (algorithm, world size, count): no memory, no
-// sockets, no time. The checker proves it, the simulator prices it, the player draws it, and one
-// executor per transport runs it. A student's own schedule runs on all four unchanged.
+// A Schedule says, for every rank and step, which chunk the rank sends to which peer, and which
+// chunk it receives from which peer. It is a pure function of (algorithm, world size, count): no
+// memory, no sockets, no time. The checker proves it, the simulator prices it, the player draws it,
+// and one executor per transport runs it. A student's own schedule runs on all four unchanged.
 //
 //     ring all-reduce, 3 ranks, step 0 (reduce-scatter)        the work buffer of each rank
 //                                                              [chunk 0][chunk 1][chunk 2]
@@ -13,13 +13,12 @@
 //   1. the send part is posted: the chunk as it is now, before this step's receive;
 //   2. the receive part completes: copy replaces the chunk, reduce does
 //      chunk = received (op) chunk.
-// A message may carry several chunks that follow each other; executors move one chunk at a time,
-// and run one_chunk_steps() of the schedule.
-// A receive from oneself (separate_input only) is a local step: the chunk comes from this rank's
-// own input, and there is no message. A step may do nothing: step s is then the same round on all
-// ranks. Sends do not wait for the matching receive (up to k slots); receives do. Between two
-// ranks, messages match in order. A rank's steps run in order; ranks are not otherwise
-// synchronised.
+// A message may carry several consecutive chunks; executors move one chunk at a time, and run
+// one_chunk_steps() of the schedule. A receive from oneself (separate_input only) is a local step:
+// the chunk comes from this rank's own input, and there is no message. A step may be idle, so that
+// step s is the same round on all ranks. Sends do not wait for the matching receive (up to k
+// slots); receives wait for the send. Messages between two ranks match in order. A rank's steps run
+// in order; ranks are not otherwise synchronised.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +34,7 @@ namespace ringsmith::comm {
 inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // A contiguous range of elements of the work buffer. Zero-length chunks exist (count < world): they
-// are part of the schedule, and executors move nothing for them.
+// are part of the schedule, but executors move no data for them.
 struct Chunk {
   std::size_t offset = 0;  // elements
   std::size_t count = 0;   // elements
@@ -51,8 +50,8 @@ struct Step {
   int send_chunk = 0;       // index into Schedule::chunks
   int recv_peer = kNobody;
   int recv_chunk = 0;
-  Action action = Action::copy;  // what to do with what is received
-  int chunks = 1;                // of the message: this many, from send_chunk and recv_chunk on
+  Action action = Action::copy;  // applied to the received chunks
+  int chunks = 1;                // per message, from send_chunk and recv_chunk on
 
   [[nodiscard]] bool sends() const { return send_peer != kNobody; }
   [[nodiscard]] bool receives() const { return recv_peer != kNobody; }
@@ -64,35 +63,35 @@ struct Schedule {
   std::string algorithm;  // "ring", "gloo_ring", "direct", "hierarchical", ...
   Collective collective = Collective::all_reduce;
   int world = 1;
-  int root = 0;           // broadcast, reduce, gather, scatter
-  std::size_t count = 0;  // elements of the work buffer; all chunks lie inside it
-  std::vector<Chunk>
-      chunks;  // for all_to_all: chunk p is the part for (input) or from (output) rank p
-  // Sends and local steps read a separate input buffer, of the same chunks, instead of the work
-  // buffer, which starts undefined and is fully written by the steps (all_to_all, one_shot). If the
-  // caller's input and output are the same memory, the executor sets the input aside first.
+  int root = 0;               // of broadcast, reduce, gather, scatter
+  std::size_t count = 0;      // elements of the work buffer, which contains all chunks
+  std::vector<Chunk> chunks;  // all_to_all: chunk p is for (input) or from (output) rank p
+  // Sends and local steps read a separate input buffer, with the same chunks, instead of the work
+  // buffer, which is undefined at first and fully written by the steps (all_to_all, one_shot). In
+  // place, all_to_all sends each part before it is overwritten (direct.hpp); one_shot needs an
+  // executor that stages its input.
   bool separate_input = false;
   std::vector<std::vector<Step>> steps;  // [rank][step]
-  std::vector<int> node_of;              // [rank]: its node; empty: one node, or it does not matter
+  std::vector<int> node_of;              // [rank] -> node; empty: one node, or irrelevant
 
   void add(int rank, const Step& step) { steps[static_cast<std::size_t>(rank)].push_back(step); }
 };
 
-// One without steps, of so many chunks: split_evenly(). UsageError unless world >= 1 and
-// 0 <= root < world.
+// Returns a schedule without steps; its chunks are cut by split_evenly(). Throws UsageError unless
+// world >= 1 and 0 <= root < world.
 [[nodiscard]] Schedule empty_schedule(const char* algorithm, Collective collective, int world,
                                       std::size_t count, int chunks, int root = 0);
 
-// The same, with one chunk in each message. Steps of one kind that follow each other, carry equally
-// many chunks, and neither meet a peer twice nor send on what one of them received, advance
-// together, chunk by chunk: who adds up what several peers send has all of a chunk before any of
-// the next.
+// The same schedule with one chunk per message. Consecutive steps advance together, chunk by chunk,
+// if they are of the same kind, carry the same number of chunks, meet no peer twice and send no
+// chunk that one of them received: a rank that sums the messages of several peers then has all
+// copies of a chunk before any of the next.
 [[nodiscard]] Schedule one_chunk_steps(const Schedule& schedule);
 
-// Elements of all chunks in a message that begins with this chunk.
+// Number of elements in a message of `chunks` chunks that begins with first_chunk.
 [[nodiscard]] std::size_t message_count(const Schedule& schedule, int first_chunk, int chunks);
 
-// UsageError unless world >= 1 and 0 <= root < world.
+// Throws UsageError unless world >= 1 and 0 <= root < world.
 void check_world(int world, int root = 0);
 
 // value modulo world, in 0..world-1 also for negative values: rank arithmetic on the ring.
@@ -101,26 +100,26 @@ void check_world(int world, int root = 0);
   return rest < 0 ? rest + world : rest;
 }
 
-// Splits count elements into parts consecutive ranges whose sizes differ by at most one, the larger
-// ones first. parts >= 1.
+// Splits `count` elements into `parts` consecutive ranges whose sizes differ by at most one, the
+// larger ones first. parts >= 1.
 [[nodiscard]] std::vector<Chunk> split_evenly(std::size_t count, int parts);
 
-// Which ranks share a node: where the cheap links are.
+// node_of tells which ranks share a node, and therefore fast links.
 //
-//     node_of {0, 0, 0, 0, 1, 1, 1, 1}      [0 1 2 3] ===== wire ===== [4 5 6 7]
+//     node_of {0, 0, 0, 0, 1, 1, 1, 1}      [0 1 2 3] === network === [4 5 6 7]
 //
-// A node's number says nothing but "the same" or "another"; an empty list means one node.
+// Node numbers are only compared for equality; an empty list means one node.
 
-// [node][rank on it], ranks in order, nodes in the order of their first rank. UsageError if the
-// list has not one entry for each rank.
+// [node][rank on it]: ranks in order, nodes in the order of their first rank. Throws UsageError if
+// a list that is not empty does not have one entry per rank.
 [[nodiscard]] std::vector<std::vector<int>> ranks_of_nodes(const std::vector<int>& node_of,
                                                            int world);
 
-// Ranks 0..k-1 on node 0, the next k on node 1, and so on; the last node may have fewer.
+// Ranks 0..k-1 on node 0, the next k on node 1, and so on; the last node may have fewer. Throws
 // UsageError unless ranks_per_node >= 1.
 [[nodiscard]] std::vector<int> nodes_of(int world, int ranks_per_node);
 
-// Ranks of the busiest node that send to another node.
+// The largest number of ranks of one node that send to other nodes.
 [[nodiscard]] int senders_per_node(const Schedule& schedule, const std::vector<int>& node_of);
 
 }  // namespace ringsmith::comm

@@ -23,7 +23,7 @@ struct Asked {
 };
 
 struct Shipped {
-  Collective collective;  // none: all of them
+  Collective collective;  // none: serves all of them
   const char* algorithm;
   Schedule (*make)(const Asked&);
 };
@@ -37,7 +37,7 @@ Schedule ring_or_own(const Asked& a) {
   return schedule;
 }
 
-// The first of a collective is the one that is drawn unless another is asked for (select.hpp).
+// schedule_player draws the first entry of a collective by default (select.hpp).
 constexpr Shipped kShipped[] = {
     {Collective::all_reduce, "ring", ring_or_own},
     {Collective::all_reduce, "gloo_ring",

@@ -1,4 +1,4 @@
-// Every schedule that ships, by name.
+// All schedules of the library, by name.
 //
 // | collective     | algorithms (schedule_player draws the first) |
 // |----------------|----------------------------------------------|
@@ -12,9 +12,9 @@
 // | scatter        | direct                                       |
 // | all_to_all     | direct                                       |
 //
-// A call that names none gets what executor/engine.hpp says, on devices device/stream_engine.hpp.
-// "plain_ring" is also accepted for all_reduce: another way to run the schedule of ring
-// (executor/plain_ring.cpp).
+// A call that names none gets the one in executor/dispatcher.hpp, on devices in
+// device/stream_engine.hpp. "plain_ring" is also accepted for all_reduce: another way to run the
+// schedule of ring (executor/plain_ring.cpp).
 #pragma once
 
 #include <string_view>
@@ -23,16 +23,16 @@
 
 namespace ringsmith::comm {
 
-// UsageError, naming the choices, for an algorithm that the collective does not have.
-// element_size (bytes) matters to gloo_ring only, root to the rooted collectives only, and which
-// ranks share a node (schedule.hpp: [rank], or empty for all on one) to hierarchical and to what
-// draws or prices the schedule.
+// Throws UsageError, naming the choices, if the collective does not have the algorithm.
+// element_size (bytes) matters only to gloo_ring, root only to the rooted collectives. node_of
+// (schedule.hpp: [rank], or empty for all on one node) matters only to hierarchical and to tools
+// that draw or price the schedule.
 [[nodiscard]] Schedule make_schedule(Collective collective, std::string_view algorithm, int world,
                                      std::size_t count, std::size_t element_size = 4, int root = 0,
                                      const std::vector<int>& node_of = {});
 
 [[nodiscard]] std::vector<std::string> algorithms_of(Collective collective);
-[[nodiscard]] const std::vector<Collective>& all_collectives();    // that have schedules
+[[nodiscard]] const std::vector<Collective>& all_collectives();    // all that have schedules
 [[nodiscard]] Collective parse_collective(std::string_view name);  // UsageError naming the choices
 
 }  // namespace ringsmith::comm

@@ -71,8 +71,8 @@ namespace {
 constexpr std::size_t kPiece = std::size_t{16} << 10;  // elements
 constexpr std::size_t kMostPieces = 16;                // of each half
 
-// The tree in order over positions 1..world: a position's height is the number of its trailing
-// zeros, as in the numbers that a counter in binary passes through.
+// An in-order binary tree over positions 1..world: the height of a position is the number of its
+// trailing zero bits.
 int parent_position(int position, int world) {
   const int lowest = position & -position;
   const int up = (position ^ lowest) | (lowest << 1);
@@ -87,8 +87,8 @@ std::array<int, 2> child_positions(int position, int world) {
   return {position - lowest / 2, right > 0 ? position + right : 0};
 }
 
-// Tree 1 is tree 0 read from the other end, or, for an odd world, one rank further on: either way
-// odd positions meet even ones.
+// Tree 1 is tree 0 mirrored or, for an odd world, shifted by one rank: either way, a rank at an odd
+// position of one tree is at an even position of the other.
 int position_of(int world, int rank, int tree) {
   if (tree == 0) return rank + 1;
   return world % 2 == 0 ? world - rank : (rank + 1) % world + 1;
@@ -100,7 +100,7 @@ int rank_at(int world, int position, int tree) {
   return world % 2 == 0 ? world - position : wrap(position - 2, world);
 }
 
-// Hops from each rank to the root of a tree.
+// Number of hops from each rank to the root of a tree.
 class Depths {
  public:
   Depths(int world, int tree) {
@@ -119,9 +119,9 @@ class Depths {
   int most_ = 0;
 };
 
-// When a rank attends to a piece, in units of a piece's time. A rank is near the root of one tree
-// and far from that of the other: in the order of the pieces alone it would wait in one for what
-// passes through the other, and nothing would overlap.
+// When a rank handles a piece, in units of a piece's time. A rank is near the root of one tree and
+// far from the root of the other: in plain order of pieces it would wait in one tree for pieces
+// that pass through the other, and nothing would overlap.
 struct Turn {
   int when, tree, piece;
   bool operator<(const Turn& other) const {
@@ -159,10 +159,10 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
     pieces = static_cast<int>(
         std::clamp((count / 2 + kPiece - 1) / kPiece, std::size_t{1}, kMostPieces));
   Schedule schedule = empty_schedule("double_tree", Collective::all_reduce, world, count,
-                                     2 * pieces);  // of tree t: from t pieces on
+                                     2 * pieces);  // tree t has those from t * pieces on
   const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
   for (int rank = 0; rank < world; ++rank) {
-    // Down, a rank's turn for a piece comes one after its parent's; up, one after its children's.
+    // Down, a rank handles a piece one unit of time after its parent; up, one after its children.
     std::vector<Turn> up, down;
     for (int tree = 0; tree < 2; ++tree)
       for (int piece = 0; piece < pieces; ++piece) {

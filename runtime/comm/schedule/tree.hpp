@@ -32,11 +32,11 @@ namespace ringsmith::comm {
 // ceil(log2 world): 0 for one rank.
 [[nodiscard]] int tree_rounds(int world);
 
-// Double binary tree: two trees, half of the buffer through each, so that every rank works.
+// Double binary tree: two trees, each carrying half of the buffer, so that every rank works.
 //
 // In one binary tree half of the ranks are leaves, which only send on the way up and only receive
-// on the way down. In two trees with leaves and inner ranks exchanged each rank is inner in one and
-// leaf in the other, and every link is busy both ways.
+// on the way down. In two trees with leaves and inner ranks exchanged, each rank is an inner rank
+// in one and a leaf in the other, and every link is busy in both directions.
 //
 //     8 ranks, in order of position         tree 0                      tree 1 (mirrored)
 //                                                7                      0
@@ -44,19 +44,20 @@ namespace ringsmith::comm {
 //     (1-based: ranks 0, 2, 4, ...)      1   5                          2   6
 //                                       0 2 4 6                        1 3 5 7
 //
-// Each half goes up in pieces: while a rank sums one, its children send the next. When all pieces
-// are summed at the roots, they come down the same way. A rank takes turns between its trees as the
-// pieces come by: up, piece i of a tree is at depth d at time i + most depth - d; down, at i + d.
+// Each half goes up in pieces: while a rank sums one piece, its children send the next. When all
+// pieces are summed at the roots, they go down the same way. A rank alternates between its trees in
+// the order in which pieces arrive: up, piece i is at depth d at time i + greatest depth - d; down,
+// at i + d.
 //
 // | steps of one rank                          | elements sent by one rank, at most               |
 // |--------------------------------------------|--------------------------------------------------|
 // | 2 k for each neighbour, up to 4 in both    | about 2 count: half to each neighbour of a tree, |
 // | trees together (k pieces of a half)        | up to the parent and down to the children        |
 //
-// One slot a connection is enough. Without any, two ranks that are each other's parent, one in each
-// tree, would both send first.
+// One slot per connection is enough. Without slots, two ranks that are each other's parent, one in
+// each tree, would both block in their first send.
 //
-// The time grows with log2(world) + k, where the ring's grows with the world.
+// The time grows with log2(world) + k, the ring's with the world.
 //
 // The sums. With tree positions, S(v) = S(right) + (S(left) + x[v]), missing children left out.
 //
@@ -74,7 +75,7 @@ struct TreeNode {
 };
 [[nodiscard]] TreeNode double_tree_node(int world, int rank, int tree);
 
-// World >= 1. pieces: of each half; 0: by the count, one for each 16 Ki elements, at most 16.
+// World >= 1. pieces: per half; 0: from the count, one per 16 Ki elements, at most 16.
 [[nodiscard]] Schedule double_tree_all_reduce(int world, std::size_t count, int pieces = 0);
 
 }  // namespace ringsmith::comm

@@ -28,14 +28,14 @@ bool AgreementBarrier::same_call(int a, int b) const {
 
 void AgreementBarrier::await_all() {
   const int rank = peers_.rank(), world = peers_.size();
-  int missing = 0;  // all ranks below have answered
+  int missing = 0;  // all ranks below it have answered
   bool mismatch = false;
   peers_.wait(missing, [&] {
     while (missing < world && answer_of(missing).round.load() == round_) {
       mismatch = mismatch || !same_call(rank, missing);
       ++missing;
     }
-    // A rank further up may disagree while a slower rank is still on its way.
+    // A higher rank may disagree while a lower one has not arrived yet.
     for (int r = missing + 1; r < world && !mismatch; ++r)
       mismatch = answer_of(r).round.load() == round_ && !same_call(rank, r);
     return missing == world || mismatch;
@@ -43,9 +43,8 @@ void AgreementBarrier::await_all() {
   if (mismatch) report_mismatch();
 }
 
-// All ranks shall name the same two: the lowest rank of the largest party, and the lowest that is
-// not in it. For that, those that are still on their way get a moment to arrive, unless somebody
-// has reported in the meantime.
+// All ranks should name the same two ranks: the lowest rank of the largest party, and the lowest
+// rank outside it. To this end, late ranks get a moment to arrive, unless a rank reports a failure.
 void AgreementBarrier::report_mismatch() {
   constexpr std::chrono::milliseconds kMoment{500};
   adopt_report();
@@ -58,7 +57,7 @@ void AgreementBarrier::report_mismatch() {
     adopt_report();
     std::this_thread::yield();
   }
-  std::vector<std::vector<int>> parties;  // of ranks in the same call
+  std::vector<std::vector<int>> parties;  // each: the ranks in the same call
   for (int r = 0; r < peers_.size(); ++r) {
     if (!answered(r)) continue;
     const auto party =
@@ -72,7 +71,7 @@ void AgreementBarrier::report_mismatch() {
     peers_.fail(FailureKind::other, -1, "ranks disagree, but no two calls differ");
   std::ranges::stable_sort(parties, std::greater(), [](const auto& party) { return party.size(); });
   const int first = parties[0].front(), odd = parties[1].front();
-  const bool clear = parties[0].size() > 1;  // else it is one against one
+  const bool clear = parties[0].size() > 1;  // otherwise it is one against one
   std::string text = describe(first) + " but " + describe(odd) +
                      ": all ranks must make the same calls in the same order";
   if (clear)
@@ -82,7 +81,7 @@ void AgreementBarrier::report_mismatch() {
   peers_.fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
 }
 
-// What others have already given up for is the reason, and this only a consequence.
+// A failure that another rank has already reported is the cause of the mismatch.
 void AgreementBarrier::adopt_report() {
   peers_.look();
   if (const auto report = peers_.look_for_report(); report.kind != FailureKind::none)

@@ -1,9 +1,8 @@
-// The agreement barrier: every rank says which call it is in, and goes on when all others are in
-// the same.
+// The agreement barrier: every rank announces its call and continues once all are in it.
 //
-// It is a barrier that carries the fingerprint, so that a mismatch is found before any data moves,
-// by every rank, with both calls. Rounds are numbered from 1 and never reset. A rank that
-// has completed round g knows that all have entered g, hence left g - 1: staging memory that
+// It is a barrier that carries the call's fingerprint, so every rank finds a mismatch, and both
+// calls, before any data moves. Rounds are numbered from 1 and never reset. A rank that has
+// completed round g knows that all ranks have entered g and hence left g - 1: staging memory that
 // alternates between two halves by the round's parity needs no other protection.
 #pragma once
 
@@ -15,19 +14,19 @@ class AgreementBarrier {
  public:
   explicit AgreementBarrier(Peers& peers) : peers_(peers) {}
 
-  // The round that answer() will open. Data for it may be staged now.
+  // The round that the next answer() opens. Data for it may be staged now.
   [[nodiscard]] std::uint64_t next() const { return round_ + 1; }
 
-  [[nodiscard]] std::uint64_t round() const { return round_; }  // the last one opened
+  [[nodiscard]] std::uint64_t round() const { return round_; }  // the last round opened
 
-  // "Here": publishes the call, and with it everything this rank has staged. Offsets of the call's
-  // buffers in the segment, or kNotShared.
+  // Publishes the call, and with it everything that this rank has staged. input, output: offsets of
+  // the call's buffers in the segment, or kNotShared.
   void answer(const Call& call, std::uint64_t sequence, std::uint64_t input = kNotShared,
               std::uint64_t output = kNotShared);
-  // Waits for all others. MismatchError if one of them is in another call.
+  // Waits for all other ranks. Throws MismatchError if one of them is in another call.
   void await_all();
 
-  // What rank r said in the current round.
+  // The answer of rank r in the current round.
   [[nodiscard]] const Answer& answer_of(int r) const {
     return peers_.control(r).answers[round_ % 2];
   }

@@ -1,4 +1,4 @@
-// The handshake: a FIFO of slots from one rank to one other, with two counters that only grow.
+// The handshake: a FIFO of slots from one rank to another, with two counters that only grow.
 //
 //     producer owns tail: messages put in        consumer owns head: messages taken out (credit)
 //
@@ -7,9 +7,9 @@
 //        +------+------+------+------+           take:  wait until  tail > head
 //           ^ head        ^ tail                        read slot head % kSlots;  head += 1
 //
-// Storing tail publishes the bytes of the slot (release), loading it makes them readable (acquire);
-// head does the same for the right to overwrite. The slots lie in the producer's segment; a remote
-// consumer reads them in its mirror (network_transport.hpp).
+// Storing tail publishes the bytes of the slot (release), and loading it makes them readable
+// (acquire). head does the same for the right to overwrite. The slots are in the producer's
+// segment; a remote consumer reads them in its mirror (network_transport.hpp).
 #pragma once
 
 #include "runtime/comm/transport/peers.hpp"
@@ -37,9 +37,9 @@ class Outbox {
     peers_->expose(peer_, slot(), size);
     peers_->publish_to(peer_, *tail_, ++posted_);
   }
-  // May the message of this lane stand anywhere, instead of in the slot?
+  // True if a message may be sent from any memory instead of from the slot.
   [[nodiscard]] bool lends() const { return peers_->on_network(peer_); }
-  // If so: the message is `size` bytes at `data`, which may change when this has returned.
+  // Only if lends(): sends `size` bytes at `data`, which may change once this has returned.
   void post_from(const std::byte* data, std::size_t size) {
     peers_->lend(peer_, data, slot(), size);
     peers_->publish_to(peer_, *tail_, ++posted_);
@@ -53,7 +53,7 @@ class Outbox {
   std::byte* slots_;
   std::size_t slot_bytes_;
   std::uint64_t posted_ = 0;
-  mutable std::uint64_t known_head_ = 0;  // saves looking at the peer's cache line
+  mutable std::uint64_t known_head_ = 0;  // avoids reading the peer's cache line
 };
 
 // The receiving end.
@@ -72,7 +72,8 @@ class Inbox {
     return known_tail_ > taken_;
   }
   [[nodiscard]] const std::byte* slot() const { return slots_ + taken_ % kSlots * slot_bytes_; }
-  // On a wire a credit is a message of its own: most travel with what is sent next.
+  // On a wire a credit costs a message: every (kSlots / 2)th is sent immediately, and the others
+  // may wait for the next message.
   void release() {
     if (++taken_ % (kSlots / 2) == 0)
       peers_->publish_to(peer_, *head_, taken_);

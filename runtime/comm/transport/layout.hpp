@@ -1,11 +1,11 @@
-// What one rank writes and all ranks of the host read: its segment, laid out the same for every
-// rank of a group.
+// A rank's segment: memory that only this rank writes and that all ranks of its host read. The
+// layout is the same for all ranks of a group.
 //
 //     control | two staging areas | a Lane for each peer and FIFO | their slots | flight recorder |
 //     communication memory
 //
-// Counters only grow and are never reset. Each is written by one rank only and lies on a cache line
-// of its own (two lines, because CPUs fetch lines in pairs), so that polling one disturbs nobody.
+// Counters only grow and are never reset. Each is written by one rank only and has its own cache
+// line (two lines, because CPUs fetch lines in pairs), so that polling it slows no other access.
 // Fields of a record are relaxed atomics; the counter stored last, with release, publishes them.
 #pragma once
 
@@ -24,21 +24,21 @@ struct Control : RankReport {
   Doorbell bell;
 };
 
-// One rank's counters towards and from one peer, for one of the FIFOs between them (channel.hpp).
+// One rank's counters for one of the FIFOs between it and a peer (channel.hpp).
 struct Lane {
   alignas(kLine) std::atomic<std::uint64_t> tail{0};  // messages put into the slots for the peer
   alignas(kLine) std::atomic<std::uint64_t> head{0};  // messages taken out of the peer's slots
 };
 
-// Slots are written with ordinary stores: their reader takes the lines from the writer's cache.
-// With non-temporal stores it fetches them from memory, at less than half the speed. Slots of 32 to
-// 256 KiB, 2 to 8 of them, were within a tenth of each other on two cores with 2 MiB of L2.
+// Slots are written with ordinary stores, so the reader gets the lines from the writer's cache.
+// With non-temporal stores it would fetch them from memory, at less than half the speed. Slots of
+// 32 to 256 KiB, 2 to 8 of them, were within a tenth of each other on two cores with 2 MiB of L2.
 constexpr int kLanes = 3;  // FIFOs between two ranks: two for collectives, one for send and recv
 constexpr int kSendLane = 2;
 constexpr std::size_t kSlots = 8;                          // messages in flight on a lane
 constexpr std::size_t kSlotBytes = std::size_t{64} << 10;  // payload of one message
 // Over sockets a message costs a system call at each end and a packet for each 64 KiB begun. This
-// is three packets of the loopback, with the headers.
+// size fills three packets of the loopback, including the headers.
 constexpr std::size_t kWireSlotBytes = std::size_t{188} << 10;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
@@ -56,32 +56,32 @@ class Layout {
 
   static constexpr std::size_t kStaging = std::size_t{256} << 10;  // bytes
 
-  // Offsets in bytes. Staging memory for small messages: two areas, used alternately.
+  // Offsets are in bytes. Staging memory for small messages: two areas, used alternately.
   [[nodiscard]] static std::size_t staging(std::uint64_t round) {
     return kStagingAt + (round % 2) * kStaging;
   }
-  // What the rank writes of its FIFO number `index` with `peer`, and the slots it fills for the
-  // peer.
+  // The rank's counters of FIFO `index` with `peer`, and the slots that it fills for the peer.
   [[nodiscard]] std::size_t lane(int peer, int index) const {
     return kLanesAt + fifo(peer, index) * sizeof(Lane);
   }
   [[nodiscard]] std::size_t slots(int peer, int index) const {
     return slots_at() + fifo(peer, index) * kSlots * slot_bytes_;
   }
-  // The FIFO, 0 to kLanes - 1, whose counters or slots stand there; -1 for what is for all.
+  // The FIFO, 0 to kLanes - 1, to which the counters or slots at `offset` belong; -1 for the memory
+  // before the lanes, which is for all ranks.
   [[nodiscard]] int lane_at(std::size_t offset) const {
     if (offset < kLanesAt) return -1;
     const std::size_t fifo = offset < slots_at() ? (offset - kLanesAt) / sizeof(Lane)
                                                  : (offset - slots_at()) / (kSlots * slot_bytes_);
     return static_cast<int>(fifo % kLanes);
   }
-  // Before it everything is for all ranks, from it on each slot is for one.
+  // Before it: control, staging areas and counters. From it on: slots, each for one rank.
   [[nodiscard]] std::size_t first_slot() const { return slots_at(); }
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
   [[nodiscard]] std::size_t slots_of_peer() const {
     return kLanes * kSlots * slot_bytes_;
   }  // bytes
-  // What the rank has done lately: for ranks of its host, not mirrored.
+  // The flight recorder, for ranks of the same host; not mirrored.
   [[nodiscard]] std::size_t flight() const { return slots_at() + world_ * slots_of_peer(); }
   [[nodiscard]] std::size_t arena() const { return flight() + round_up_to_page(sizeof(Flight)); }
 

@@ -12,7 +12,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// A name for files: "world", or "ranks-4-6" of "in the group of ranks 4, 6".
+// Turns a scope into a name for files: "world", or "ranks-4-6" for "in the group of ranks 4, 6".
 std::string short_name(const std::string& scope) {
   const std::size_t ranks = scope.find("ranks");
   if (ranks == std::string::npos) return "world";
@@ -33,7 +33,7 @@ struct PeerFailures::Groups {
   std::set<PeerFailures*> all;
 };
 PeerFailures::Groups& PeerFailures::groups() {
-  static auto* const all = new Groups;  // outlives groups that are freed at exit
+  static auto* const all = new Groups;  // also outlives groups that are freed at exit
   return *all;
 }
 
@@ -85,15 +85,15 @@ void PeerFailures::speak_before_the_end() {
 
 void PeerFailures::show_board() {
   if (!network_) return;
-  // So much is copied at once: bytes that change later would not have the checksum sent with them.
+  // write() copies this much immediately. Bytes that change later would not match their checksum.
   constexpr std::size_t kShown = NetworkTransport::kCopied;
   static_assert(offsetof(Board, waited) + sizeof(Board::waited) <= kShown);
   expose_to_all(&mine().board, kShown);
   network_->progress();
 }
 
-// Looks at all peers, not only at the one waited for: that one may itself wait for the culprit.
-// Reports come first: a rank that failed and left tells whose fault it was.
+// Looks at all peers, not only at the one waited for, because that one may itself wait for the
+// culprit. Reports have priority: a rank that failed and left says which rank is to blame.
 PeerFailures::Failed PeerFailures::look_for_failure(int for_peer) const {
   std::vector<int> gone;
   for (int r = 0; r < size(); ++r)
@@ -101,23 +101,24 @@ PeerFailures::Failed PeerFailures::look_for_failure(int for_peer) const {
   if (Failed report = look_for_report(); report.kind != FailureKind::none) return report;
   for (const int r : gone) {
     const std::uint32_t left = control(r).board.left.load();
-    if (left != kStays && r != for_peer) continue;  // it had done its part
+    if (left != kStays && r != for_peer) continue;  // it was no longer needed
     if (on_network(r) && network_->damaged(r))
       return {
           FailureKind::other, r,
           "the bytes from " + describe_rank(r) + " to rank " + std::to_string(rank()) + ' ' +
               network_->broken(r) +
-              ": the network or memory between the ranks changes data (ethtool -S and dmesg on "
+              ": the network or memory between the ranks corrupts data (ethtool -S and dmesg on "
               "both hosts may show where), or the program wrote to a buffer that was being sent"};
-    // It may have gone before it was in the group, because of another one.
+    // The peer may have left before it joined the group, because of another rank.
     const int blamed =
         on_network(r) ? -1 : overhear_farewell(peer(r).link.socket.get(), peer(rank()).link.word);
     if (blamed >= 0 && blamed < size() && blamed != rank())
       return {FailureKind::peer_lost, blamed,
-              describe_rank(blamed) + " is gone since before all ranks were connected: rank " +
+              describe_rank(blamed) +
+                  " is gone: it left before all ranks were connected, and rank " +
                   std::to_string(r) + " left because of it"};
     const std::string how = left == kInOrder     ? "has left the group"
-                            : left == kThrownOut ? "has left the group, thrown out by an exception"
+                            : left == kThrownOut ? "has left the group because of an exception"
                             : on_network(r)      ? "is gone: " + network_->broken(r)
                                                  : "is gone: its process has died";
     return {FailureKind::peer_lost, r, describe_rank(r) + " " + how};
@@ -155,7 +156,7 @@ std::string PeerFailures::explain_timeout(int for_peer, int& culprit) const {
   std::string text =
       "waited " + std::to_string(timeout_.count()) + " ms for rank " + std::to_string(for_peer);
   culprit = graph.culprit_from(for_peer);
-  if (culprit < 0) {  // a circle: each waits for the next
+  if (culprit < 0) {  // a cycle: each rank waits for the next
     culprit = for_peer;
     return text + ". " + graph.describe();
   }
@@ -243,7 +244,7 @@ void PeerFailures::record_failure(FailureKind kind, int culprit, const std::stri
 
 void PeerFailures::fail(FailureKind kind, int culprit, const std::string& what) {
   const Where place = where(culprit);
-  // Reported by a peer, it has been said already.
+  // A failure that a peer has reported already includes the scope.
   const std::string scope = bootstrap()->scope();
   const bool said = scope.empty() || what.find(scope) != std::string::npos;
   const std::string text = said ? what : what + " [" + scope + ']';
@@ -276,7 +277,7 @@ void PeerFailures::keep_flight_in(const std::string& folder) {
   if (last_words_) last_words_->keep_flights(&flight_files_);
 }
 
-// Of this rank, or of one whose memory this rank sees.
+// The flight recorder file of this rank, or of another rank of this host.
 FlightFile PeerFailures::flight_of(int rank) const {
   FlightHeader whose;
   whose.rank = rank;

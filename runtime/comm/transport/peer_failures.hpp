@@ -1,5 +1,5 @@
-// What goes wrong between the ranks of a group, and what this rank is doing, for the others to read
-// if something does. A failure is said once, to the peers too, and breaks the group.
+// Failures between the ranks of a group. Each rank publishes its current activity, so that the
+// others can explain a failure. A failure is reported once, also to peers, and breaks the group.
 #pragma once
 
 #include <mutex>
@@ -17,14 +17,14 @@ namespace ringsmith::comm {
 
 class PeerFailures : public PeerMemory {
  public:
-  // ---- being in a call ----
+  // ---- entering and leaving a call ----
   void enter(const Call& call, std::uint64_t sequence, Site site) {
     if (const SiteText* fresh = report_.begin(call, sequence, site))
       expose_to_all(fresh, sizeof *fresh);
   }
   void leave() { report_.end(); }
   void at_step(std::int64_t step) { mine().board.step.store(step, std::memory_order_relaxed); }
-  // If the group fails, its flight recorder goes to a file in this folder. From any thread.
+  // If the group fails, its flight recorder is written to a file in this folder. From any thread.
   void keep_flight_in(const std::string& folder);
 
   // ---- failing; from any thread ----
@@ -33,32 +33,30 @@ class PeerFailures : public PeerMemory {
     if (!is_usable()) refuse();
   }
   [[nodiscard]] bool is_usable() const { return !is_broken_.load(std::memory_order_acquire); }
-  // Records the failure for the others, marks the group as broken, and throws the kind of error.
+  // Reports the failure to the other ranks, marks the group as broken, and throws the error.
   [[noreturn]] void fail(FailureKind kind, int culprit, const std::string& text);
-  // The same without the throwing: the next call will. Only the first failure counts.
+  // Like fail(), but does not throw; the next call will. Only the first failure counts.
   void record_failure(FailureKind kind, int culprit, const std::string& text);
   [[nodiscard]] Where where(int peer) const;
-  // From now on nobody will answer: whoever is in a call finds it and reports it;
-  // report_aborted() does so for a group that is in none.
+  // Marks the group as aborted. The thread that is in a call notices it and reports it;
+  // report_aborted() reports it for a group that is in no call.
   void mark_aborted(Site site);
   void report_aborted();
-  // " at train.cpp:120", where rank says that it made a call; or nothing.
+  // " at train.cpp:120", the place at which rank made the call; empty if unknown.
   [[nodiscard]] std::string at_site(int rank, std::uint64_t site) const;
 
-  // ---- why waiting would never end ----
+  // ---- reasons why a wait would never end ----
   struct Failed {
     FailureKind kind = FailureKind::none;
     int culprit = -1;
     std::string text;
   };
-  // Never blocks. A peer that has left the group in good order is a failure only for who waits for
-  // it.
+  // Never blocks. A peer that has left the group in good order is a failure only if awaited.
   [[nodiscard]] Failed look_for_failure(int for_peer) const;
-  // Only what peers themselves have reported: a look at memory. Or that this group was aborted.
+  // Only failures that peers have reported (no system call), or an abort of this group.
   [[nodiscard]] Failed look_for_report() const;
-  [[nodiscard]] bool is_gone(int rank) const;  // its process has ended, or left the group
-  // What to say when the deadline has passed: who is to blame, and where all ranks are. Sets
-  // culprit.
+  [[nodiscard]] bool is_gone(int rank) const;  // its process has ended, or it has left the group
+  // The message for a passed deadline: the rank to blame, and the state of all ranks. Sets culprit.
   [[nodiscard]] std::string explain_timeout(int for_peer, int& culprit) const;
   [[nodiscard]] std::string wait_for_graph() const { return see_all().describe(); }
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
@@ -66,10 +64,10 @@ class PeerFailures : public PeerMemory {
  protected:
   PeerFailures(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
   ~PeerFailures();
-  // Tells remote ranks what this one is doing.
+  // Sends this rank's current activity to remote ranks.
   void show_board();
-  // Tells ranks of this host, in this process's other groups, that this rank waits in this one; or
-  // no longer.
+  // Publishes in this process's other groups, for ranks of this host, that this rank waits in this
+  // group (or no longer does).
   void tell_other_groups(bool waits);
 
  private:
@@ -86,14 +84,14 @@ class PeerFailures : public PeerMemory {
   std::chrono::milliseconds timeout_;
   mutable std::mutex failing_;
   Failed broken_;                       // the first failure of this group, on this rank
-  std::atomic<bool> is_broken_{false};  // stored after it
+  std::atomic<bool> is_broken_{false};  // stored after broken_
   std::atomic<bool> aborted_{false};
   const std::thread::id made_by_ = std::this_thread::get_id();  // ranks may be threads
   Site aborted_at_;                                             // written before aborted_
   OwnReport report_;
   std::string group_, flight_folder_;
-  std::vector<FlightFile> flight_files_;   // by rank; empty: keep none
-  std::unique_ptr<LastWords> last_words_;  // where the launcher ends survivors
+  std::vector<FlightFile> flight_files_;   // by rank; empty: files are not written
+  std::unique_ptr<LastWords> last_words_;  // set if the launcher ends survivors
 };
 
 [[noreturn]] void throw_failure(FailureKind kind, const std::string& text, const Where& where);

@@ -15,9 +15,9 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr int kMostRanks = 64;  // sources of one reduction
+constexpr int kMostRanks = 64;  // limit: the sources of one reduction
 
-// TCP may still be what joins the ranks where nothing was asked for.
+// With Transport::automatic, the ranks may be connected by TCP.
 std::size_t slot_bytes_for(Transport transport) {
   const bool sockets = transport == Transport::automatic || transport == Transport::tcp;
   return sockets ? kWireSlotBytes : kSlotBytes;
@@ -62,7 +62,7 @@ PeerMemory::PeerMemory(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions&
   connect_network(options);
 }
 
-// What is written for ranks that share this memory; slots for the others are rarely used.
+// Commits the slots for ranks that share this memory. The other slots are rarely used.
 void PeerMemory::commit_slots(Segment& segment) const {
   for (int r = 0; r < size(); ++r)
     for (int index = 0; index < kLanes && r != rank_ && !peer(r).link.remote; ++index)
@@ -81,12 +81,12 @@ void PeerMemory::connect_network(const GroupOptions& options) {
     if (p.link.socket.valid()) doorbells.push_back(p.link.socket.get());
     same_machine = same_machine && p.link.same_host;
   }
-  // On every rank alike: with more than one host, each rank has a remote one.
+  // The same on every rank: with more than one host, each rank has a remote peer.
   if (std::find(remote.begin(), remote.end(), true) == remote.end()) return;
   const bool rdma = options.transport == Transport::rdma;
   std::optional<rdma::Device> device;
   if (rdma) device = rdma::open_device(options.interface, rank_);
-  // Beside RDMA they only show that a process lives.
+  // With RDMA, the sockets only show that a process is alive.
   const tcp::Wiring wiring{rdma ? "" : options.interface, rdma ? 1 : options.sockets,
                            options.timeout};
   auto links = tcp::connect_all(*bootstrap_, remote, wiring, same_machine);
@@ -115,7 +115,7 @@ std::vector<int> PeerMemory::node_of() const {
 void PeerMemory::ring(int rank) {
   Doorbell& bell = control(rank).bell;
   if (bell.ring() == kOnSockets) {
-    const char byte = 0;  // a full socket will wake it as well
+    const char byte = 0;  // if the socket is full, its unread bytes wake the peer
     (void)::send(peer(rank).link.socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     return;
   }

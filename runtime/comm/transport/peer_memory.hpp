@@ -1,6 +1,6 @@
-// The memory of a group's ranks as one of them sees it: everybody's segment - the shared memory of
-// a rank on the same host, the mirror of a remote one (network_transport.hpp) -, and how what is
-// written there becomes known to the others.
+// The memory of a group's ranks as seen by one of them: the segment of every rank, which is the
+// shared memory of a rank on the same host or the mirror of a remote one (network_transport.hpp).
+// Also tells the other ranks about writes to it.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class PeerMemory {
   [[nodiscard]] int size() const { return static_cast<int>(peers_.size()); }
   [[nodiscard]] Control& control(int rank) const { return *peer(rank).control; }
   [[nodiscard]] Control& mine() const { return control(rank_); }
-  // Of a rank's segment: layout.hpp.
+  // A rank's segment and its parts (layout.hpp).
   [[nodiscard]] std::byte* base(int rank) const { return peer(rank).segment->data(); }
   [[nodiscard]] std::byte* staging(int rank, std::uint64_t round) const {
     return base(rank) + Layout::staging(round);
@@ -36,25 +36,25 @@ class PeerMemory {
     return base(rank) + layout_.slots(peer, index);
   }
   [[nodiscard]] const Layout& layout() const { return layout_; }
-  // The longest message that is worth sending, the same on all ranks. Among ranks that share memory
-  // a slot is to stay in the cache, whatever room it has.
+  // The longest message worth sending; the same on all ranks. Among ranks that share memory, the
+  // message should stay in the cache even if the slot has more room.
   [[nodiscard]] std::size_t message_bytes() const {
     return all_local() ? kSlotBytes : layout_.slot_bytes();
   }
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return arena_; }
 
-  // Do all ranks share memory, so that they can read each other's communication memory?
+  // True if all ranks share memory, so that they can read each other's communication memory.
   [[nodiscard]] bool all_local() const { return network_ == nullptr; }
   [[nodiscard]] bool on_network(int rank) const { return network_ && peer(rank).link.remote; }
   [[nodiscard]] std::vector<std::string> describe() const;  // one line for each remote rank
-  [[nodiscard]] std::vector<int> node_of() const;           // [rank]: shm/mesh.hpp's number
+  [[nodiscard]] std::vector<int> node_of() const;           // [rank]: number as in shm/mesh.hpp
   [[nodiscard]] const std::shared_ptr<Bootstrap>& bootstrap() const { return bootstrap_; }
-  // Sent to ranks on other nodes: contents of slots and staging memory, and counters.
+  // Bytes sent to ranks on other nodes: contents of slots and staging memory, and counters.
   [[nodiscard]] Bytes sent_between_nodes() const {
     return Bytes(between_nodes_.load(std::memory_order_relaxed));
   }
 
-  // Stores a counter that others wait for, then wakes those that sleep (doorbell.hpp).
+  // Stores a counter that other ranks wait for, then wakes the ranks that sleep (doorbell.hpp).
   void publish(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     publish_count(counter, value);
     for (int r = 0; r < size(); ++r) tell(r, counter, value);
@@ -63,16 +63,16 @@ class PeerMemory {
     publish_count(counter, value);
     tell(rank, counter, value);
   }
-  // The same for a counter that nobody waits for yet: remote ranks may see it later, but before
-  // this rank waits for anything.
+  // Like publish_to(), for a counter that no rank waits for yet. Remote ranks may see it later, but
+  // before this rank waits for anything.
   void note_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     if (!on_network(rank)) return publish_to(rank, counter, value);
     counter.store(value, std::memory_order_relaxed);
     network_->note(rank, offset_of(&counter), value);
     count(rank, sizeof value);
   }
-  // What the next publish() makes readable, for ranks that do not share this memory: bytes of this
-  // rank's segment, which stay as they are until the rank has answered for them.
+  // Sends bytes of this rank's segment, which the next publish() makes readable, to a rank that
+  // does not share this memory. They must not change until the rank has acknowledged them.
   void expose(int rank, const void* data, std::size_t size) {
     if (!on_network(rank)) return;
     network_->write(rank, offset_of(data), static_cast<const std::byte*>(data), size);
@@ -81,13 +81,13 @@ class PeerMemory {
   void expose_to_all(const void* data, std::size_t size) {
     for (int r = 0; r < this->size() && network_; ++r) expose(r, data, size);
   }
-  // The same for bytes that stand elsewhere, and may change after the publish(): `place` in the
-  // segment is theirs until rank has answered.
+  // Like expose(), for bytes outside the segment, which may change after the publish(). `place` in
+  // the segment is reserved for them until the rank has acknowledged them.
   void lend(int rank, const std::byte* data, std::byte* place, std::size_t size) {
     network_->lend(rank, offset_of(place), data, size, place);
     count(rank, size);
   }
-  // One look at what remote ranks have sent, for loops that are not wait().
+  // Receives pending data from remote ranks once, for loops that do not use wait().
   void look() {
     if (network_) network_->progress();
   }

@@ -18,30 +18,30 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCheckInterval{2};  // between two looks at the peers' health while waiting
+constexpr milliseconds kCheckInterval{2};  // between two checks of the peers while waiting
 constexpr milliseconds kTellElsewhere{
-    50};                                   // of waiting, before this rank's other groups hear of it
-constexpr milliseconds kShowInterval{25};  // between two showings of the board to remote ranks
+    50};  // how long a wait lasts before this rank's other groups are told
+constexpr milliseconds kShowInterval{25};  // between two sends of the board to remote ranks
 
 // Ranks that share cores yield to each other within microseconds. A yield that takes longer has
-// given the core to a program that does not wait for us: then sleeping is better, because who
-// sleeps is run soon after being woken, and who yields goes to the end of the line.
+// given the core to another program, which does not wait for this rank. Then sleeping is better: a
+// thread that sleeps runs soon after being woken, one that yields goes to the end of the queue.
 constexpr microseconds kSlowYield{500};
-constexpr int kWaitsWithoutYield = 256;  // then yielding gets another try
+constexpr int kWaitsWithoutYield = 256;  // then yielding is tried again
 
-constexpr std::int64_t kTracedWait = 20'000;  // ns; shorter ones would fill the tracer's ring
+constexpr std::int64_t kTracedWait = 20'000;  // ns; shorter waits would fill the tracer's ring
 
 }  // namespace
 
 Peers::Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : PeerFailures(std::move(bootstrap), options) {
-  // Spinning is for ranks that have a core each.
+  // Spin only if each rank has its own core.
   foreground_ =
-      oversubscribed() ? Patience{0, microseconds(1000)} : Patience{4000, microseconds(2000)};
+      oversubscribed() ? SpinLimits{0, microseconds(1000)} : SpinLimits{4000, microseconds(2000)};
   background_ = {0, microseconds(50)};
 }
 
-// More ranks of this machine than CPUs that they may run on together.
+// True if this machine has more ranks than CPUs that they may run on.
 bool Peers::oversubscribed() const {
   std::string any;
   int ranks = 0;
@@ -60,7 +60,7 @@ void Peers::pause() {
 #if defined(__x86_64__)
   _mm_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb" : : : "memory");  // `yield` does nothing where a core has one thread
+  asm volatile("isb" : : : "memory");  // `yield` is a no-op on cores with one thread
 #endif
 }
 
@@ -97,7 +97,7 @@ int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
         failure.kind = FailureKind::timeout;
         failure.text = explain_timeout(for_peer, failure.culprit);
       }
-      // Looked at after the failure was seen: a peer may have done its part and then left.
+      // Checked after the failure was seen: a peer may have done its part before it left.
       if (ready(context)) break;
       if (failure.kind != FailureKind::none) fail(failure.kind, failure.culprit, failure.text);
       if (now - start >= kTellElsewhere) others.tell();
@@ -107,7 +107,7 @@ int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
       show_board();
       next_show = now + kShowInterval;
     }
-    if (crowded_ == 0 && now - start < patience().yielding) {
+    if (crowded_ == 0 && now - start < spin_limits().yielding) {
       sched_yield();
       if (Clock::now() - now > kSlowYield) crowded_ = kWaitsWithoutYield;
       continue;
@@ -115,7 +115,7 @@ int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
     sleep_until_told(ready, context);
   }
   me.board.waits_for.store(-1, std::memory_order_relaxed);
-  if (next_show > start + kShowInterval) show_board();  // the one shown says that we wait
+  if (next_show > start + kShowInterval) show_board();  // the board sent last says "waits"
   return last;
 }
 

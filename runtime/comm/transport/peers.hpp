@@ -1,13 +1,13 @@
-// The ranks of a group as seen by one of them: their memory (peer_memory.hpp), what goes wrong
-// (peer_failures.hpp), and, here, waiting for counters that they write.
+// The ranks of a group as seen by one of them: their memory (peer_memory.hpp), their failures
+// (peer_failures.hpp), and, here, waiting for their counters.
 //
-// Waiting. First spin (a peer on another core answers within a microsecond), then yield (with more
-// ranks than cores the peer may need this core), then sleep on a futex until the peer rings. While
-// yielding and sleeping, look every couple of milliseconds for what would make the wait endless:
-// a peer that is gone (its socket has closed), a peer that has failed, the deadline.
+// A wait first spins (a peer on another core answers within a microsecond), then yields (with more
+// ranks than cores the peer may need this core), then sleeps on a futex until the peer rings. While
+// it yields and sleeps, it checks every 2 ms for reasons why the wait would never end: a peer that
+// is gone (its socket has closed), a peer that has failed, the deadline.
 //
-// Traced, a wait of 20 us or more is a span that says whether the rank waited for is of the same
-// node. A peer that is late and a wire that is slow look alike here: this is the time of both.
+// The tracer records each wait of 20 us or more as a span, which says whether the awaited rank is
+// on the same node. A span does not separate a late peer from a slow wire.
 #pragma once
 
 #include "runtime/base/tracer.hpp"
@@ -15,12 +15,12 @@
 
 namespace ringsmith::comm {
 
-// Names of spans, with the rank waited for last as their argument.
+// Names of spans. Their argument is the rank waited for last.
 inline constexpr const char* kWaitWithinNode = "wait for a rank of this node";
 inline constexpr const char* kWaitBetweenNodes = "wait for a rank of another node";
 
 // How long a thread may hold its core before it gives way.
-struct Patience {
+struct SpinLimits {
   int spins = 0;                         // polls with a pause between them
   std::chrono::microseconds yielding{};  // then polls with sched_yield between them, then sleep
 };
@@ -30,13 +30,13 @@ class Peers : public PeerFailures {
   Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
 
   // Returns when ready() is true; ready() reads counters with seq_cst loads, which pair with
-  // publish(). Throws PeerLost, TimeoutError, or what a failed peer reported. for_peer names whom
-  // we wait for; ready() may change it as it learns more.
+  // publish(). Throws PeerLost, TimeoutError, or the error that a failed peer reported. for_peer is
+  // the rank that this one waits for; ready() may change it as it learns more.
   template <class Ready>
   void wait(const int& for_peer, Ready ready) {
     if (ready()) return;
     const std::int64_t begin = trace::enabled() ? trace::now_ns() : 0;
-    for (int i = 0; i < patience().spins; ++i) {
+    for (int i = 0; i < spin_limits().spins; ++i) {
       const int last = for_peer;
       look_or_pause();
       if (ready()) return trace_wait(last, begin);
@@ -45,14 +45,14 @@ class Peers : public PeerFailures {
         for_peer, [](void* r) { return (*static_cast<Ready*>(r))(); }, &ready);
     trace_wait(last, begin);
   }
-  // Waits until all that was published is on its way: nobody moves it while this rank computes.
+  // Waits until all published data is on its way. Nothing sends it while this rank computes.
   void flush();
-  // May waiting use the core (somebody's thread has nothing else to do), or does it share it with
-  // computation? May be called while another thread waits.
+  // Sets whether a wait may use the core (its thread has nothing else to do) or shares it with
+  // computation. May be called while another thread waits.
   void hold_core(bool hold) { holds_core_.store(hold, std::memory_order_relaxed); }
 
  private:
-  [[nodiscard]] const Patience& patience() const {
+  [[nodiscard]] const SpinLimits& spin_limits() const {
     return holds_core_.load(std::memory_order_relaxed) ? foreground_ : background_;
   }
   [[nodiscard]] bool oversubscribed() const;
@@ -63,7 +63,7 @@ class Peers : public PeerFailures {
     else
       pause();
   }
-  // The peer that was waited for last.
+  // Returns the peer that was waited for last.
   int wait_long(const int& for_peer, bool (*ready)(void*), void* context);
   void trace_wait(int for_peer, std::int64_t begin) const {
     if (begin != 0) trace_wait_until_now(for_peer, begin);
@@ -71,9 +71,9 @@ class Peers : public PeerFailures {
   void trace_wait_until_now(int for_peer, std::int64_t begin) const;
   void sleep_until_told(bool (*ready)(void*), void* context);
 
-  Patience foreground_, background_;
+  SpinLimits foreground_, background_;
   std::atomic<bool> holds_core_{true};
-  int crowded_ = 0;  // long waits for which yielding is not worth a try
+  int crowded_ = 0;  // long waits left during which it does not yield
 };
 
 }  // namespace ringsmith::comm

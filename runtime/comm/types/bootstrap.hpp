@@ -1,6 +1,6 @@
-// How ranks find each other before they can talk, as the floors above need it: rank, size, and an
-// exchange of small records. Whoever started the processes knows them (mpirun, a launcher, a test).
-// No data of a collective ever goes through a bootstrap. The ways are in runtime/comm/bootstrap.
+// How ranks find each other before they can communicate: rank, size, and an exchange of small
+// records. They come from the launcher of the processes (mpirun, ringrun, a test). No data of a
+// collective is sent through a bootstrap. The implementations are in runtime/comm/bootstrap.
 #pragma once
 
 #include <array>
@@ -40,30 +40,30 @@ class Bootstrap {
   virtual ~Bootstrap() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  // Collective: every rank gives one record, up to 4 KiB, and gets those of all, in rank order.
+  // Collective: every rank passes one record, up to 4 KiB, and gets all records in rank order.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& record) = 0;
-  // A rank that is known to have ended since the last all_gather, if this bootstrap can know; {}
-  // otherwise. For those who wait for a peer that does not come; does not wait itself.
+  // Returns a rank that is known to have ended since the last all_gather, if this bootstrap can
+  // know it; otherwise {}. For callers that wait for a peer. Does not block.
   [[nodiscard]] virtual std::optional<LostMember> lost_rank() { return {}; }
-  // The group is broken: peers may be gone, so leaving must not wait for them.
+  // The group is broken: peers may be gone, so the destructor must not wait for them.
   virtual void abandon() {}
-  // Does whoever started the ranks end all of them (SIGTERM) when one dies?
+  // True if the launcher ends all ranks (SIGTERM) when one dies.
   [[nodiscard]] virtual bool ends_survivors() const { return false; }
-  // For ranks that were on nodes before, in the group that this one is a part of: this rank's node.
+  // This rank's node number in the parent group, if this bootstrap is for a part of a group.
   [[nodiscard]] virtual std::optional<int> node() const { return {}; }
-  // Empty for all ranks of the job; else which of them, for error messages.
+  // Empty if it has all ranks of the job; else names its ranks, for error messages.
   [[nodiscard]] virtual std::string scope() const { return {}; }
 };
 
-// The random word of a rank, by which members of a job know each other on the sockets between them.
+// A rank's random word, by which members of a job recognize each other on the sockets between them.
 //
-// Each rank draws one for each group and says it in the bootstrap's exchange, which only members of
-// the job hear. A caller first shows the rank's word; one that cannot is a stranger.
-// Over TCP that is all that keeps strangers out; between ranks of a host the kernel says besides
-// whose process is at the other end (shm/greeting.hpp).
+// Each rank draws a word for each group and announces it through the bootstrap, which only members
+// of the job read. A caller must first show the word of the rank that it calls. Over TCP this is
+// the only protection; within a host the kernel also tells which user's process is at the other end
+// (shm/greeting.hpp).
 using Word = std::array<std::uint64_t, 2>;
 
-// From the kernel's generator, or the processor's.
+// From the kernel's random generator, or the processor's.
 [[nodiscard]] inline Word random_word() {
   std::random_device random;
   const auto half = [&random] { return std::uint64_t{random()} << 32 | random(); };

@@ -1,9 +1,9 @@
-// What a collective is given: typed memory with its length in elements. Made from a std::span, so
-// that a byte size can never arrive where a count was meant.
+// The argument of a collective: typed memory with its length in elements. It is made from a
+// std::span, so that a byte size cannot be passed as a count.
 //
-// It also says where it was made, file and line, for the error that names the call: buffers are
-// made in the argument list of a collective, so that the line where one is made is the line of the
-// call, also through groups that only pass calls on.
+// A buffer also records the file and line where it was made, for errors that name the call: buffers
+// are made in the argument list of a collective, so this is the line of the call, even through
+// groups that only forward calls.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@
 
 namespace ringsmith::comm {
 
-// A place in the program. (Not std::source_location, which clang 14 does not have.)
+// A place in the program. Not std::source_location, because clang 14 does not have it.
 struct Site {
   const char* file = nullptr;  // a string literal
   int line = 0;
 
-  // As a default argument: the caller of the function that has it.
+  // As a default argument, this is the place of the call.
   static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
   }
@@ -31,7 +31,7 @@ class ConstBuffer {
  public:
   ConstBuffer() = default;
   template <class T>
-  // NOLINTNEXTLINE(google-explicit-constructor): the way in
+  // NOLINTNEXTLINE(google-explicit-constructor): implicit by design
   ConstBuffer(std::span<T> values, Site site = Site::here())
       : data_(reinterpret_cast<const std::byte*>(values.data())),
         count_(values.size()),
@@ -53,7 +53,7 @@ class ConstBuffer {
   Site site_;
 };
 
-// May be written, too.
+// A buffer that may also be written.
 class Buffer : public ConstBuffer {
  public:
   Buffer() = default;
@@ -64,12 +64,12 @@ class Buffer : public ConstBuffer {
   Buffer(std::byte* data, Elements count, DType dtype, Site site = Site::here())
       : ConstBuffer(data, count, dtype, site) {}
 
-  // It was made from memory that may be written.
+  // The const_cast is valid because the buffer was made from writable memory.
   [[nodiscard]] std::byte* data() const { return const_cast<std::byte*>(ConstBuffer::data()); }
 };
 
-// Memory that the other ranks of the node can read and reduce from directly: no staging copy. Host
-// code must not follow the pointer of device memory.
+// Memory that the other ranks of the node can read and reduce from directly, without a staging
+// copy. Host code must not dereference a pointer to device memory.
 class CommMemory {
  public:
   virtual ~CommMemory() = default;

@@ -1,5 +1,5 @@
-// What ranks can do together, how they add up, and by which algorithm: the words of the whole
-// floor, of command lines, and of error messages.
+// The operations of ranks, their reductions and their algorithms, with the names that the whole
+// communication layer, command lines and error messages use.
 #pragma once
 
 #include <cstdint>
@@ -23,27 +23,27 @@ enum class Collective : std::uint8_t {
   recv
 };
 
-// What a buffer of a call holds. Data is cut into one part for each rank: part r is rank r's.
+// The content of a call's buffer. Data has one part for each rank: part r belongs to rank r.
 enum class Extent : std::uint8_t {
   none,    // there is no such buffer
   all,     // all parts, on every rank
   own,     // part r, on rank r
-  at_root  // all parts, on root; nothing elsewhere
+  at_root  // all parts, on root; nothing on other ranks
 };
 
-// What a collective takes and gives. The rest is derived from it: which arguments are accepted
-// (process_group.cpp), where chunks lie (executor), what the checker demands of a schedule
-// (analysis/checker.hpp).
+// The inputs and outputs of a collective. Other code derives the rest from it: which arguments are
+// accepted (process_group.cpp), where chunks are stored (executor), which postconditions a schedule
+// must meet (analysis/checker.hpp).
 struct Contract {
   const char* name;
   Extent input, output;
-  bool reduces = false;    // the output is the sum of all inputs
+  bool reduces = false;    // the output is the reduction of all inputs
   bool exchanges = false;  // output part p of rank r is input part r of rank p
 
   [[nodiscard]] constexpr bool rooted() const {
     return input == Extent::at_root || output == Extent::at_root;
   }
-  // One buffer holds all parts and the other one of them.
+  // True if one buffer holds all parts and the other holds one.
   [[nodiscard]] constexpr bool divides() const {
     return input == Extent::own || output == Extent::own;
   }
@@ -69,7 +69,7 @@ static_assert(std::size(kContracts) == static_cast<std::size_t>(Collective::recv
                                        : Contract{"corrupt call", Extent::none, Extent::none};
 }
 [[nodiscard]] constexpr const char* name_of(Collective c) { return contract_of(c).name; }
-// Has this rank a buffer of that extent? And does it hold this part?
+// True if this rank has a buffer of this extent, and if that buffer holds this part.
 [[nodiscard]] constexpr bool has(Extent extent, int rank, int root) {
   return extent == Extent::at_root ? rank == root : extent != Extent::none;
 }
@@ -87,18 +87,17 @@ struct Origins {
   return {one, one + 1};
 }
 
-// avg multiplies each contribution by fl(1/world) and then sums, as PyTorch DDP does (floating
-// types only).
+// avg sums contributions times fl(1/world), as PyTorch DDP does. Floating types only.
 enum class ReduceOp : std::uint8_t { sum, avg, prod, min, max };
 [[nodiscard]] std::string_view name_of(ReduceOp op);
-ReduceOp parse_reduce_op(std::string_view name);  // UsageError naming the choices
+ReduceOp parse_reduce_op(std::string_view name);  // throws UsageError naming the choices
 
-// Orders of the sums; automatic picks by size and by whose memory it is, from fixed thresholds, so
-// that the choice (and with it the bits) is the same in every run (executor/engine.hpp).
+// Orders of the sums. automatic chooses by size and kind of memory, with fixed thresholds, so that
+// the choice (and with it the bits) is the same in every run (executor/dispatcher.hpp).
 enum class Algorithm : std::uint8_t {
   automatic,
   ring,
-  plain_ring,  // the same sums by a loop that one can read (executor/plain_ring.cpp); slower
+  plain_ring,  // the same sums in a readable loop (executor/plain_ring.cpp); slower
   gloo_ring,
   direct,
   tree,

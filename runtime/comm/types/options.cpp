@@ -1,4 +1,4 @@
-// The names of the enumerations of this floor, as command lines and error messages have them.
+// The names of this layer's enumerations, as used in command lines and error messages.
 #include "runtime/comm/types/options.hpp"
 
 #include <array>

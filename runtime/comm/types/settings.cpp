@@ -13,10 +13,10 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::size_t kShown = 64;   // bytes of a value in a message
-constexpr std::size_t kBefore = 24;  // of them, before the first difference
+constexpr std::size_t kShown = 64;   // shown bytes of a value in a message
+constexpr std::size_t kBefore = 24;  // how many of these precede the first difference
 
-// The values of a name, joined; nothing if there are none.
+// Returns the values of a name, joined; nothing if there are none.
 std::optional<std::string> value_of(const Settings& settings, const std::string& name) {
   std::optional<std::string> out;
   for (const auto& [other, value] : settings)
@@ -24,7 +24,7 @@ std::optional<std::string> value_of(const Settings& settings, const std::string&
   return out;
 }
 
-// The different values of a name and the ranks that have each, by lowest rank.
+// The different values of a name and the ranks that have each, ordered by lowest rank.
 using SettingVariants = std::vector<std::pair<std::optional<std::string>, std::vector<int>>>;
 SettingVariants variants_of(const std::map<int, Settings>& all, const std::string& name) {
   SettingVariants variants;
@@ -37,7 +37,7 @@ SettingVariants variants_of(const std::map<int, Settings>& all, const std::strin
   return variants;
 }
 
-// On one line, from a little before the first byte in which the values differ if they are long.
+// Returns the text on one line. If it is long, starts a little before the first difference.
 std::string excerpt(const std::string& text, std::size_t difference) {
   const std::size_t begin = difference < kShown - kBefore ? 0 : difference - kBefore;
   std::string out = begin > 0 ? "..." : "";
@@ -54,7 +54,7 @@ std::string excerpt(const std::string& text, std::size_t difference) {
   return text.empty() || text.front() == ' ' || text.back() == ' ' ? "'" + out + "'" : out;
 }
 
-// The number of bytes with which all values begin.
+// Returns the length of the common prefix of all values, in bytes.
 std::size_t common_prefix(const SettingVariants& variants) {
   std::optional<std::string> common;
   for (const auto& [value, ranks] : variants) {
@@ -78,7 +78,7 @@ std::string describe_difference(const std::string& name, const SettingVariants& 
                             ranks.size() == 1 ? "has" : "have", name);
   const std::string last = parts.back();
   parts.pop_back();
-  return fmt::format("{}{}{}{}: give the same on all ranks", fmt::join(parts, ", "),
+  return fmt::format("{}{}{}{}: use the same value on all ranks", fmt::join(parts, ", "),
                      parts.empty() ? "" : " and ", last, missing);
 }
 

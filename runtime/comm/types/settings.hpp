@@ -1,12 +1,12 @@
-// Settings that must be equal on every rank of a job, and the message where they are not.
+// Settings that must be equal on every rank of a job, and the error message if they are not.
 //
-// Ranks that train with different options or data do not fail: their replicas drift apart, and the
-// losses keep falling. So ranks compare their settings before they do anything together: when a
-// group is made (GroupOptions::settings), or when the program asks for it
-// (runtime/parallel/agreement.hpp). One line then names the first difference, on all ranks alike:
+// Ranks that train with different options or data do not fail: their replicas drift apart while the
+// losses keep falling. So ranks compare their settings first: when a group is made
+// (GroupOptions::settings), or when the program asks for it (runtime/parallel/agreement.hpp). All
+// ranks then report the same line, which names the first difference:
 //
-//     --lr is 0.1 on ranks 0, 2 and 0.5 on rank 1: give the same on all ranks
-//     --x is 3 on ranks 0, 2, but rank 1 has no --x: give the same on all ranks
+//     --lr is 0.1 on ranks 0, 2 and 0.5 on rank 1: use the same value on all ranks
+//     --x is 3 on ranks 0, 2, but rank 1 has no --x: use the same value on all ranks
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,27 @@
 
 namespace ringsmith::comm {
 
-// {"--lr", "0.1"}: a name that people know, and its value as text. A name may come several times:
+// {"--lr", "0.1"}: a name that users know, and its value as text. A name may occur several times;
 // then it has a list of values.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// As one text, and back; CommError for a text that was not made so.
+// Conversion to a text and back. parse_settings() throws CommError if the text is malformed.
 [[nodiscard]] std::string to_text(const Settings& settings);
 [[nodiscard]] Settings parse_settings(const std::string& text);
 
-// settings[r]: rank r's settings, in its order. UsageError with the line above if ranks differ.
-// Long values are cut to the place where they differ.
+// settings[r]: rank r's settings, in its order. Throws UsageError with the line above if ranks
+// differ. Only the part of a long value around the difference is shown.
 void require_equal(const std::map<int, Settings>& settings);
 
-// Of a text, to compare before the texts themselves travel.
+// A hash of a text, to compare texts before they are exchanged.
 [[nodiscard]] std::uint64_t fnv1a(const std::string& text);
 
 // "rank 1" or "ranks 0, 2".
 [[nodiscard]] std::string list_ranks(const std::vector<int>& ranks);
 
-// A list of records as one record: "3:abc" for each.
+// Encodes a list of records as one record: "3:abc" for each.
 [[nodiscard]] std::string join_records(const std::vector<std::string>& records);
-// CommError for a text that join_records() did not make.
+// Throws CommError for a text that join_records() did not make.
 [[nodiscard]] std::vector<std::string> split_records(const std::string& all);
 
 }  // namespace ringsmith::comm

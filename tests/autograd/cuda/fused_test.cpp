@@ -1,5 +1,5 @@
-// What a device does in one kernel has the bits of the functions it stands for, keeps no more than
-// it must, and is launched once.
+// Functions that a device computes in one kernel have the same bits as the separate functions, keep
+// no more memory than needed, and are launched once.
 #include <cstring>
 
 #include "runtime/autograd/autocast.hpp"
@@ -87,7 +87,7 @@ TEST_CASE("cross_entropy on a device keeps no probabilities", "[cuda]") {
   const auto before = device_allocator::stats(kDevice).current;
   const Tensor loss = cross_entropy(x, target);
   CHECK(device_allocator::stats(kDevice).peak.value < before.value + kLogits / 10);
-  loss.backward();  // the gradient, and nothing else of its size
+  loss.backward();  // allocates the gradient, and nothing else of its size
   CHECK(device_allocator::stats(kDevice).peak.value < before.value + kLogits * 11 / 10);
   CHECK(x.grad().sizes() == x.sizes());
 }
@@ -110,7 +110,7 @@ TEST_CASE("a step of Adam on a device is one kernel for parameters of one type a
   for (std::size_t i = 1; i < params.size(); ++i) params[i].set_grad(ones_like(params[i]));
   CHECK(launches() == 2);  // float, double
   params[0].set_grad(ones_like(params[0]));
-  CHECK(launches() == 3);  // the first has its first step now
+  CHECK(launches() == 3);  // the first parameter makes its first step now
   params[0].set_grad({});
   params[40].set_grad({});
   CHECK(launches() == 2);

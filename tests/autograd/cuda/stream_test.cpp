@@ -1,5 +1,5 @@
-// Backward on streams and on several devices: nodes run where their forward ran, in order, and the
-// host waits for none of it.
+// Backward on streams and on several devices: nodes run on the stream of their forward, in order,
+// and the host waits for none of them.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +21,7 @@ Tensor leaf(double value, std::int64_t n = 1000, Device device = kDevice) {
   return full({n}, value).to(device).requires_grad_();
 }
 
-float only_value(const Tensor& t) {  // of all elements
+float only_value(const Tensor& t) {  // of all elements, which must be equal
   const std::vector<float> v = t.to_vector<float>();
   for (const float x : v)
     if (x != v[0]) return NAN;
@@ -33,14 +33,14 @@ float only_value(const Tensor& t) {  // of all elements
 TEST_CASE("backward runs on the stream of the forward, and the caller's stream waits for it") {
   const Tensor x = leaf(3);
   const Stream own = Stream::create(kDevice);
-  own.wait(Stream::compute(kDevice));  // x is made there
+  own.wait(Stream::compute(kDevice));  // x is computed there
   Tensor y;
   {
     const StreamGuard guard(own);
     y = sum(x * x * x);
   }
   Gate gate(own);
-  y.backward();  // the seed is made on the compute stream, everything else waits at the gate
+  y.backward();  // the seed is created on the compute stream, everything else waits at the gate
   const Event after = Event::record(Stream::compute(kDevice));
   CHECK_FALSE(own.is_idle());
   CHECK_FALSE(after.has_happened());
@@ -139,7 +139,7 @@ TEST_CASE("dropout on a device: the same mask for the same seed, another one for
   if (device_count() > 1) {
     manual_seed(11);
     CHECK(draw(Device::cuda(1)) != first);
-    CHECK(draw(kDevice) == first);  // the other device's draws do not disturb this one's
+    CHECK(draw(kDevice) == first);  // the other device's draws do not affect this generator
   }
   const auto kept = std::count_if(first.begin(), first.end(), [](float v) { return v != 0; });
   CHECK(std::abs(static_cast<double>(kept) - 3000) < 5 * std::sqrt(4000 * 0.25 * 0.75));

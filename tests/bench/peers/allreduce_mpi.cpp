@@ -1,4 +1,4 @@
-// The peer everybody has: MPI_Allreduce, in place. Start it with mpirun; -p is ignored.
+// The peer that is installed everywhere: MPI_Allreduce, in place. Started by mpirun; ignores -p.
 #include <mpi.h>
 
 #include "tests/bench/peers/bench_common.hpp"

@@ -1,7 +1,6 @@
-// What the peers' all-reduce benchmarks share: options, data, verification, timing and a table
-// whose header names `size` and `time`, as all_reduce_perf's does. A back end supplies the Comm
-// interface. The peers are built by tests/bench/collectives.sh, not by CMake, and use nothing of
-// ringsmith.
+// Shared by the peers' all-reduce benchmarks: options, data, verification, timing and a table whose
+// header names `size` and `time`, like all_reduce_perf's. A back end implements the Comm interface.
+// The peers are built by tests/bench/collectives.sh, not by CMake, and use no code of ringsmith.
 #pragma once
 #include <algorithm>
 #include <chrono>

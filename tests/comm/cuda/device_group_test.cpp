@@ -1,5 +1,5 @@
-// Groups on devices, ranks as threads: both engines give the bits of the host's transport, in every
-// kind of buffer, and stay apart from what else happens on the streams.
+// Groups on devices, ranks as threads: both engines produce the same bits as the host's transport,
+// in every kind of buffer, and are independent of other work on the streams.
 #include <atomic>
 
 #include "runtime/base/error.hpp"
@@ -30,7 +30,7 @@ struct Case {
   bool own = true, in_place = true;
 };
 
-// All_reduce on the device and on the host: how many elements differ on this rank.
+// Number of elements that differ on this rank after all_reduce on the device and on the host.
 template <class T>
 std::size_t compare_with_host(ProcessGroup& g, const Case& c) {
   g.set_algorithm(c.algorithm);
@@ -194,8 +194,8 @@ TEST_CASE("threads as ranks: packets go on when the number of the call comes rou
   CHECK(wrong[0] + wrong[1] == 0);
 }
 
-// With VGPU_DRIVER_WAITS=1 (entry comm_cuda_driver_waits) an allocation waits for the kernels that
-// run, and launches wait for it: between two ranks' launches of one collective that is a deadlock.
+// With VGPU_DRIVER_WAITS=1 (entry comm_cuda_driver_waits) an allocation waits for running kernels,
+// and launches wait for it: between two ranks' launches of one collective that is a deadlock.
 TEST_CASE(
     "ranks of one process allocate and free on one device while their kernels wait for each other",
     "[vgpu][driver]") {
@@ -230,15 +230,15 @@ TEST_CASE(
   CHECK(sum_of(wrong) == 0);
 }
 
-// With VGPU_DRIVER_WAITS=1 the allocation waits for rank 0's kernel, and the monitor waits for the
-// allocation in cudaEventQuery, instead of telling that kernel to stop as it does without.
+// With VGPU_DRIVER_WAITS=1 the allocation waits for rank 0's kernel, and the monitor waits in
+// cudaEventQuery for the allocation. Without that mode it would tell the kernel to stop.
 TEST_CASE("a kernel gives up by its own clock while the driver holds up its host",
           "[vgpu][driver]") {
   GroupOptions options;
   options.engine = CudaEngine::b;
   options.timeout = std::chrono::seconds(3);
   std::atomic<bool> open{false};
-  std::vector<std::shared_ptr<std::byte>> blocks;  // to free one would wait for all streams
+  std::vector<std::shared_ptr<std::byte>> blocks;  // kept: freeing one would wait for all streams
   const auto said = run_on_devices<std::string>(
       2, options,
       [&](ProcessGroup& g) {
@@ -254,7 +254,8 @@ TEST_CASE("a kernel gives up by its own clock while the driver holds up its host
         const WorkPtr work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum);
         work->wait();
         while (g.rank() == 0 && !work->is_completed()) {
-          blocks.push_back(device_bytes(g.device(), 4));  // returns at once before the kernel runs
+          // Returns immediately if the kernel does not run yet.
+          blocks.push_back(device_bytes(g.device(), 4));
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
         std::string what;

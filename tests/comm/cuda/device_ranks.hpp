@@ -1,4 +1,4 @@
-// Ranks as threads, each with a device, and buffers on it.
+// Ranks as threads, each with its own device and buffers on it.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace ringsmith::test {
 
-// n elements on a group's device, `offset` bytes behind an aligned address, between guard bytes.
+// n elements on a group's device, `offset` bytes after an aligned address, between guard bytes.
 template <class T>
 class DeviceData {
  public:
@@ -34,7 +34,7 @@ class DeviceData {
   [[nodiscard]] comm::Buffer buffer() const {
     return {data_ + begin_, Elements(n_), dtype_of<T>()};
   }
-  // Elements that differ in any bit from what is expected, or n + 1 if a guard was hurt.
+  // The number of elements that are not bit-identical, or n + 1 if a guard was overwritten.
   [[nodiscard]] std::size_t wrong(const std::vector<T>& expected) const {
     std::vector<std::byte> got(pattern_.size());
     copy_on_device(got.data(), data_, got.size(), device_);
@@ -75,7 +75,7 @@ std::vector<T> random_values(std::size_t n, int rank, unsigned seed = 0) {
   return x;
 }
 
-// Rank r on device r modulo `devices`, or as many as there are: one is enough.
+// Runs rank r on device r modulo `devices`, or modulo the number of devices if that is smaller.
 template <class Result>
 std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
                                    const std::function<Result(comm::ProcessGroup&)>& body,
@@ -84,7 +84,7 @@ std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
       world,
       [&](comm::ProcessGroup& group) {
         const DeviceGuard guard(group.device());
-        // Ranks that share a device must not share a stream: one would wait for another's work.
+        // Ranks that share a device must not share a stream, or one would wait for another.
         const StreamGuard stream(Stream::create(group.device()));
         return body(group);
       },

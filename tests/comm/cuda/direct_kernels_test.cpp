@@ -1,4 +1,4 @@
-// The direct kernels of engine B: one-shot in rank order, two-shot from each chunk's owner on.
+// The direct kernels of engine B: one-shot sums in rank order, two-shot from each chunk's owner on.
 #include <cmath>
 #include <cstring>
 #include <random>

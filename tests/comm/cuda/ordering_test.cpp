@@ -1,5 +1,5 @@
-// Engine B's hand-offs under ThreadSanitizer: race-free as they are, and each end of each pair is
-// needed. x86 delivers the right values either way; only the detector sees what is missing.
+// Engine B's hand-offs under ThreadSanitizer: they are race-free, and each end of each pair is
+// needed. x86 delivers the right values either way; only the detector finds a missing end.
 #include "tests/support/catch.hpp"
 #include "tests/support/run_program.hpp"
 
@@ -19,13 +19,13 @@ namespace {
 // | tail_acquire    | the same                                          | ring      |
 // | head_release    | a slot is written while its message is still read | broadcast |
 // | head_acquire    | the same                                          | broadcast |
-// | arrival_release | a buffer is read before it is written             | direct  |
-// | arrival_acquire | the same                                          | direct  |
-// | report_release  | the host reads what a kernel is still noting down | report    |
+// | arrival_release | a buffer is read before it is written             | direct    |
+// | arrival_acquire | the same                                          | direct    |
+// | report_release  | the host reads a report while a kernel writes it | report    |
 // | report_acquire  | the same                                          | report    |
 //
-// The credits of a ring show in a broadcast only: in an all_reduce the messages that come around
-// the ring happen to order the same accesses.
+// A missing credit of a ring is visible only in a broadcast: in an all_reduce the messages that
+// travel around the ring happen to order the same accesses.
 struct Row {
   const char *end, *kernel;
 };

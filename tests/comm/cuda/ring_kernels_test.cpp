@@ -1,5 +1,5 @@
-// The kernels of engine B by themselves: their sums have the bits of the schedules, whatever the
-// type, the alignment and the shape; and a kernel whose peer never comes says where it stood.
+// The kernels of engine B without a group: their sums have the bits of the schedules, for every
+// type, alignment and shape; and a kernel whose peer never arrives reports its position.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -18,7 +18,7 @@ constexpr int kOddBytes = 3;
 constexpr std::size_t kGuardBytes = 64;
 constexpr std::byte kGuardByte{0xA5};
 
-// Values whose sum changes with the order of its terms; any bits at all for integers.
+// Values whose sum depends on the order of its terms; arbitrary bits for integers.
 std::vector<std::byte> random_values(DType dtype, std::size_t n, int rank) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n));
   std::vector<std::byte> bytes(n * size_of(dtype));
@@ -36,11 +36,11 @@ std::vector<std::byte> random_values(DType dtype, std::size_t n, int rank) {
   return bytes;
 }
 
-// The sum of elements [begin, begin + n) over all ranks, ranks in the given order.
+// The sum of elements [begin, begin + n) over all ranks, in the given order of ranks.
 void reference(DType dtype, const Arithmetic& a, const std::vector<std::vector<std::byte>>& inputs,
                const std::vector<int>& order, std::size_t begin, std::size_t n,
                std::vector<std::byte>& out) {
-  // The pairwise order is the ring's: a rank's own value comes first, then what has arrived.
+  // The pairwise order is the ring's: a rank's own value first, then the received one.
   const std::size_t width = size_of(dtype);
   const auto from = [&](int r) {
     return inputs[static_cast<std::size_t>(r)].data() + begin * width;
@@ -63,7 +63,7 @@ struct Case {
   bool packets = false, in_place = false, odd = false;
 };
 
-// Runs one all_reduce on all ranks; how many bytes are wrong anywhere, guards included.
+// Runs one all_reduce. Returns the number of wrong bytes on all ranks, guards included.
 std::size_t wrong_bytes(Stations& stations, const Case& c) {
   const std::size_t width = size_of(c.dtype), bytes = c.count * width;
   const std::size_t begin = kGuardBytes + (c.odd ? kOddBytes : 0);
@@ -190,7 +190,7 @@ TEST_CASE("a kernel ends when its host says stop", "[vgpu]") {
   Stations stations(2, kSmall);
   const DeviceBlock data(Stations::device(0), 4000);
   RingCall call = stations.ring(Collective::broadcast, 0, +1, {{0, 0}, {0, 0}}, DType::f32);
-  call.chunks[0] = {0, 1000};  // the root sends until the slots are full
+  call.chunks[0] = {0, 1000};  // the root sends until all slots are full
   call.shape.slot_bytes = 16;
   call.input = data.data();
   const DeviceGuard guard(Stations::device(0));

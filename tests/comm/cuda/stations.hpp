@@ -1,5 +1,5 @@
-// The kernels of engine B without a group around them: stations, streams and calls of all ranks in
-// one process, each on a device of its own.
+// The kernels of engine B without a group: stations, streams and calls of all ranks in one process,
+// each rank on its own device.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,7 @@ class Stations {
       const DeviceGuard guard(device(r));
       for (int peer = 0; peer < world; ++peer)
         if (peer != r && cudaDeviceEnablePeerAccess(peer, 0) != cudaSuccess)
-          (void)cudaGetLastError();  // another test has
+          (void)cudaGetLastError();  // an earlier test has enabled it
       memory_.emplace_back(device(r), comm::cuda_ipc::station_bytes(world, shape));
       streams_.push_back(Stream::create(device(r)));
       comm::cuda_ipc::KernelReport* report = nullptr;
@@ -81,7 +81,7 @@ class Stations {
     for (const Stream& stream : streams_) stream.synchronize();
   }
 
-  // rank's part of a ring in the given direction (+1 or -1); chunks are those of the schedule.
+  // rank's part of a ring in the given direction (+1 or -1), with the chunks of the schedule.
   [[nodiscard]] RingCall ring(comm::Collective collective, int rank, int direction,
                               const std::vector<comm::Chunk>& chunks, DType dtype) {
     RingCall call{};
@@ -99,7 +99,7 @@ class Stations {
     call.previous = memory_[at(call.previous_rank)].data();
     call.next = memory_[at(call.next_rank)].data();
     call.packet_flag = packet_flag;
-    call.patience = {reports_[at(rank)], limit, 0, nanoseconds};
+    call.timeout = {reports_[at(rank)], limit, 0, nanoseconds};
     std::uint64_t longest = 0;
     for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
       const comm::Chunk& chunk = chunks[at(c)];
@@ -120,7 +120,7 @@ class Stations {
     call.meeting = meeting;
     call.packet_flag = packet_flag;
     call.chunk = chunk;
-    call.patience = {reports_[at(rank)], limit, 0, nanoseconds};
+    call.timeout = {reports_[at(rank)], limit, 0, nanoseconds};
     for (int r = 0; r < world_; ++r) call.station[r] = memory_[at(r)].data();
     return call;
   }

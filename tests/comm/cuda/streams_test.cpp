@@ -1,4 +1,4 @@
-// What a group on devices promises about streams, memory and errors (process_group.hpp).
+// The guarantees of a group on devices about streams, memory and errors (process_group.hpp).
 #include <atomic>
 
 #include "runtime/base/error.hpp"
@@ -48,7 +48,7 @@ TEST_CASE("threads as ranks: a collective waits for the caller's stream, and tha
                                  cudaMemcpyHostToDevice, stream.get()));
       const WorkPtr work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum);
       work->wait();
-      // The host is here before the data is; the stream takes care of the rest.
+      // The host gets here before the data is written; the stream orders the copy after it.
       cuda_check(cudaMemcpyAsync(after.buffer().data(), data.buffer().data(), n * sizeof(float),
                                  cudaMemcpyDeviceToDevice, stream.get()));
       const float sum = first_value(after, g.device());
@@ -114,7 +114,7 @@ TEST_CASE("threads as ranks: two groups work at once, each on a stream of its ow
       }
       std::vector<WorkPtr> works;
       for (std::size_t i = 0; i < 12; ++i) {
-        // Rank 1 calls the groups in another order than the others do.
+        // Rank 1 calls the groups in a different order from the other ranks.
         const auto call = [&](bool first) {
           const StreamGuard guard(first ? Stream() : side);
           const Buffer data = (first ? ours : theirs)[i].buffer();
@@ -161,7 +161,7 @@ TEST_CASE("threads as ranks: wrong device buffers are a UsageError before anythi
   const auto thrown = run_on_devices<int>(2, {}, [](ProcessGroup& g) {
     std::vector<float> host(100);
     const DeviceData<float> data(g, true, host);
-    const bool one_device = device_count() == 1;  // then nothing is elsewhere
+    const bool one_device = device_count() == 1;  // then all memory is on the group's device
     const auto elsewhere = device_bytes(Device::cuda(g.rank() == 0 && !one_device ? 1 : 0), 400);
     const Buffer far(elsewhere.get(), Elements(100), DType::f32);
     int caught = 0;
@@ -177,7 +177,7 @@ TEST_CASE("threads as ranks: wrong device buffers are a UsageError before anythi
     if (!one_device) expect("but this rank's group is on", [&] { g.all_reduce(far); });
     expect("communication memory on cuda:7",
            [&] { (void)g.allocate_on(Device::cuda(7), Bytes(1)); });
-    g.all_reduce(data.buffer());  // and the group is still whole
+    g.all_reduce(data.buffer());  // the group still works
     return caught + (one_device ? 1 : 0);
   });
   CHECK(thrown[0] == 3);
@@ -211,7 +211,7 @@ TEST_CASE("device communication memory is zeroed, aligned, and used again in str
     first = a->data();
     CHECK(reinterpret_cast<std::uintptr_t>(b->data()) % 64 == 0);
     CHECK(a->device() == Device::cuda(0));
-    // Still under way when the memory is given back and taken again.
+    // Still running when the memory is freed and allocated again.
     static std::chrono::milliseconds time(20);
     delay(stream, time);
     cuda_check(cudaMemsetAsync(first, 0xFF, 1000, stream.get()));

@@ -1,4 +1,4 @@
-// Which engine a group gets, from who sits where; and what is said about it.
+// The engine that a group gets, given its ranks' processes and devices, and the message about it.
 #include "runtime/comm/device/whereabouts.hpp"
 
 #include "runtime/base/error.hpp"
@@ -61,7 +61,7 @@ TEST_CASE("ranks of one process that share a device use a, or b if it is asked f
              ContainsSubstring("engine a: ranks 0 and 1 share a device"));
   CHECK(decide(shared, CudaEngine::b).engine == CudaEngine::b);
   CHECK_THAT(text(decide(shared, CudaEngine::b)),
-             ContainsSubstring("engine b, as asked for: ranks 0 and 1 share a device"));
+             ContainsSubstring("engine b, as requested: ranks 0 and 1 share a device"));
 }
 
 TEST_CASE(

@@ -1,5 +1,5 @@
-// Attention in bf16 on tensor cores beside float64 on the same rounded operands: around the tile,
-// heads of any width, packed and separate operands, and the same bits in each run.
+// Attention in bf16 on tensor cores, compared with float64 on the same rounded operands: sizes
+// around the tile, heads of any width, packed and separate operands, and the same bits in each run.
 #include <cmath>
 #include <limits>
 
@@ -24,19 +24,19 @@ std::vector<double> wide(const std::vector<bf16>& x) {
   return out;
 }
 
-// (b, t, parts, h, d), `gap` elements behind an aligned address.
+// An operand in a (b, t, parts, h, d) array, `gap` elements after an aligned address.
 template <class T>
 Heads<T> part(T* data, const AttentionShape& s, std::int64_t i, std::int64_t parts) {
   const std::int64_t channels = s.heads * s.dim;
   return {data + i * channels, s.tokens * parts * channels, s.dim, parts * channels};
 }
 
-// Largest difference, beside the largest value.
+// Largest difference relative to the largest value.
 double off(const std::vector<bf16>& got, const std::vector<double>& want) {
   double most = 0, size = 1e-3;
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double d = std::abs(double{static_cast<float>(got[i])} - want[i]);
-    most = d <= most ? most : d;  // NaN stays
+    most = d <= most ? most : d;  // keeps NaN
     size = std::max(size, std::abs(want[i]));
   }
   return most / size;
@@ -86,7 +86,7 @@ void check(const AttentionShape& s, std::size_t offset, std::size_t dout_offset)
       part<const double>(dy.data(), s, 0, 1),
       AttentionSaved<double>{of(0), of(1), of(2), part<const double>(out.data(), s, 0, 1), rows},
       grad(0), grad(1), grad(2), s);
-  // P, dS and the results keep 8 bits; dS is a difference of numbers that do.
+  // P, dS and the results have 8 significant bits; dS is a difference of such numbers.
   REQUIRE(off(run.out, out) < 6e-3);
   REQUIRE(off(run.gradients, dqkv) < 1.5e-2);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -104,9 +104,9 @@ TEST_CASE("attention of bf16 on tensor cores, forward and backward, beside float
     for (const std::int64_t tokens : {1, 17, 64, 65, 130})
       for (const std::int64_t dim : {16, 64, 128}) check({2, 2, tokens, dim, causal}, 0, 0);
     for (const std::int64_t dim : {1, 7, 20, 33, 100}) check({1, 3, 70, dim, causal}, 0, 0);
-    check({1, 2, 70, 32, causal}, 1, 1);  // nothing is aligned
+    check({1, 2, 70, 32, causal}, 1, 1);  // no operand is aligned
     check({3, 1, 40, 40, causal}, 3, 3);
-    check({1, 2, 70, 32, causal}, 0, 1);  // only dout is not: it comes from anywhere
+    check({1, 2, 70, 32, causal}, 0, 1);  // only dout is unaligned
     check({1, 2, 70, 32, causal}, 1, 0);
   }
 }
@@ -142,7 +142,7 @@ TEST_CASE("attention of bf16: no tokens, and heads that are too wide", "[cuda][a
   CHECK_FALSE(cuda::has_attention_bf16({1, 1, 1, 129, true}));
   CHECK_THROWS_WITH(cuda::attention_bf16({none.data()}, {none.data()}, {none.data()}, {none.data()},
                                          {}, {1, 1, 1, 129, true}),
-                    ContainsSubstring("dim of 129 is not 1 to 128"));
+                    ContainsSubstring("dim must be 1 to 128, got 129"));
   for (const int version : {0, 8}) {
     cuda::set_matmul_version(version);
     if (version == 8) CHECK(cuda::has_attention_bf16({1, 1, 1, 64, true}));

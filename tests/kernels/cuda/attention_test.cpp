@@ -1,5 +1,5 @@
-// Attention on a device against float64, in the packed layout that the models use: tiles, odd
-// lengths, dims beside every tile's, and the slow version for what the tiles cannot hold.
+// Attention on a device compared with float64, in the packed layout that the models use: tiles, odd
+// lengths, head sizes around every tile's, and the slow version for sizes that no tile holds.
 #include "kernels/attention.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Convolution and its gradients on a device equal the CPU's loops where every sum is exact.
+// Convolution and its gradients on a device equal the CPU's loops if every sum is exact.
 #include "kernels/conv.hpp"
 
 #include <random>
@@ -11,7 +11,7 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// Small multiples of 1/8: every sum below is exact in float, so that any order must agree.
+// Small multiples of 1/8: every sum below is exact in float, so that all orders agree.
 template <class T>
 std::vector<T> dyadic(std::int64_t n, unsigned seed) {
   std::mt19937 engine(seed);
@@ -56,15 +56,15 @@ TEMPLATE_TEST_CASE("convolution on a device equals the loops where every sum is 
            {1, 1, 1, 1, 1, 1, 1},                       // one multiplication
            {2, 3, 7, 5, 4, 3, 3, 1, 1, 1, 1},           // the usual 3x3
            {2, 4, 8, 9, 6, 1, 1},                       // 1x1
-           {2, 4, 8, 9, 6, 1, 1, 2, 2},                 // 1x1 with stride
-           {3, 2, 9, 7, 3, 3, 2, 2, 1, 0, 2},           // uneven in everything
+           {2, 4, 8, 9, 6, 1, 1, 2, 2},                 // 1x1 with a stride
+           {3, 2, 9, 7, 3, 3, 2, 2, 1, 0, 2},           // all sizes different
            {1, 2, 9, 10, 2, 3, 3, 1, 1, 2, 2, 2, 2},    // dilated
            {2, 6, 6, 7, 4, 2, 3, 1, 2, 1, 1, 1, 1, 2},  // groups
            {2, 4, 5, 5, 4, 3, 3, 1, 1, 1, 1, 1, 1, 4},  // depthwise
            {1, 2, 3, 3, 2, 3, 3, 1, 1, 3, 3},           // more padding than image at the corners
-           {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // windows that see only padding
+           {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // windows that cover only padding
            {0, 2, 4, 4, 3, 3, 3, 1, 1, 1, 1},           // an empty batch
-           {1, 16, 17, 19, 70, 3, 3, 2, 2, 1, 1},       // more than a tile of channels
-           {5, 2, 33, 40, 3, 3, 3, 1, 1, 1, 1}})        // more than a chunk of pixels
+           {1, 16, 17, 19, 70, 3, 3, 2, 2, 1, 1},       // more channels than a tile has
+           {5, 2, 33, 40, 3, 3, 3, 1, 1, 1, 1}})        // more pixels than a chunk has
     compare<TestType>(s);
 }

@@ -1,4 +1,4 @@
-// Copies between all layouts and all dtypes, and fills, on a device as on the CPU, bit for bit.
+// Copies between all layouts and all dtypes, and fills: equal to the CPU's, bit for bit.
 #include "kernels/copy.hpp"
 
 #include <cmath>
@@ -15,8 +15,8 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// Whole numbers, fractions, both zeros, and what only the wider types can hold; small enough for
-// every integer type, since what does not fit is nobody's promise.
+// Whole numbers, and fractions that only the wider types can represent. All fit into every integer
+// type, because the conversion of larger values is unspecified.
 template <class T>
 std::vector<T> values(std::int64_t n) {
   std::vector<T> v;
@@ -25,7 +25,7 @@ std::vector<T> values(std::int64_t n) {
   return v;
 }
 
-// std::vector<bool> has no elements to point at: bool travels as the byte it is.
+// std::vector<bool> has no addressable elements: bool is stored as a byte.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 template <class T, class S>
@@ -129,7 +129,7 @@ TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a ro
       for (const std::int64_t rows : {1, 3, 1000, 70'001}) {
         if (rows * dim > 300'000) continue;
         auto w = random_values(rows * dim, 1), g = random_values(n * dim, 2);
-        // Beyond 64 uses sums have another order: numbers whose sum is exact in any.
+        // Above 64 uses the sums have another order: use numbers whose sum is exact in any order.
         if (n > 64)
           for (auto* values : {&w, &g})
             for (float& x : *values) x = std::round(x * 64);
@@ -178,7 +178,7 @@ TEST_CASE("an index outside the table: NaN from a device, and no gradient", "[cu
   const OnDevice<std::int64_t> index_(index);
   for (const std::int64_t dim : {4, 3}) {
     const auto weight = random_values(2 * dim, 1);
-    // So large that adding it changes the pattern of a border.
+    // Adding a value this large would change the pattern of a border.
     const std::vector<float> dy(static_cast<std::size_t>(6 * dim), 1e35F);
     const OnDevice<float> weight_(weight), out(dy.size()), dy_(dy),
         sums(std::vector<float>(weight.size(), 0.0F));
@@ -207,6 +207,6 @@ TEST_CASE("an index outside the table is the same error on a device as on the CP
   const std::string want = "embedding: index 10 at position 4321 is outside [0, 10)";
   cuda::check_indices("embedding", index_.view(), 10);
   CHECK_THROWS_WITH(synchronize(current_device()), want);
-  CHECK_NOTHROW(synchronize(current_device()));  // it has been said
+  CHECK_NOTHROW(synchronize(current_device()));  // the error is reported once
   CHECK_THROWS_WITH(cpu::check_indices("embedding", index, 10), want);
 }

@@ -1,5 +1,5 @@
-// Element-wise kernels on a device against the CPU's oracles: every operation, contiguous,
-// misaligned, strided, broadcast and empty; and what they make of NaN and infinities.
+// Element-wise kernels on a device compared with the CPU's oracles: every operation, contiguous,
+// misaligned, strided, broadcast and empty; and their results for NaN and infinities.
 #include "kernels/elementwise.hpp"
 
 #include <limits>
@@ -31,7 +31,7 @@ std::vector<T> special_values(std::int64_t n, unsigned seed) {
   return {x.begin(), x.end()};
 }
 
-// Within 4 units in the last place, or both NaN; infinities and zeros equal.
+// Within 4 units in the last place, or both NaN; infinities and zeros must be equal.
 template <class T>
 bool close(const std::vector<T>& got, const std::vector<T>& want) {
   const T ulps = 8 * std::numeric_limits<T>::epsilon();
@@ -39,7 +39,7 @@ bool close(const std::vector<T>& got, const std::vector<T>& want) {
     const T a = got[i], b = want[i];
     if (std::isnan(a) && std::isnan(b)) continue;
     if (a == b) continue;
-    if (!std::isfinite(b)) return false;  // every difference is within a share of infinity
+    if (!std::isfinite(b)) return false;  // the relative tolerance would accept any difference
     if (!(std::abs(a - b) <= ulps * std::max(T(1e-6), std::abs(b)))) return false;
   }
   return got.size() == want.size();
@@ -84,7 +84,7 @@ TEST_CASE("two-operand kernels on a device agree with the oracle under every bro
   const ModeScope oracle(Mode::oracle);
   const Sizes shape{6, 5, 8};
   const auto values = random_values(numel_of(shape), 1);
-  for (unsigned choice = 0; choice < 64; ++choice) {  // which dimensions of which operand
+  for (unsigned choice = 0; choice < 64; ++choice) {  // bits: which dimensions of which operand
     Layout a = contiguous_layout(shape), b = a;
     for (std::size_t d = 0; d < 3; ++d) {
       if ((choice >> d & 1U) != 0) a.strides[d] = 0;

@@ -1,4 +1,4 @@
-// 16-bit products on a device against double, in all storage orders; and GradScaler's kernel.
+// 16-bit products on a device compared with double, in all storage orders; and GradScaler's kernel.
 #include <cmath>
 #include <limits>
 
@@ -19,7 +19,8 @@ std::vector<T> rounded(const std::vector<float>& values) {
   return out;
 }
 
-// One rounding to T of a sum of k floats: half a unit of T's last place, and what float sums lose.
+// The result must be a sum of k floats rounded once to T: the tolerance is half a unit of T's last
+// place plus the error of the float sum.
 template <class T>
 void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool turned, Store how) {
   const double last_place = std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-11;

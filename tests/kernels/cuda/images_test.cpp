@@ -1,4 +1,4 @@
-// Pooling and batch normalisation on a device against the CPU's oracles.
+// Pooling and batch normalisation on a device compared with the CPU's oracles.
 #include <cmath>
 #include <limits>
 
@@ -23,7 +23,7 @@ template <class T>
 void compare_pool(const Pool2dShape& s) {
   const std::int64_t outputs = s.planes * s.out_h() * s.out_w();
   auto x = values<T>(s.planes * s.h * s.w, 1);
-  for (T& v : x) v = std::round(v * 2);  // ties
+  for (T& v : x) v = std::round(v * 2);  // produces ties
   if (x.size() > 5) x[5] = std::numeric_limits<T>::quiet_NaN();
   const auto dy = values<T>(outputs, 2);
   const auto n = static_cast<std::size_t>(outputs);
@@ -55,9 +55,9 @@ void compare_batch_norm(const BatchNormShape& s, bool training, float shift, dou
              bias = values<T>(s.c, 4);
   const OnDevice<T> x_(x, 1), dy_(dy), weight_(weight), bias_(bias), mean(c), var(c), y(x.size()),
       dx(x.size()), dweight(c), dbias(c), running_mean(weight), running_var(bias);
-  // For float the oracle rounds as PyTorch does: a large mean eats the last digits of x alpha +
-  // beta, and lanes and images of one pixel are added in float. The device does better: the oracle
-  // for double counts here, given statistics that are rounded to T.
+  // For float the oracle rounds as PyTorch does: a large mean cancels the last digits of x alpha +
+  // beta, and lanes and images of one pixel are added in float. The device is more exact, so it is
+  // compared with the oracle for double, given statistics that are rounded to T.
   const auto wide = [](const std::vector<T>& v) { return std::vector<double>(v.begin(), v.end()); };
   const auto narrow = [](const std::vector<double>& v) {
     return std::vector<T>(v.begin(), v.end());
@@ -139,7 +139,7 @@ TEST_CASE("batch normalisation on a device stays within rounding of the oracle",
     for (const bool training : {true, false}) {
       compare_batch_norm<float>(s, training, 0, 2e-6);
       compare_batch_norm<double>(s, training, 0, 1e-11);
-      // The mean a thousand times the deviation: the variance must survive it.
+      // The mean is a thousand times the deviation: the variance must still be accurate.
       compare_batch_norm<float>(s, training, 1000, 2e-4);
     }
 }

@@ -1,5 +1,5 @@
-// Layer normalisation on a device against float64 on the CPU: rows in a warp, in a block, and too
-// long for either; aligned and not.
+// Layer normalisation on a device compared with float64 on the CPU: rows that fit in a warp, in a
+// block, and in neither; aligned and not.
 #include "kernels/layernorm.hpp"
 
 #include <cmath>
@@ -122,13 +122,13 @@ std::vector<T> plus(std::vector<T> a, const std::vector<T>& b) {
   return a;
 }
 
-// What a residual branch gives and is given.
+// The inputs of a residual branch, and the gradients that it receives.
 template <class T>
 struct Branch {
   std::vector<T> x, residual, w, b, dy, dsum;
 };
 
-// misaligned: which array of a row does not begin at a pack; 0: none.
+// misaligned: the number of the array whose rows do not begin at a pack boundary; 0: none.
 template <class T>
 void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misaligned) {
   const auto off = [&](int array) { return std::size_t{misaligned == array ? 1U : 0U}; };
@@ -141,7 +141,7 @@ void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misa
                                    rstd.view(), dx.span(), dw.span(), db.span());
   const Result<T> got{y.host(), mean.host(), rstd.host(), dx.host(), dw.host(), db.host()};
 
-  // The separate kernels' bits. Which arrays go by packs changes none of them.
+  // Bit-identical to the separate kernels, whichever arrays are accessed in packs.
   const auto total = plus(in.x, in.residual);
   REQUIRE(same_bits(sum.host(), total));
   const auto separate = on_device<T>(total, in.w, in.b, in.dy, rows, n, 0);
@@ -152,7 +152,7 @@ void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misa
   REQUIRE(same_bits(got.dw, separate.dw));
   REQUIRE(same_bits(got.db, separate.db));
 
-  // In place: the sum in the residual's, the gradient in dsum's.
+  // In place: the sum in the residual's array, the gradient in dsum's.
   cuda::add_layer_norm<T>(x.view(), residual.view(), w.view(), b.view(), 1e-5, residual.span(),
                           y.span(), mean.span(), rstd.span());
   cuda::add_layer_norm_backward<T>(dy.view(), dsum.view(), residual.view(), w.view(), mean.view(),

@@ -1,5 +1,5 @@
-// Every rung of the ladder of matrix products that runs here against float64: odd shapes, all
-// storage orders, replace and add, batches, biases, and what NaN and nothing at all make of it.
+// Every version of the matrix product that runs here compared with float64: odd shapes, all storage
+// orders, replace and add, batches, biases, NaN, and empty operands.
 #include "kernels/cuda/matmul.hpp"
 
 #include <cmath>
@@ -14,8 +14,8 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// One of four ways to store a matrix: rows, columns, rows of a wider matrix, gaps both ways;
-// `offset` elements behind an aligned address. The gaps are NaN: reading one shows.
+// A matrix stored in one of four ways: rows, columns, rows of a wider matrix, gaps in both
+// directions; `offset` elements after an aligned address. Gaps are NaN, so that reading one shows.
 struct Stored {
   Matrix<float> host;
   std::vector<float> memory;
@@ -72,7 +72,7 @@ std::vector<float> expected(const std::vector<float>& a, const std::vector<float
   return want;
 }
 
-// How much of the operands' precision a version keeps.
+// The tolerance that follows from the precision in which a version multiplies.
 double tolerance(const cuda::MatmulVersion& version) {
   const std::string name = version.name;
   return name.find("BF16 cores") != std::string::npos ? 2e-2 : name == "TF32 cores" ? 2e-3 : 3e-6;
@@ -130,7 +130,7 @@ TEST_CASE("batches and biases in every version of the ladder", "[cuda]") {
                  .bias = bias_.data(),
                  .batches = batches,
                  .a_batch = m * k,
-                 .b_batch = 0,  // one matrix for all
+                 .b_batch = 0,  // one matrix for the whole batch
                  .c_batch = m * n});
     CHECK(distance(c.host(), want) < tolerance(version));
   }
@@ -189,7 +189,7 @@ TEST_CASE("the version of the ladder can be chosen; one that does not run here i
                         row_major<const float>(b.data(), 1, 1), row_major(c.data(), 1, 1));
     CHECK(c.host()[0] == 6.0F);
   }
-  CHECK_THROWS_WITH(cuda::set_matmul_version(10), ContainsSubstring("there are 1 to 9"));
+  CHECK_THROWS_WITH(cuda::set_matmul_version(10), ContainsSubstring("use 1 to 9"));
   cuda::set_matmul_version(0);
   CHECK(cuda::matmul_version() == best);
 }

@@ -1,5 +1,5 @@
-// Optimizer steps on a device have the bits of the CPU's oracles: the same operations in the same
-// order, each rounded by itself.
+// Optimizer steps on a device have the same bits as the CPU's oracles: the same operations in the
+// same order, each rounded separately.
 #include "kernels/optim.hpp"
 
 #include <cmath>
@@ -53,12 +53,12 @@ void compare_adam(std::size_t n, std::size_t offset, bool amsgrad, const AdamSte
   REQUIRE(largest_.host() == largest);
 }
 
-// Arrays of one parameter on the device, and what the oracle makes of them.
+// The arrays of one parameter on the device, and the oracle's results for them.
 template <class T>
 struct Parameter {
   std::vector<T> p, g, m, v, largest;
   OnDevice<T> p_, g_, m_, v_, largest_;
-  // One array of the five is not aligned, or none is.
+  // misaligned: number of the array, 1 to 5, that is not aligned; otherwise all are.
   Parameter(const std::vector<T>& gradient, unsigned seed, std::size_t misaligned, bool amsgrad)
       : p(values<T>(gradient.size(), seed)),
         g(gradient),
@@ -75,7 +75,7 @@ struct Parameter {
   }
 };
 
-// Kernels that f puts on a stream.
+// Number of kernels that f launches on a stream.
 template <class F>
 std::size_t launches_of(const F& f) {
   const Stream stream = Stream::create(current_device());
@@ -102,7 +102,7 @@ TEMPLATE_TEST_CASE("Adam of many parameters: few launches, and the oracle's bits
       std::vector<std::unique_ptr<Parameter<T>>> all;
       std::size_t there = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        // More than a table has rows: of a few elements most, the last of a table long.
+        // More than the rows of a table: mostly of a few elements, the last of each table long.
         const std::size_t n = count <= 10 ? sizes[i % sizes.size()] : i % 64 == 63 ? 9000 : i % 7;
         auto g = values<T>(n, static_cast<unsigned>(5 * i));
         if (n > 0 && i % 9 == 3) g[n / 2] = std::numeric_limits<T>::quiet_NaN();

@@ -1,5 +1,5 @@
-// Versions 8 and 9 of the ladder on operands of bf16: sizes around the tile and the slab, both
-// storage orders of each operand, views that packs of 16 bytes do not fit, batches, NaN.
+// Versions 8 and 9 of the matrix product on bf16 operands: sizes around the tile and the slab, both
+// storage orders of each operand, views in which packs of 16 bytes do not fit, batches, NaN.
 #include <cmath>
 #include <limits>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr cuda::PipelineStages kStages[] = {cuda::PipelineStages::two, cuda::PipelineStages::four};
 
-// A gap: rows of a multiple of 8 elements, so that packs fit, and the last of them in part.
+// A gap that makes rows a multiple of 8 elements, so that packs fit; the last is partly filled.
 constexpr std::int64_t kFit = -1;
 
 struct Case {
@@ -22,24 +22,25 @@ struct Case {
   bool a_by_columns = false, b_by_columns = false;
   std::int64_t gap = 0;  // elements between rows (or columns), and before the first
   std::int64_t batches = 1;
-  bool one_b = false;  // for all matrices of the batch
+  bool one_b = false;  // one b for the whole batch
   bool bias = false;
   Store how = Store::replace;
 };
 
 struct Stored {
   std::vector<bf16> memory;
-  Matrix<const bf16> matrix;  // of the first of the batch; data is null
+  Matrix<const bf16> matrix;  // the first of the batch; data is null
   std::int64_t batch, first;
 
-  // Gaps are NaN: reading one shows.
+  // The gaps are NaN, so that reading one shows.
   Stored(std::int64_t rows, std::int64_t cols, bool by_columns, std::int64_t gap,
          std::int64_t batches, unsigned seed) {
     const std::int64_t inner = by_columns ? rows : cols, outer = by_columns ? cols : rows;
     const bool fit = gap == kFit;
     const std::int64_t stride = fit ? (inner + 7) / 8 * 8 : inner + gap;
     first = fit ? 8 : gap;
-    const std::int64_t whole = stride * outer + (fit ? 4 : gap);  // packs fit the first of a batch
+    // Packs are aligned only in the first matrix of a batch.
+    const std::int64_t whole = stride * outer + (fit ? 4 : gap);
     batch = batches == 1 ? 0 : whole;
     memory.assign(static_cast<std::size_t>(first + batches * whole),
                   bf16(std::numeric_limits<float>::quiet_NaN()));
@@ -64,7 +65,7 @@ struct Stored {
   }
 };
 
-// Half a unit in the last place of bf16, and what float sums of k terms lose.
+// Tolerance: half a unit in the last place of bf16, plus the error of float sums of k terms.
 void check(const Case& c, cuda::PipelineStages stages) {
   const std::int64_t b_batches = c.one_b ? 1 : c.batches;
   const Stored a(c.m, c.k, c.a_by_columns, c.gap, c.batches, 1),
@@ -101,7 +102,7 @@ void check(const Case& c, cuda::PipelineStages stages) {
       }
   std::size_t gaps = 0;
   for (const bf16 x : got) gaps += std::isnan(static_cast<float>(x)) ? 1U : 0U;
-  REQUIRE(gaps == got.size() - written);  // none was written
+  REQUIRE(gaps == got.size() - written);  // no gap was written
 }
 
 }  // namespace
@@ -117,7 +118,7 @@ TEST_CASE("pipelined products of bf16: sizes around the tile and the slab", "[cu
                                               {130, 40, 160},
                                               {5, 131, 257}})
       for (int order = 0; order < 4; ++order)
-        // Packs fit where sizes do, the same with gaps, nowhere, and with a rest in each row.
+        // Packs fit if the sizes do; the same with gaps; nowhere; a partial pack in each row.
         for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{8}, std::int64_t{1}, kFit}) {
           Case c = size;
           c.a_by_columns = order % 2 == 1;

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""planted.py BUILD [--only WORD]: mistakes in copies of kernels, each of which the kernels' tests must find.
+"""planted.py BUILD [--only WORD] | --match: plants mistakes in copies of kernels; the kernels' tests must find each of them.
 
-A mistake is a replacement in one source. Its copy is compiled as the source is, linked in front of the libraries into
-the tests, and the named cases run: they must fail, or the emulator must stop them. One that does not end counts as not
-found. The unchanged source goes through the same first, and must pass.
+A mistake is a replacement in one source. The copy is compiled like the source, linked before the libraries into the
+tests, and the named cases run: they must fail, or the emulator must stop them. A mistake whose test does not end
+counts as not found. The unchanged source is tested first in the same way, and must pass. --match only checks that the
+text of every mistake occurs once in its source.
 """
 import argparse
 import pathlib
@@ -19,9 +20,9 @@ OPTIM, LOSS, NORM = "kernels/cuda/optim.cu", "kernels/cuda/loss.cu", "kernels/cu
 CASES = {PIPELINED: "[pipelined]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
          OPTIM: "[optim]", LOSS: "[cross_entropy]", NORM: "[add_layer_norm]"}
 
-# What, where: what stands there, what instead.
+# Description, source, then the text to replace and its replacement.
 PLANTED = [
-    ("no commit: copies of two slabs are one group", PIPELINED, "      commit_copies();  // an", "      // an"),
+    ("no commit: copies of two slabs are one group", PIPELINED, "      commit_copies();  // even", "      // even"),
     ("no wait for a slab", PIPELINED, "      wait_for_copies<stages - 2>();\n", ""),
     ("a wait for one slab less", PIPELINED, "wait_for_copies<stages - 2>", "wait_for_copies<stages - 1>"),
     ("no barrier between the wait and the product", PIPELINED,
@@ -30,7 +31,7 @@ PLANTED = [
      "      __syncthreads();\n      wait_for_copies<stages - 2>();\n"),
     ("copies begin before the barrier: the stage is still read", PIPELINED,
      "      __syncthreads();\n      fetch(step + stages - 1);\n", "      fetch(step + stages - 1);\n      __syncthreads();\n"),
-    ("no barrier between two matrices of a batch", PIPELINED, "    // warps may still read.\n    __syncthreads();\n", "\n"),
+    ("no barrier between two matrices of a batch", PIPELINED, "    // other warps may still be reading.\n    __syncthreads();\n", "\n"),
     ("a stale stage is multiplied", PIPELINED, "slab_a = slabs + step % stages", "slab_a = slabs + (step + 1) % stages"),
     ("a slab lands in the stage that is multiplied", PIPELINED, "stage = slabs + step % stages", "stage = slabs + (step + 1) % stages"),
     ("one slab fewer before the loop", PIPELINED, "s < stages - 1; ++s", "s < stages - 2; ++s"),
@@ -66,11 +67,11 @@ PLANTED = [
     ("the last piece of a row is left out", EMBEDDING, "next < s.pieces; ++next", "next + 1 < s.pieces; ++next"),
     ("rows that began earlier are joined, too", EMBEDDING,
      "    if (s.uses[begin].row == row && s.is_of(begin - 1, row)) continue;  // it began earlier\n", ""),
-    ("an index outside of the table has a gradient", EMBEDDING, "      if (row == s.rows) break;  // outside of the table: these come last\n", ""),
+    ("an index outside of the table has a gradient", EMBEDDING, "      if (row == s.rows) break;  // outside the table: these are last\n", ""),
     ("an index outside of the table is read", EMBEDDING, "if (row >= 0 && row < rows)\n", "if (row != -1)\n"),
     ("the first tile of keys is not waited for", ATTENTION, "    wait_for_copies<0>();\n    __syncthreads();  // tile", "    __syncthreads();  // tile"),
     ("a wait that leaves the newest group", ATTENTION, "wait_for_copies<0>();\n    __syncthreads();  // tile", "wait_for_copies<1>();\n    __syncthreads();  // tile"),
-    ("no barrier: a stage is filled that is still read", ATTENTION, "    __syncthreads();  // tile `step` is there for all, and all have used the one before\n", ""),
+    ("no barrier: a stage is filled that is still read", ATTENTION, "    __syncthreads();  // tile `step` has arrived, and all threads have used the previous tile\n", ""),
     ("the next tile lands in the stage in use", ATTENTION, "return memory + step % 2 * 2", "return memory + step / 2 % 2 * 2"),
     ("the sums of a row are not of all its lanes", ATTENTION, "  x += __shfl_xor_sync(0xffffffffU, x, 1);\n  return x + __shfl_xor_sync(0xffffffffU, x, 2);",
      "  return x + __shfl_xor_sync(0xffffffffU, x, 1);"),
@@ -100,6 +101,13 @@ PLANTED = [
 ]
 
 
+def match():
+    """Fails if the text of a mistake does not occur exactly once in its source."""
+    bad = [f"planted: '{name}': {n} times in {source}: {old!r}" for name, source, old, _ in PLANTED
+           for n in [(ROOT / source).read_text().count(old)] if n != 1]
+    sys.exit("\n".join(bad) if bad else 0)
+
+
 def commands(build, target):
     said = subprocess.run(["ninja", "-C", build, "-t", "commands", target], capture_output=True, text=True, check=True)
     return said.stdout.splitlines()
@@ -108,7 +116,7 @@ def commands(build, target):
 def compile_command(build, source):
     line = next(c for c in commands(build, "tests_kernels_cuda") if f" -c {ROOT / source}" in c or c.endswith(f"-c {ROOT / source}"))
     words = shlex.split(line)
-    # The copy lies elsewhere, and is no .cu for the compiler's driver.
+    # The copy is in another folder, and is no .cu for the compiler's driver.
     out = words.index("-o")
     return [w for i, w in enumerate(words) if i not in (out, out + 1) and w not in ("-MD", "-Werror")
             and not (i > 0 and words[i - 1] in ("-MT", "-MF")) and w not in ("-MT", "-MF") and w != str(ROOT / source) and w != "-c"]
@@ -132,9 +140,14 @@ def run(build, folder, source, text, compiler, linker):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("build", type=pathlib.Path)
+    p.add_argument("build", type=pathlib.Path, nargs="?")
+    p.add_argument("--match", action="store_true", help="compile nothing; compare the texts with the sources")
     p.add_argument("--only", default="", help="mistakes with this word, or sources")
     a = p.parse_args()
+    if a.match:
+        match()
+    if a.build is None:
+        p.error("BUILD is missing: a build folder, or --match")
     build = a.build.resolve()
     linker = shlex.split(commands(build, "tests_kernels_cuda")[-1].removeprefix(": && ").removesuffix(" && :"))
     found = survived = 0
@@ -149,8 +162,6 @@ def main():
             for what, where, old, new in chosen:
                 if where != source:
                     continue
-                if text.count(old) != 1:
-                    sys.exit(f"planted: '{what}': '{old}' stands {text.count(old)} times in {source}")
                 done = run(build, folder, source, text.replace(old, new), compiler, linker)
                 caught = done is not None and done.returncode != 0
                 found, survived = found + caught, survived + (not caught)

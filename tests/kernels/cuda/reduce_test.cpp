@@ -1,5 +1,5 @@
-// kernels::cuda::reduce against the CPU's oracle: every type and reduction, any number of sources
-// and destinations, wherever they lie.
+// kernels::cuda::reduce compared with the CPU's oracle: every type and reduction, any number of
+// sources and destinations, at any address.
 #include "kernels/reduce.hpp"
 
 #include <random>
@@ -12,7 +12,7 @@ using ringsmith::testing::OnDevice;
 
 namespace {
 
-// Any bits at all, among them infinities; NaN only where asked for.
+// Arbitrary bits, including infinities; NaN only if requested.
 template <class T>
 std::vector<T> random_values(std::size_t n, unsigned seed) {
   std::mt19937 random(seed);
@@ -32,12 +32,12 @@ struct Shape {
   bool scaled;
 };
 
-// Source and destination bytes lie byte_offset behind an aligned address.
+// Source and destination begin byte_offset bytes after an aligned address.
 template <class T>
 bool matches_oracle(Reduction op, const Shape& shape) {
   const double scale = 1.0 / 3;
   std::vector<std::vector<T>> inputs;
-  inputs.reserve(shape.sources);  // on_host points into it
+  inputs.reserve(shape.sources);  // on_host has pointers into it
   std::vector<std::unique_ptr<OnDevice<std::byte>>> in, out;
   std::vector<ReduceSource> on_host, on_device;
   std::vector<std::byte*> to;

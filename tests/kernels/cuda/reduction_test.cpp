@@ -1,5 +1,5 @@
 // Sums and maxima on a device: every choice of dimensions in every layout, lengths around the
-// chunks of the fold, ties and NaN, and the same bits in every run.
+// chunks of the sum, ties and NaN, and the same bits in every run.
 #include "kernels/reduction.hpp"
 
 #include <cmath>
@@ -14,7 +14,7 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// The layout of a sum's result over the dimensions in `reduced` (bits), as the kernel wants it.
+// The kernel's layout for the result of a sum over the dimensions in `reduced` (bits).
 Layout result_layout(const Sizes& shape, unsigned reduced) {
   Sizes kept = shape;
   for (std::size_t d = 0; d < kept.size(); ++d)
@@ -99,7 +99,7 @@ TEST_CASE("maxima on a device: the first of equals, NaN above all, as on the CPU
   for (const Sizes& shape : shapes)
     for (const bool with_nan : {false, true}) {
       auto values = random_values(numel_of(shape), 11);
-      for (float& v : values) v = std::round(v * 2);  // many ties
+      for (float& v : values) v = std::round(v * 2);  // produces many ties
       if (with_nan)
         for (std::size_t i = 3; i < values.size(); i += 7)
           values[i] = std::numeric_limits<float>::quiet_NaN();
@@ -121,7 +121,7 @@ TEST_CASE("maxima on a device: the first of equals, NaN above all, as on the CPU
                           dim);
           REQUIRE(same_bits(top.host(), want));
           REQUIRE(index.host() == want_index);
-          // And back, into the same arrangement.
+          // The gradient back to the same arrangement.
           const Arranged<float> grad(arrangement, values);
           const auto g_host = g.host();
           cuda::max_backward<float>({grad.device().data, from}, {index.data(), layout},

@@ -1,5 +1,4 @@
-// softmax, log_softmax and the losses on a device against float64, and what must happen at the
-// edges.
+// softmax, log_softmax and the losses on a device compared with float64, and edge cases.
 #include "kernels/softmax.hpp"
 
 #include <algorithm>
@@ -43,7 +42,7 @@ TEST_CASE("softmax and log_softmax on a device agree with float64 along any dime
         cpu::log_softmax_backward<double>(dy64, y64, dx64, s);
         REQUIRE(distance(y.host(), narrow(y64)) < 1e-6);
         REQUIRE(distance(dx.host(), narrow(dx64)) < 2e-6);
-        // In place, with the same bits.
+        // The same bits in place.
         const auto first = y.host();
         cuda::log_softmax<float>(x_.view(), x_.span(), s);
         REQUIRE(x_.host() == first);
@@ -114,7 +113,7 @@ TEST_CASE("losses on a device agree with float64, with smoothing and ignored row
 
 namespace {
 
-// Losses, statistics and gradients of cross_entropy_rows, dx in x's place or beside it.
+// Losses, statistics and gradients of cross_entropy_rows, with dx in the memory of x or separate.
 template <class T>
 struct CrossEntropy {
   std::vector<T> losses, dx;
@@ -156,7 +155,7 @@ TEMPLATE_TEST_CASE("cross entropy from the logits: the bits of log_softmax and i
             on_device{index_.view(), classes, -100, smoothing};
         const auto got = cross_entropy_of<T>(x, on_device, g, offset, false);
 
-        // The two kernels, whose log-probabilities go by way of memory.
+        // The two separate kernels, which store log-probabilities in memory.
         const OnDevice<T> x_(x, offset), lp(x.size(), offset), losses(g.size()), g_(g),
             dx(x.size(), offset);
         cuda::log_softmax<T>(x_.view(), lp.span(), {n, classes, 1});
@@ -171,7 +170,7 @@ TEMPLATE_TEST_CASE("cross entropy from the logits: the bits of log_softmax and i
         const std::vector<double> x64(x.begin(), x.end()), g64(g.begin(), g.end());
         cpu::cross_entropy_rows<double>(x64, t, losses64, statistics64);
         cpu::cross_entropy_rows_backward<double>(x64, statistics64, t, g64, dx64);
-        const double most = std::is_same_v<T, float> ? 1e-6 : 1e-13;  // the oracle sums in a row
+        const double most = std::is_same_v<T, float> ? 1e-6 : 1e-13;  // the oracle sums serially
         for (std::size_t i = 0; i < losses64.size(); ++i) {
           REQUIRE(std::abs(double{got.losses[i]} - losses64[i]) <=
                   most * std::max(1.0, std::abs(losses64[i])));
@@ -195,14 +194,15 @@ TEST_CASE("cross entropy from the logits: -inf, NaN, infinite, bad and ignored r
     const auto n = static_cast<std::size_t>(classes);
     std::vector<float> x(8 * n, -1.0F);
     const auto row = [&](std::size_t r) { return x.begin() + static_cast<std::ptrdiff_t>(r * n); };
-    std::fill(row(0) + 1, row(1), -kInf);  // all but the target
+    std::fill(row(0) + 1, row(1), -kInf);  // all except the target
     row(1)[5] = kNaN;
     row(2)[n - 1] = kInf;
     std::fill(row(3), row(4), -kInf);
     row(4)[3] = kNaN;  // ignored
     row(5)[n - 1] = 1e30F;
     const OnDevice<std::int64_t> index(
-        std::vector<std::int64_t>{0, 0, 0, 0, -1, classes - 1, classes, -7});  // the last two bad
+        // The last two are invalid.
+        std::vector<std::int64_t>{0, 0, 0, 0, -1, classes - 1, classes, -7});
     const auto got = cross_entropy_of<float>(x, {index.view(), classes, -1},
                                              std::vector<float>(8, 1.0F), 0, false);
     CHECK(got.losses[0] == 0.0F);
@@ -243,7 +243,7 @@ TEST_CASE("a target outside the classes is the same error on a device as on the 
   CHECK_THROWS_WITH(cpu::check_targets("cross_entropy", {index, 7}), want);
   cuda::check_targets("cross_entropy", {index_.view(), 8});
   CHECK_THROWS_AS(synchronize(current_device()), UsageError);  // -1
-  for (const double smoothing : {0.0, 0.1}) {                  // and nothing outside is read: NaN
+  for (const double smoothing : {0.0, 0.1}) {                  // nothing outside the row is read
     const OnDevice<float> log_probs(std::vector<float>(3000 * 7, -1.0F)), losses(3000);
     cuda::nll_rows<float>(log_probs.view(), {index_.view(), 7, -100, smoothing}, losses.span());
     const auto got = losses.host();

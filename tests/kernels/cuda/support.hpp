@@ -1,8 +1,8 @@
-// Device arrays for the tests of CUDA kernels: filled from the host, read back, with borders.
+// Device arrays for the tests of CUDA kernels: filled from the host, read back, with guards.
 //
-// Every array has kGuard elements of a pattern before and behind it, which must still be there when
-// it is read back, and begins wherever `offset` elements behind an aligned address lead, since
-// views and buckets do not care for alignment.
+// Every array has kGuard elements of a pattern before and after it, which must be unchanged when it
+// is read back. It begins `offset` elements after an aligned address, since views and buckets may
+// have any alignment.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ class OnDevice {
   [[nodiscard]] std::span<T> span() const { return {data(), size_}; }
   [[nodiscard]] std::span<const T> view() const { return {data(), size_}; }
 
-  // Waits for the stream; throws if a border was written.
+  // Waits for the stream; throws if a guard was overwritten.
   [[nodiscard]] std::vector<T> host() const {
     std::vector<T> all(host_.size());
     copy(all.data(), memory_.data(), cudaMemcpyDeviceToHost);
@@ -72,7 +72,7 @@ class OnDevice {
   kernels::cuda::Scratch<T> memory_;
 };
 
-// Equal in every bit; NaN only to NaN.
+// Equal in every bit; NaN equals only NaN.
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   if (a.size() != b.size()) return false;

@@ -1,4 +1,4 @@
-// One tensor in many arrangements of memory, on the host and on the device alike.
+// One tensor in many arrangements of memory, both on the host and on the device.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ inline std::int64_t numel_of(const Sizes& sizes) {
   return n;
 }
 
-// The last dimension contiguous, `gap` elements between its elements if more than 1.
+// Row-major; the elements of the last dimension are `gap` elements apart.
 inline kernels::Layout contiguous_layout(const Sizes& sizes, std::int64_t gap = 1) {
   kernels::Layout layout;
   layout.dims = static_cast<int>(sizes.size());
@@ -33,7 +33,7 @@ struct Arrangement {
   std::string name;
   kernels::Layout layout;
   std::size_t memory = 0;  // elements
-  std::size_t offset = 0;  // of the first element, from an aligned address
+  std::size_t offset = 0;  // of the first element from an aligned address
 };
 
 inline std::vector<Arrangement> arrangements(const Sizes& sizes) {
@@ -42,7 +42,7 @@ inline std::vector<Arrangement> arrangements(const Sizes& sizes) {
                                {"misaligned", contiguous_layout(sizes), n, 1},
                                {"gaps", contiguous_layout(sizes, 2), 2 * n, 0}};
   if (sizes.size() < 2) return all;
-  // First and last dimension change places in memory.
+  // First and last dimension swapped in memory.
   Sizes swapped = sizes;
   std::swap(swapped.front(), swapped.back());
   kernels::Layout transposed = contiguous_layout(swapped);
@@ -58,7 +58,7 @@ inline std::vector<Arrangement> arrangements(const Sizes& sizes) {
   return all;
 }
 
-// f(offset, number of the element in row-major order) for all elements.
+// Calls f(offset, index of the element in row-major order) for all elements.
 template <class F>
 void each_element(const kernels::Layout& layout, const F& f) {
   for (std::int64_t i = 0; i < layout.numel(); ++i) {
@@ -69,8 +69,8 @@ void each_element(const kernels::Layout& layout, const F& f) {
   }
 }
 
-// Values (row-major) in an arrangement, once on the host and once on the device. What lies in the
-// gaps must not be touched.
+// The values (row-major) in an arrangement, one copy on the host and one on the device. The kernel
+// must not write to the gaps.
 template <class T>
 class Arranged {
  public:
@@ -83,7 +83,7 @@ class Arranged {
 
   [[nodiscard]] kernels::View<T> device() const { return {device_->data(), arrangement_.layout}; }
   [[nodiscard]] kernels::View<T> host() const { return {host_.data(), arrangement_.layout}; }
-  // All memory, gaps and all.
+  // All memory, including the gaps.
   [[nodiscard]] std::vector<T> device_values() const { return device_->host(); }
   [[nodiscard]] std::vector<T> host_values() const { return host_; }
 

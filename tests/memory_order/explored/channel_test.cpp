@@ -1,7 +1,7 @@
-// runtime/comm/transport/channel.hpp and doorbell.hpp: three messages, when two slots are free.
+// runtime/comm/transport/channel.hpp and doorbell.hpp: three messages with two free slots.
 //
-// A lane has eight slots. Six messages are in flight when the threads begin, so that the third one
-// that is posted waits for the first credit; the receiver takes all nine.
+// A lane has eight slots. Six messages are in flight when the threads start, so that the third
+// message that is posted waits for the first credit; the receiver takes all nine.
 #include "runtime/comm/transport/channel.hpp"
 
 #include "tests/memory_order/explored/handoff.hpp"
@@ -48,7 +48,7 @@ std::shared_ptr<Ranks> two_ranks(std::uint64_t in_flight) {
   return r;
 }
 
-// Both spin: waiting has no effect on anybody.
+// Both spin: waiting has no effect on the other thread.
 Program spinning() {
   const auto r = two_ranks(kInFlight);
   return {{{"sender",
@@ -90,7 +90,7 @@ Program both_sleep() { return sleeping(kInFlight, 3, kMessages); }
 
 // | order             | without it                                                 |
 // |-------------------|------------------------------------------------------------|
-// | publish of tail   | the message is read before it is there                     |
+// | publish of tail   | the message is read before it is written                   |
 // | load of tail      | the same                                                   |
 // | publish of head   | the slot is written while its last message is still read   |
 // | load of head      | the same                                                   |
@@ -101,8 +101,8 @@ const Row kChannel[] = {
     {{"head", Access::load, relaxed}, "data race on slots"},
 };
 
-// Each weaker than seq_cst, and strong enough for the channel: the publisher does not see that the
-// other is about to sleep, and the sleeper does not see the counter.
+// Each is weaker than seq_cst, and strong enough for the channel, but the publisher does not see
+// that the other is about to sleep, and the sleeper does not see the counter.
 const Row kReceiversBell[] = {
     {{"tail", Access::update, acq_rel}, "receiver waits forever"},
     {{"tail", Access::load, acquire}, "receiver waits forever"},

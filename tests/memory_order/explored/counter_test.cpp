@@ -1,4 +1,4 @@
-// kit::Counter, by way of lab 06's mailbox: two slots, a counter at each end.
+// kit::Counter, tested with lab 06's mailbox: two slots, a counter at each end.
 #define SOLUTION
 #include "labs/06-ring/mailbox.hpp"
 #include "tests/memory_order/explored/handoff.hpp"
@@ -35,7 +35,7 @@ Program mailbox() {
 
 // | order              | without it                                             |
 // |--------------------|--------------------------------------------------------|
-// | publish of tail    | the piece is read before it is there                   |
+// | publish of tail    | the piece is read before it is written                 |
 // | read of tail       | the same                                               |
 // | publish of head    | the slot is written while its last piece is still read |
 // | read of head       | the same                                               |

@@ -7,8 +7,8 @@
 namespace explorer {
 namespace {
 
-// Of the threads of a block: [thread][barrier], 1 when it has arrived. A word for each, so that a
-// barrier is one hand-off from each thread to each other, in no order among them.
+// For the threads of a block: [thread][barrier], 1 when the thread has arrived. A word for each, so
+// that a barrier is one hand-off from each thread to each other, with no order among them.
 struct Block {
   static constexpr std::size_t kThreads = 2, kBarriers = 64;
   std::atomic<std::uint32_t> arrived[kThreads][kBarriers]{};
@@ -22,7 +22,8 @@ struct Devices::World {
   std::vector<std::unique_ptr<Block>> blocks;  // [rank]
   std::vector<vgpu::ThreadView> thread_views;  // [thread of the program]
   std::vector<vgpu::BlockView> block_views;    // the same
-  std::vector<std::size_t> barriers;           // the same: how many it has met
+  std::vector<std::size_t> barriers;           // [thread of the program]: number of barriers it has
+                                               // passed
 };
 Devices::World* Devices::current = nullptr;
 
@@ -63,7 +64,7 @@ Program Devices::program(const std::function<void(int, int)>& body,
 
 }  // namespace explorer
 
-// ---- the emulator's, as the explorer has it ----
+// ---- the emulator's functions, implemented with the explorer ----
 
 namespace vgpu {
 
@@ -75,7 +76,7 @@ void publish(void*) {}
 void fence(bool, bool) {}
 void trap(const Source&) { std::abort(); }
 
-// Orders memory among the threads of a block: each knows all that the others have done before.
+// Orders memory among the threads of a block: each sees everything that the others did before.
 int barrier(Combine combine, bool predicate, const Source&) {
   using namespace explorer;
   Devices::World* const world = Devices::current;
@@ -100,7 +101,7 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t, cudaStr
 }
 void outlived(const void*) {}
 
-// Of errors, which a launch here does not have.
+// The reason of an error; a launch here has none.
 const char* why() { return ""; }
 
 }  // namespace vgpu

@@ -1,6 +1,6 @@
 // Kernels of engine B under the explorer: each thread of a block is a thread of the program. Their
-// source is compiled for the emulator (kernels/vgpu), but without it: device.cpp has the few
-// functions of it that kernels call.
+// source is compiled for the emulator (kernels/vgpu), but not linked with it: device.cpp has the
+// few functions of the emulator that kernels call.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,21 +12,21 @@
 
 namespace explorer {
 
-// The devices of a program: ranks, with one block of so many threads each.
+// The devices of a program: one per rank, with one block of this many threads each.
 class Devices {
  public:
   Devices(int ranks, int threads);
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
   ~Devices();
-  // The program's threads, rank by rank: `body` calls launch_ring() and so on, which run at once.
+  // The program's threads, rank by rank. `body` calls launch_ring() etc., which run immediately.
   Program program(const std::function<void(int rank, int thread)>& body,
                   const std::shared_ptr<void>& keep) const;
 
  private:
   struct World;
   friend int vgpu::barrier(vgpu::Combine, bool, const vgpu::Source&);
-  static World* current;  // of the program that was made last
+  static World* current;  // of the most recent program
   std::unique_ptr<World> world_;
 };
 

@@ -1,5 +1,5 @@
-// What all hand-offs are asked: that three messages come over, each once, whole and in order, in
-// every execution; and that each order is needed: weakened, it makes an execution go wrong.
+// The checks of all hand-offs: three messages arrive, each once, complete and in order, in every
+// execution; and each order is needed: if it is weakened, some execution fails.
 #pragma once
 
 #include <cstdio>
@@ -11,7 +11,7 @@ namespace explorer {
 
 struct Row {
   Weakening weakened;
-  std::string seen;  // in the failure
+  std::string seen;  // text in the failure
 };
 
 inline std::string described(const Weakening& w) {

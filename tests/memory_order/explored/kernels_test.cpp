@@ -1,5 +1,5 @@
 // The hand-offs of engine B's kernels (runtime/comm/device): slots.cuh, packets.cuh, the meetings
-// of direct.cu, and the report to the host. The kernels run as they are.
+// of direct.cu, and the report to the host. The kernels are unchanged.
 #include <cstring>
 #include <new>
 
@@ -18,7 +18,7 @@ constexpr int kWorld = 2;
 constexpr std::size_t kSlotFloats = 4;  // of a slot: 16 bytes
 constexpr Shape kOneChannel{1, 1, kSlotFloats * sizeof(float)};
 
-// The stations of two ranks. Only counters and slots change, and only those are made anew.
+// The stations of two ranks. Only counters and slots change, and only those are reset.
 struct Stations {
   std::byte* station[kWorld];
   KernelReport report[kWorld]{};
@@ -62,14 +62,14 @@ struct Stations {
     call.output = reinterpret_cast<std::byte*>(out);
     call.mine = station[rank];
     call.previous = call.next = station[1 - rank];
-    call.patience.report = &report[rank];
+    call.timeout.report = &report[rank];
     return call;
   }
 };
 
 // ---- slots.cuh: a broadcast of three messages ----
 //
-// Of eight slots six are full when the kernels begin: the third message waits for the first credit.
+// Six of eight slots are full when the kernels start: the third message waits for the first credit.
 // The receiver takes all nine.
 struct Broadcast {
   Devices devices;
@@ -102,7 +102,7 @@ Program broadcast_of(int threads, std::size_t full, std::size_t sent, std::size_
       b);
 }
 Program broadcast() { return broadcast_of(1, kRingSlots - 2, 3, kRingSlots + 1); }
-// By two threads each, smaller: messages through an empty ring, and for the credits of a full one.
+// Smaller cases with two threads each: messages through an empty ring, and credits of a full one.
 Program two_messages() { return broadcast_of(2, 0, 2, 2); }
 Program two_credits() { return broadcast_of(2, kRingSlots, 2, 2); }
 
@@ -112,10 +112,10 @@ const Row kSlots[] = {
     {{"head", Access::store, relaxed}, "data race on slots"},
     {{"head", Access::load, relaxed}, "data race on slots"},
 };
-// What thread 1 stores, thread 0 releases; what thread 0 acquires, thread 1 loads.
+// Thread 0 releases thread 1's stores; thread 1 loads the values that thread 0 acquires.
 const Row kBarrier = {{"barrier", Access::load, relaxed}, "data race on "};
 
-// ---- packets.cuh: three all_reduces of one line for each chunk, in the two halves in turn ----
+// ---- packets.cuh: three all_reduces of one line per chunk, in alternating halves ----
 struct Calls {
   static constexpr std::uint32_t kCalls = 3;
   Devices devices{kWorld, 1};
@@ -143,7 +143,7 @@ Program packets() {
       c);
 }
 
-// Nothing orders a word but the word itself: it must not be torn, at either end.
+// Only the word itself orders a word: it must not be torn, at either end.
 const Row kPackets[] = {
     {{.location = "packets", .access = Access::store, .torn = true}, "a wrong sum"},
     {{.location = "packets", .access = Access::load, .torn = true}, "a wrong sum"},
@@ -175,7 +175,7 @@ Program direct() {
         call.blocks = 1;
         call.meeting = 1;
         call.chunk = {static_cast<std::uint64_t>(rank), 1};
-        call.patience.report = &d->stations.report[rank];
+        call.timeout.report = &d->stations.report[rank];
         for (int r = 0; r < kWorld; ++r) {
           call.input[r] = reinterpret_cast<const std::byte*>(d->data[r]);
           call.output[r] = reinterpret_cast<std::byte*>(d->data[r]);
@@ -211,9 +211,9 @@ Program report() {
         const float in[kSlotFloats] = {};
         float out[kSlotFloats] = {};
         RingCall call = c->stations.ring(Collective::broadcast, rank, 1, in, out);
-        call.position = 1;  // it is to receive, and nobody sends
+        call.position = 1;  // it must receive, but no rank sends
         call.chunks[0].count = kSlotFloats;
-        call.patience.limit = 1;
+        call.timeout.limit = 1;
         launch_ring(call, nullptr);
       },
       c);

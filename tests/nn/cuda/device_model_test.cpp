@@ -1,4 +1,4 @@
-// A model on a device: moving it, training it beside the CPU's, saving it.
+// A model on a device: moving it, training it in parallel with one on the CPU, saving it.
 #include <cmath>
 #include <filesystem>
 #include <unistd.h>

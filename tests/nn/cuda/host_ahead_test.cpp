@@ -1,5 +1,5 @@
-// The host does not wait for a device within a step: not for the look at indices and targets, not
-// for the loss. What a device finds wrong it says later, and says it.
+// The host does not wait for a device within a step: neither for the check of indices and targets,
+// nor for the loss. Errors that a device finds are reported later.
 #include <cmath>
 #include <string>
 #include <thread>
@@ -45,7 +45,7 @@ TEST_CASE("a step of training is queued while the device has not begun with it",
   };
   const float first = value(step());  // allocates: a driver may wait for the device there
   value(step());
-  // What waits nevertheless is let through after 10 s, and seen.
+  // A thread that waits nevertheless is released after 10 s, and reported.
   bool late = false, done = false;
   std::mutex mutex;
   std::condition_variable changed;

@@ -1,5 +1,5 @@
-// DistributedDataParallel with the model on a device, ranks as threads, each with a device of its
-// own. All numbers are whole, so every answer is exact: it must be the CPU's with one rank.
+// DistributedDataParallel with the model on a device, ranks as threads, each with its own device.
+// All numbers are whole, so every result is exact: it must be the CPU's with one rank.
 #include "runtime/parallel/ddp.hpp"
 
 #include <cmath>
@@ -26,7 +26,7 @@ using Values = std::vector<std::vector<float>>;
 
 enum class Way { cpu, on_device, through_host };
 
-// A rank's group, and where its model is.
+// The options of a rank's group, and the device of its model.
 comm::GroupOptions options_for(Way way, int rank) {
   comm::GroupOptions options;
   if (way == Way::on_device) options.device = Device::cuda(rank % device_count());
@@ -36,14 +36,14 @@ Device model_device(Way way, int rank) {
   return way == Way::cpu ? Device::cpu() : Device::cuda(rank % device_count());
 }
 
-// body(group, device of the model) on every rank.
+// Runs body(group, device of the model) on every rank.
 std::vector<Values> run(
     Way way, int world,
     const std::function<Values(const std::shared_ptr<comm::ProcessGroup>&, Device)>& body) {
   return run_threads<Values>(
       world,
       [&](comm::ProcessGroup& group) {
-        // Borrowed: the group outlives the body.
+        // Not owned: the group outlives the body.
         const std::shared_ptr<comm::ProcessGroup> shared(std::shared_ptr<void>(), &group);
         return body(shared, model_device(way, group.rank()));
       },
@@ -60,7 +60,7 @@ void move(const Toy& toy, Device device) {
   for (const auto& [name, p] : toy.parameters) p.move_to(device);
 }
 
-// Trains toy number `which`; small buckets, so that there are several and the plan is rebuilt.
+// Trains toy number `which`, with small buckets, so that there are several and the plan is rebuilt.
 Values train(std::size_t which, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
              bool find_unused) {
   const Toy toy = all_toys(5 + static_cast<std::uint32_t>(group->rank()))[which];
@@ -159,7 +159,7 @@ TEST_CASE(
     });
     for (const Values& rank : seen) {
       CHECK(rank[0][0] >= 2);
-      CHECK(rank[0][1] >= rank[0][0] - 1);  // all but perhaps the last one
+      CHECK(rank[0][1] >= rank[0][0] - 1);  // all except perhaps the last one
     }
   }
 }
@@ -174,7 +174,8 @@ TEST_CASE("ZeRO-1 on devices has the parameters of one rank on the CPU") {
       ZeroRedundancyOptimizer optimizer(
           ddp, [](auto p) { return std::make_unique<SGD>(std::move(p), SGDOptions{.lr = 0.25}); },
           gradients);
-      for (std::uint32_t step = 0; step < kSteps; ++step) {  // all ranks alike: a whole average
+      // The same on all ranks, so that the average is whole.
+      for (std::uint32_t step = 0; step < kSteps; ++step) {
         optimizer.zero_grad();
         const Tensor x = integers({4, toy.inputs}, step, 1).to(device);
         ddp.forward([&] { return sum(relu(toy.forward(x))); }).backward();
@@ -183,7 +184,7 @@ TEST_CASE("ZeRO-1 on devices has the parameters of one rank on the CPU") {
       return values_of(toy);
     };
     const Values want = run(Way::cpu, 1, body)[0];
-    for (const int world : {1, 2, 4})  // 3 thirds are rounded
+    for (const int world : {1, 2, 4})  // with 3 ranks, thirds are rounded
       for (const Values& got : run(Way::on_device, world, body)) CHECK(got == want);
     CHECK_THROWS_WITH(run(Way::through_host, 2, body),
                       ContainsSubstring("make the group on their device"));
@@ -233,7 +234,7 @@ TEST_CASE("models that are not where they should be are refused by every rank") 
   CHECK_THAT(
       complaint(Way::cpu, [](int r, int) { return r == 0 ? Device::cpu() : Device::cuda(0); }),
       ContainsSubstring("on a GPU"));
-  if (device_count() < 4) return;  // what follows needs devices that no rank has
+  if (device_count() < 4) return;  // the rest needs devices that no rank uses
   CHECK_THAT(complaint(Way::on_device, [](int r, int) { return Device::cuda(r + 2); }),
              ContainsSubstring("make the group on the model's device"));
   CHECK_THAT(complaint(Way::cpu, [](int, int p) { return Device::cuda(p % 2); }),

@@ -1,6 +1,6 @@
 // Hooks, join, static graphs, SyncBatchNorm and checkpoints with the model on a device, ranks as
-// threads: the group on the device, or on the host and gradients by way of it. Numbers are whole
-// where the answer is the CPU's bit for bit.
+// threads: the group on the device, or on the host with gradients copied there. Numbers are whole
+// if the result must be the CPU's bit for bit.
 #include <cmath>
 
 #include "runtime/nn/gpt.hpp"
@@ -149,8 +149,8 @@ TEST_CASE("replicas that have drifted apart on devices are found") {
            return complaint_of([&] { check_drift(*group, {{"w", w}}); });
          }))
       CHECK(said ==
-            "the replicas have drifted apart: 'w' is one on ranks 0, 1 and another on rank 2; let "
-            "all ranks start from one state and make the same updates");
+            "the replicas have drifted apart: 'w' has one value on ranks 0, 1 and another on "
+            "rank 2; let all ranks start from one state and make the same updates");
 }
 
 TEST_CASE("a checkpointed GPT on a device has the bits of one that is not, with dropout") {
@@ -176,7 +176,7 @@ TEST_CASE("a checkpointed GPT on a device has the bits of one that is not, with 
     }
     return values_of(model.named_parameters());
   };
-  // One rank: the default generator, which counts for all devices, belongs to one thread.
+  // One rank: the default generator, which is shared by all devices, belongs to one thread.
   const auto with = [&](bool checkpointing) {
     return run<Values>(Way::on_device, 1,
                        [&](const Group& g, Device d) { return body(g, d, checkpointing); })[0];

@@ -1,4 +1,4 @@
-// Tensors on devices: what they hold, where they are, and who may look.
+// Tensors on devices: their values, their addresses, and which code may access them.
 #include "runtime/tensor/tensor.hpp"
 
 #include <cmath>
@@ -163,7 +163,7 @@ TEST_CASE("a pinned tensor goes to a device from where it lies") {
   const auto blocks = [] { return pinned_allocator::stats().allocations; };
   const std::uint64_t before = blocks();
   const Tensor there = pinned.to(first());
-  CHECK(blocks() == before);  // nothing was staged
+  CHECK(blocks() == before);  // no staging buffer was used
   CHECK(values(there) == values(pinned));
   const std::uint64_t staged = blocks();
   CHECK(values(plain.to(first())) == values(plain));

@@ -1,6 +1,6 @@
-// Ten classic mistakes of CUDA programs, each beside the right version: `bugs NAME [right]`.
-// Which message each one must end in: tests/vgpu/bugs_test.cpp, which also finds the lines marked
-// "the bug" in this file.
+// Ten classic mistakes of CUDA programs, each next to the right version: `bugs NAME [right]`.
+// tests/vgpu/bugs_test.cpp has the message of each one, and also finds the lines marked "the bug"
+// in this file.
 #include <cstdio>
 #include <cstring>
 #include <cuda.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kThreads = 64;
 
-// 1. A neighbour's element is read without a barrier behind its writing.
+// 1. A neighbour's element is read without a barrier after the write.
 __global__ void shift(const int* in, int* out, bool right) {
   __shared__ int tile[kThreads];
   const unsigned i = threadIdx.x;
@@ -41,7 +41,7 @@ int missing_barrier(bool right) {
   return 0;
 }
 
-// 2. One stream reads what another writes, without waiting for an event.
+// 2. One stream reads memory that another one writes, without waiting for an event.
 __global__ void produce(int* x) { x[threadIdx.x] = static_cast<int>(threadIdx.x); }
 __global__ void consume(const int* x, int* y) {
   y[threadIdx.x] = x[threadIdx.x];  // the bug: missing_event
@@ -64,7 +64,7 @@ int missing_event(bool right) {
   return 0;
 }
 
-// 3. The host reads the target of a copy that it has not waited for.
+// 3. The host reads the target of a copy without waiting for the copy.
 int early_read(bool right) {
   TestStream stream;
   DeviceArray<int> x(kThreads);
@@ -95,7 +95,7 @@ int out_of_bounds(bool right) {
   return 0;
 }
 
-// ... or so few bytes too many that the guard page does not see it.
+// ... or so few bytes too many that the guard page does not catch it.
 int slightly_out_of_bounds(bool right) {
   TestStream stream;
   DeviceArray<float> x(1000);
@@ -116,7 +116,7 @@ int use_after_free(bool right) {
   return 0;
 }
 
-// Host code follows a device pointer.
+// Host code dereferences a device pointer.
 int host_access(bool right) {
   TestStream stream;
   DeviceArray<int> x(std::vector<int>{7}, stream.get());
@@ -124,7 +124,7 @@ int host_access(bool right) {
   return value == 7 ? 0 : 1;
 }
 
-// A kernel follows a pointer to a device that is not its peer.
+// A kernel dereferences a pointer to a device that is not its peer.
 int no_peer_access(bool right) {
   float* far = nullptr;
   cuda_check(cudaSetDevice(1));
@@ -137,7 +137,7 @@ int no_peer_access(bool right) {
   return 0;
 }
 
-// 6. The importer takes the block's base for the array.
+// 6. The importer uses the block's base as the array's address.
 int ignored_offset(bool right) {
   return run_pair(
       "bugs",
@@ -175,7 +175,7 @@ int own_handle(bool right) {
   return 0;
 }
 
-// 8. A step of a ring: block 0 sends, block 1 receives. The flag comes before the data, or orders
+// 8. A step of a ring: block 0 sends, block 1 receives. The flag is set before the data, or orders
 // nothing.
 enum class Publish : int { right, flag_first, relaxed };
 
@@ -203,7 +203,7 @@ int publish(Publish how) {
 int flag_first(bool right) { return publish(right ? Publish::right : Publish::flag_first); }
 int relaxed_flag(bool right) { return publish(right ? Publish::right : Publish::relaxed); }
 
-// 9. Half of the block waits at a barrier that the other half never comes to.
+// 9. Half of the block waits at a barrier that the other half never reaches.
 __global__ void half_waits(bool right) {
   if (right || threadIdx.x < 32) __syncthreads();  // the bug: divergent_barrier
 }
@@ -215,7 +215,7 @@ int divergent_barrier(bool right) {
   return 0;
 }
 
-// ... or at another one.
+// ... or waits at another one.
 __global__ void two_barriers(bool right) {
   if (right || threadIdx.x % 2 == 0)
     __syncthreads();
@@ -230,7 +230,7 @@ int different_barriers(bool right) {
   return 0;
 }
 
-// 10. A flag that nobody sets; and a wait that never gives anybody else a turn.
+// 10. A flag that is never set; and a wait that never yields to other threads.
 __global__ void wait_for(unsigned* flag, unsigned value) {
   cuda::atomic_ref<unsigned, cuda::thread_scope_system> f(*flag);
   while (f.load(cuda::memory_order_acquire) != value) __nanosleep(100);  // the bug: endless

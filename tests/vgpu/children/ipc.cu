@@ -1,4 +1,4 @@
-// What two processes do with IPC handles: `ipc SCENARIO` exits with 0 if all went as it must.
+// Two processes with IPC handles: `ipc SCENARIO` exits with 0 if everything went as it must.
 #include <cstring>
 #include <cuda.h>
 #include <signal.h>
@@ -25,7 +25,7 @@ __global__ void doze(int ms) {
   for (int i = 0; i < ms * 10; ++i) __nanosleep(100'000);
 }
 
-// The importer's kernel writes into both of the exporter's arrays, from another device and from the
+// The importer's kernel writes to both of the exporter's arrays, from another device and from the
 // same one.
 int write_both(int importer_device) {
   return run_pair(
@@ -55,7 +55,7 @@ int write_both(int importer_device) {
         stream.synchronize();
         cuda_check(cudaIpcCloseMemHandle(one));
         launch(fill, 1, 1, 0, stream.get(), reinterpret_cast<int*>(two + b.offset), 1, 5000);
-        stream.synchronize();  // still open: it was opened twice
+        stream.synchronize();  // still open, because it was opened twice
         cuda_check(cudaIpcCloseMemHandle(two));
         expect(cudaIpcCloseMemHandle(two) == cudaErrorInvalidValue, "closed twice is enough");
         wire.send(1);
@@ -72,7 +72,7 @@ int own_handle() {
   });
 }
 
-// Large memory begins at its block's base.
+// A large allocation begins at its block's base.
 int large() {
   return run_main("ipc", [] {
     DeviceArray<int> x((3 << 20) + 1);
@@ -120,7 +120,7 @@ int events() {
         for (int round = 0; round < kRounds; ++round) {
           launch(fill, 1, 64, 0, stream.get(), x.data(), kCount, round);
           cuda_check(cudaEventRecord(mine, stream.get()));
-          wire.send(round);  // recorded: the other may wait for it now
+          wire.send(round);  // recorded: the other process may wait for it now
           (void)wire.receive<int>();
         }
         cuda_check(cudaEventDestroy(mine));
@@ -144,7 +144,7 @@ int events() {
           expect(cudaEventQuery(theirs) == cudaSuccess, "the event has been reached");
           wire.send(1);
         }
-        // A stream that still has to come to an event keeps what it needs of it.
+        // A stream that has not reached an event yet keeps the resources of the event.
         launch(doze, 1, 1, 0, stream.get(), 20);
         cuda_check(cudaStreamWaitEvent(stream.get(), theirs));
         cuda_check(cudaEventRecord(theirs, stream.get()));
@@ -153,7 +153,7 @@ int events() {
       });
 }
 
-// The exporter is killed. What was opened stays readable; nothing can be opened any more.
+// The exporter is killed. Memory that was opened stays readable; nothing more can be opened.
 int killed() {
   return run_pair(
       "ipc",
@@ -200,7 +200,7 @@ int killed() {
 
 }  // namespace
 
-// ipc_neighbours.cu
+// defined in ipc_neighbours.cu
 int stranger_imports();
 int stranger_exports();
 int guessed();

@@ -11,7 +11,7 @@ namespace {
 constexpr int kCount = 1000;
 }
 
-// Who has the handle, but is another user.
+// A process that has the handle, but runs as another user.
 int stranger_imports() {
   return run_pair(
       "ipc",
@@ -49,8 +49,8 @@ int stranger_exports() {
       });
 }
 
-// A handle whose word is wrong in one bit opens nothing; the right one opens, though more silent
-// connections are there than the exporter keeps.
+// A handle whose word is wrong in one bit opens nothing; the right one opens, although there are
+// more silent connections than the exporter keeps.
 int guessed() {
   return run_pair(
       "ipc",

@@ -1,5 +1,5 @@
-// Mistakes that end the program: `mistakes NAME [right]`, as bugs.cu.
-// Which message each one must end in: tests/vgpu/mistakes_test.cpp.
+// Mistakes that end the program: `mistakes NAME [right]`, like bugs.cu. The messages are in
+// tests/vgpu/mistakes_test.cpp.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -57,7 +57,7 @@ int divide_by_zero(bool right) {
   return x.host(stream.get())[0] == 3 ? 0 : 1;
 }
 
-// A copy into a page of the host that may not be written.
+// A copy to a host page that is not writable.
 int copy_into_nowhere(bool right) {
   TestStream stream;
   constexpr std::size_t kBytes = 4096;
@@ -71,7 +71,7 @@ int copy_into_nowhere(bool right) {
 
 __global__ void write_one(float* x) { *x = 1; }
 
-// The importer closes the handle, and goes on.
+// The importer closes the handle, and continues to use the memory.
 int use_after_close(bool right) {
   return run_pair(
       "mistakes",
@@ -94,8 +94,8 @@ int use_after_close(bool right) {
       });
 }
 
-// Where drivers wait (VGPU_DRIVER_WAITS=1): the host allocates, or launches a kernel for the first
-// time, while a kernel waits for the host.
+// With a driver that waits (VGPU_DRIVER_WAITS=1): the host allocates, or launches a kernel for the
+// first time, while a kernel waits for the host.
 __global__ void wait_for(unsigned* flag) {
   while (cuda::atomic_ref<unsigned, cuda::thread_scope_system>(*flag).load(
              cuda::memory_order_relaxed) == 0) {
@@ -110,7 +110,7 @@ int beside_waiting(bool right, const std::function<void(cudaStream_t)>& call) {
   if (right) call(other.get());
   launch(wait_for, 1, 1, 0, stream.get(), flag);
   while (cudaStreamQuery(stream.get()) == cudaErrorNotReady && flag[0] == 0) {
-    // It may run from here on; the call below waits until it does not, whenever it began.
+    // The kernel may run from here on; the call below waits until it has ended.
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (!right) call(other.get());
     cuda::atomic_ref<unsigned, cuda::thread_scope_system>(*flag).store(1,

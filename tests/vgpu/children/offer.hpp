@@ -1,4 +1,4 @@
-// Device memory that one process offers another: its handle, and where in the block it lies.
+// Device memory that one process offers to another: its handle, and its offset in the block.
 #pragma once
 
 #include <cuda.h>

@@ -1,5 +1,4 @@
-// A name that nobody draws twice, in place of a claim; a table and two exits in place of a
-// destructor.
+// A random name instead of a claim; a table and two exits instead of a destructor.
 #pragma once
 
 #include <random>

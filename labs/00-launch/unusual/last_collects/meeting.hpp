@@ -1,5 +1,5 @@
-// All look into the folder now and then. Who sees N cards collects them, and all read one list:
-// the lesson's way, with a folder for a store. The list is also the place of bad news.
+// All ranks poll the folder. A rank that sees N cards collects them, and all ranks read one list:
+// the lesson's way, with a folder as the store. The list also carries the errors.
 #pragma once
 
 #include <algorithm>

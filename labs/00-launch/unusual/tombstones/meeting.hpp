@@ -1,6 +1,6 @@
-// No result: who is out of patience takes the place of whoever is missing, and puts a stone there.
-// A name in the folder is given once, so for each rank there is a card or a stone, never both, and
-// everybody who has seen N files has seen the same ones.
+// No result file: a rank that loses patience puts a tombstone in the place of each missing rank. A
+// name in the folder is given once, so each rank has either a card or a tombstone, and all ranks
+// that have seen N files have seen the same ones.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// One walk over all hosts, with a count for each of them, instead of four searches.
+// One pass over all hosts with a count for each of them, instead of four searches.
 #pragma once
 
 #include <chrono>

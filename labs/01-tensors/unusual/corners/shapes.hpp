@@ -1,6 +1,6 @@
 // Unusual and correct: 128 bits for products, and no walk over dimensions to find strides. A run of
-// elements ends at some counts from the back ("corners"): where the old sizes have a corner that no
-// stride crosses, the new sizes must have one as well. Strides are then read off at the corners.
+// elements ends at certain counts from the back ("corners"): where the old sizes have a corner that
+// no stride crosses, the new sizes must have one as well. Strides are then read off at the corners.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,8 @@ inline std::int64_t numel_of(const Shape& sizes) {
   return none ? 0 : std::int64_t(count);
 }
 
-// Elements behind each dimension: of [2, 3, 4], 12 4 1. These are the strides, row by row.
+// Number of elements behind each dimension: for [2, 3, 4], 12 4 1, which are the row-by-row
+// strides.
 inline Shape row_major(const Shape& sizes) {
   Shape behind(sizes.size(), 1);
   for (std::size_t d = 0; d < sizes.size(); ++d)
@@ -44,7 +45,7 @@ inline Shape row_major(const Shape& sizes) {
   return behind;
 }
 
-// How far from the first one element number k of (sizes, strides) is.
+// Distance of element number k of (sizes, strides) from the first element.
 inline std::int64_t distance(std::int64_t k, const Shape& sizes, const Shape& strides) {
   std::int64_t far = 0;
   for (std::size_t d = sizes.size(); d-- > 0; k /= sizes[d]) far += k % sizes[d] * strides[d];
@@ -80,7 +81,7 @@ inline std::optional<Shape> strides_for(const Shape& sizes, const Shape& strides
   const Shape behind = row_major(sizes);
   for (const std::int64_t corner : behind) {
     if (corner == 1 || corner == numel || corners.contains(corner)) continue;
-    // The step over the corner beside the step of the run before it.
+    // Compares the step over the corner with the step of the run before it.
     std::int64_t run = 0, step = 0;
     for (std::size_t d = 0; d < sizes.size(); ++d)
       if (behind[d] < corner && sizes[d] > 1 && behind[d] * sizes[d] == corner)

@@ -1,5 +1,5 @@
-// Unusual and correct: there is one function that makes tensors, elements are numbered through and
-// found by division, and writes go backwards, from a snapshot of all that is to be written.
+// Unusual and correct: one function makes all tensors, elements are numbered consecutively and
+// found by division, and writes proceed backwards, from a snapshot of all values to write.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +81,7 @@ class Tensor {
             offset_ + (index + (index < 0 ? sizes_[d] : 0)) * strides_[d]};
   }
   Tensor expand(const Shape& wanted) const {
-    if (wanted.size() > dim()) {  // one dimension in front, and again
+    if (wanted.size() > dim()) {  // adds one dimension in front, then recurses
       Shape sizes = sizes_, strides = strides_;
       sizes.insert(sizes.begin(), 1);
       strides.insert(strides.begin(), 0);
@@ -110,7 +110,7 @@ class Tensor {
     try {
       return view(wanted);
     } catch (const std::invalid_argument&) {
-      return contiguous().view(wanted);  // throws once more, if the sizes were the trouble
+      return contiguous().view(wanted);  // throws again if the sizes were wrong
     }
   }
   Tensor contiguous() const {

@@ -1,6 +1,6 @@
-// Unusual and correct: the states of all parameters lie in one array each; SGD keeps what it has
-// done so far instead of asking whether it is the first step; AdamW is written as a moving average
-// and with the two corrections in one factor, as in the last lines of section 2 of the paper.
+// Unusual and correct: each kind of state is one array for all parameters; SGD counts its steps
+// instead of asking whether it is the first step; AdamW is written as a moving average, with the
+// two corrections in one factor, as in the last lines of section 2 of the paper.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Unusual and correct: the loss as log(1 + what the other classes weigh beside the target), and the
-// gradient of the target as minus the sum of all others'.
+// Unusual and correct: the loss is log(1 + the weights of the other classes relative to the
+// target), and the target's gradient is minus the sum of all others.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline Loss cross_entropy(const Matrix& logits, const std::vector<std::int64_t>&
     if (targets[r] < 0 || std::size_t(targets[r]) >= logits.cols)
       throw std::invalid_argument("class");
     const auto t = std::size_t(targets[r]);
-    double top = 0;  // of the differences to the target's logit, whose own is 0
+    double top = 0;  // largest difference to the target's logit, whose own is 0
     for (std::size_t j = 0; j < logits.cols; ++j)
       top = std::max(top, double(logits(r, j)) - logits(r, t));
     std::vector<double> weights(logits.cols);

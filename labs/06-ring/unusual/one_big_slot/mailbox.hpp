@@ -1,6 +1,6 @@
-// Unusual and correct: one slot, far larger than the others', and counts of half steps: an even
-// count means that the slot is empty, an odd one that it is full. Who sends a piece does not wait
-// for its being taken before it looks whether something has come for itself.
+// Unusual and correct: one slot, far larger than the solution's, with a count of fills and a count
+// of empties: the slot is full while `filled` is ahead. A sender does not wait until its piece has
+// been taken before it receives the next piece for itself.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace lab06 {
 
 struct Mailbox {
-  static constexpr std::size_t slot_bytes = 1002;  // not even a multiple of an element
+  static constexpr std::size_t slot_bytes = 1002;  // not even a multiple of an element's size
   kit::Counter filled, emptied;
   std::byte slot[slot_bytes];
 };

@@ -1,5 +1,5 @@
 // Unusual and correct: no condition variable. A counting semaphore holds the permissions to begin a
-// batch, a ticket counter says which one, and every batch has a promise of its own.
+// batch, a ticket counter selects the batch, and every batch has its own promise.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Unusual and correct: the padded order is really built, the way PyTorch's Python does it, and then
-// cut into strides; the engine is counted down instead of up.
+// Unusual and correct: the padded order is really built, as in PyTorch's Python code, and then cut
+// into strides; the permutation counts down instead of up.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class DistributedSampler {
     std::vector<std::int64_t> rest;
     for (std::int64_t i = used; i < n_; ++i) rest.push_back(whole[std::size_t(i)]);
     const auto world = std::size_t(o_.world);
-    // What is behind the end is the whole order's beginning, not the rest's.
+    // The padding is the beginning of the whole order, not of the rest.
     for (std::size_t i = 0; !o_.drop_last && rest.size() % world != 0; ++i)
       rest.push_back(whole[i % whole.size()]);
     while (rest.size() % world != 0) rest.pop_back();
@@ -62,7 +62,7 @@ class DistributedSampler {
   std::vector<std::int64_t> mine_;
 };
 
-// Each triple gets an engine of its own, seeded with all six words.
+// Each triple gets its own seed sequence, made of all six words.
 inline std::uint64_t sample_seed(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
   const auto low = [](auto x) { return std::uint32_t(x); };
   const auto high = [](auto x) { return std::uint32_t(std::uint64_t(x) >> 32); };

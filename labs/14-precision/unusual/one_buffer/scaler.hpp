@@ -1,5 +1,5 @@
-// Unusual and correct: a scaler that counts down to the next growth, and says by what it multiplies
-// rather than what it has found.
+// Unusual but correct: a scaler that counts down to the next growth, and stores whether the
+// gradients were good rather than whether one was not finite.
 #pragma once
 
 #include <cmath>
@@ -47,7 +47,7 @@ class GradScaler {
   [[nodiscard]] bool unscale(const std::vector<std::span<float>>& gradients) {
     if (good_) throw std::logic_error("twice");
     bool good = true;
-    // x - x is 0 for every number, and NaN for the others.
+    // x - x is 0 for every finite number, and NaN otherwise.
     for (const auto& gradient : gradients)
       for (const float g : gradient) good &= g - g == 0;
     const auto inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
@@ -73,7 +73,7 @@ class GradScaler {
   float scale_ = 65536;
   double factors_[2] = {0.5, 2};
   std::int64_t interval_ = 2000, left_ = 2000;
-  std::optional<bool> good_;  // of the last unscale, until update
+  std::optional<bool> good_;  // result of unscale(), until update()
 };
 
 }  // namespace lab14

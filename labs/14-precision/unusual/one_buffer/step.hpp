@@ -1,6 +1,6 @@
-// Unusual and correct: gradients are divided before the sum, in a buffer that has a place more, in
-// which each rank says whether it has seen something that is not finite; NoSync counts how many of
-// them are alive; an epoch is one loop over the batches.
+// Unusual but correct: gradients are divided before the sum; their buffer has one more element, in
+// which each rank reports a non-finite gradient; NoSync counts the live NoSyncs; an epoch is one
+// loop over the batches.
 #pragma once
 
 #include <cmath>

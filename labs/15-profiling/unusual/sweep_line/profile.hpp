@@ -1,4 +1,4 @@
-// Another way: one walk along the begins and ends, with counters of what goes on.
+// Unusual but correct: one walk along the begins and ends, with counters of the active intervals.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Interval {
   Time end = 0;
 };
 
-// Something begins (+1) or ends (-1) to be so.
+// The state `what` begins (by = +1) or ends (by = -1).
 struct Change {
   Time at;
   int what;

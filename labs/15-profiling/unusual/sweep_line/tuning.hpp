@@ -1,4 +1,4 @@
-// Another way: the buckets first, as a list; the roof in terms of intensities.
+// Unusual but correct: builds the list of buckets first; computes the roof from intensities.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Another way: sets of time as maps from begins to ends, which are cut and joined one by one.
+// Unusual but correct: sets of time are maps from begins to ends, cut and joined one interval at a
+// time.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +37,7 @@ class TimeSet {
     }
     parts_[i.begin] = i.end;
   }
-  // Removes what is in the interval.
+  // Removes the interval.
   void cut(Interval i) {
     if (i.end <= i.begin) return;
     auto next = parts_.lower_bound(i.begin);
@@ -151,7 +152,7 @@ inline ClockOffset estimate_offset(std::span<const Ping> pings) {
 inline Time to_rank_0(Time stamp, const ClockOffset& before, const ClockOffset& after) {
   if (after.at < before.at) return to_rank_0(stamp, after, before);
   if (after.at == before.at) return stamp - before.offset;
-  // From the nearer of the two.
+  // Extrapolates from the nearer estimate.
   const bool second = stamp - before.at > after.at - stamp;
   const ClockOffset& from = second ? after : before;
   const long double drift = (long double)(after.offset - before.offset) / (after.at - before.at);
@@ -168,7 +169,8 @@ inline std::vector<Lateness> lateness(std::span<const Time> arrivals, int ranks)
   if (ranks < 1 || arrivals.size() % ranks != 0) throw std::invalid_argument("arrivals");
   std::vector<Lateness> out(ranks);
   for (std::size_t first = 0; first < arrivals.size(); first += ranks) {
-    std::set<std::pair<Time, int>> by_time;  // the lowest rank of the last ones is what we need
+    // Ranks are negated, so that the last element is the lowest rank that arrived last.
+    std::set<std::pair<Time, int>> by_time;
     for (int r = 0; r < ranks; ++r) by_time.insert({arrivals[first + r], -r});
     const auto [end, negative] = *by_time.rbegin();
     for (int r = 0; r < ranks; ++r) {

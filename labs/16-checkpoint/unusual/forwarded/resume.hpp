@@ -1,5 +1,6 @@
-// Everything goes from rank to rank: generators are collected on the way down to rank 0, the
-// snapshot is passed up; the carried generators are those of all ranks that ever were.
+// Unusual but correct: all data moves from rank to rank. Generators are collected on the way down
+// to rank 0, and the snapshot is passed up. The carried generators belong to all ranks that ever
+// existed.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Text for people: a line each, floats as the hex of their bits, the digest in the last line. The
-// unfinished file has one name for all steps, and the digests are looked at again before pruning.
+// Unusual but correct: readable text with one item per line, floats as the hex of their bits, the
+// digest in the last line. The unfinished file has the same name for all steps, and the digests are
+// checked again before pruning.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,5 @@
-// Lab 17, part 2, another way: the ranks count themselves in a sum; a shadow is a model of zeros.
+// Unusual but correct: lab 17, part 2; the ranks count themselves in a sum, and a shadow is a model
+// of zeros.
 #pragma once
 
 #include <algorithm>
@@ -79,7 +80,7 @@ int train_joined(Model& model, Group& group, std::span<const int> batches,
     }
     if (mine) model.step();
   }
-  // An all-gather in which one rank alone has something is a broadcast.
+  // An all-gather in which only one rank has elements is a broadcast.
   Counts counts(std::size_t(group.world()), 0);
   const std::size_t from = std::size_t(join.authority());
   counts[from] = model.state().size();

@@ -1,4 +1,5 @@
-// Lab 17, part 3, another way: pieces of parameters, and the parameters' own memory where possible.
+// Unusual but correct: lab 17, part 3, with pieces of parameters, in the parameters' own memory
+// where possible.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Unusual and correct: rates before times, Welford's running mean, Daly's series by Horner, the
+// Unusual but correct: rates before times, Welford's running mean, Daly's series by Horner, the
 // expected time stretch by stretch.
 #pragma once
 
@@ -32,7 +32,7 @@ inline double daly(double save, double mtbf) {
   return x >= 1 ? mtbf : young(save, mtbf) * (1 + x * (1.0 / 3 + x / 9)) - save;
 }
 
-// A stretch of that length between two points that are kept.
+// Expected time of a stretch of this length between two points that are kept.
 inline double stretch(double length, double restart, double mtbf) {
   if (mtbf == std::numeric_limits<double>::infinity()) return length;
   return mtbf * std::expm1(length / mtbf) * std::exp(restart / mtbf);

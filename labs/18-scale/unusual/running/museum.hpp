@@ -1,5 +1,5 @@
-// Unusual and correct: the expectations come from the student's own simulator, which the other
-// tasks test; the cases are few moments of one large job.
+// Unusual but correct: the student's own simulator, which the other tasks test, computes the
+// expectations; the cases are a few moments of one large job.
 #pragma once
 
 #include <vector>

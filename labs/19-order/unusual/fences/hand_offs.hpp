@@ -1,16 +1,16 @@
-// Lab 19: five ways in which a thread hands something to another one.
+// Lab 19: five ways in which one thread hands data to another.
 //
 //     Letter    one number, once                      put() ------------------> take()
 //     Slots     numbers through a few slots           send() =[ ][ ]==========> receive()
-//     Meeting   all have arrived; one works alone     arrive() ... open() ----> leave()
+//     Meeting   all arrive; the last works alone      arrive() ... open() ----> leave()
 //     Bell      wake the other only if it sleeps      post() -----------------> may_sleep()
 //     Record    two numbers that are read together    write() ----------------> try_read()
 //
-// Memory is the explorer's here, which runs all executions that C++ allows, and could be that of
-// <atomic>: an atomic<T> has load, store, exchange and fetch_add, each with its order as the last
-// argument (Memory::relaxed, acquire, release, acq_rel, seq_cst); a plain<T> has get and set, and
-// may be used by one thread at a time only; there are Memory::fence(order), and
-// Memory::wait_until(condition), with which everything waits that has to wait.
+// Memory is either the explorer's, which runs all executions that C++ allows, or a wrapper of
+// <atomic>. An atomic<T> has load, store, exchange and fetch_add, each with its order as the last
+// argument (Memory::relaxed, acquire, release, acq_rel, seq_cst). A plain<T> has get and set, and
+// may be used by only one thread at a time. There is Memory::fence(order). Use
+// Memory::wait_until(condition) for all waiting.
 //
 // Boehm, Adve: Foundations of the C++ Concurrency Memory Model, PLDI 2008.
 #pragma once
@@ -28,18 +28,18 @@ namespace lab19 {
 using Number = std::int64_t;
 using Count = std::uint64_t;
 
-// What a writer did before put() is visible to the reader behind take().
+// The writer's actions before put() are visible to the reader after take().
 template <class Memory>
 class Letter {
  public:
-  // Task 1. By the writer, once.
+  // Task 1. Called once, by the writer.
   void put([[maybe_unused]] Number text) {
     text_.set(text);
     Memory::fence(Memory::release);
     there_.store(1, Memory::relaxed);
   }
 
-  // Task 1. By the reader, once: waits until there is a letter.
+  // Task 1. Called once, by the reader. Waits until there is a letter.
   Number take() {
     Memory::wait_until([&] { return there_.load(Memory::relaxed) == 1; });
     Memory::fence(Memory::acquire);
@@ -51,18 +51,18 @@ class Letter {
   typename Memory::template atomic<int> there_{"there", 0};
 };
 
-// Messages of one sender to one receiver, in order. Message m lies in slot m modulo slots.
+// Messages from one sender to one receiver, in order. Message m uses slot m modulo slots.
 template <class Memory>
 class Slots {
  public:
-  // 1 to 4 slots; `lived`: so many messages have gone through already.
+  // 1 to 4 slots. `lived`: number of messages that have already passed.
   explicit Slots(std::size_t slots, Count lived = 0)
       : tail_("tail", lived), head_("head", lived), sent_(lived), received_(lived) {
     for (const char* name : {"slot 0", "slot 1", "slot 2", "slot 3"})
       if (slots_.size() < slots) slots_.emplace_back(name);
   }
 
-  // Task 2. Waits only if all slots hold messages that were not received yet.
+  // Task 2. Waits only while all slots hold messages that have not been received.
   void send([[maybe_unused]] Number message) {
     Memory::wait_until([&] { return sent_ < head_.load(Memory::relaxed) + slots_.size(); });
     Memory::fence(Memory::acquire);
@@ -85,14 +85,14 @@ class Slots {
 
  private:
   std::deque<typename Memory::template plain<Number>> slots_;
-  typename Memory::template atomic<Count> tail_;  // messages that were stored: the sender's
-  typename Memory::template atomic<Count> head_;  // messages that were taken: the receiver's
-  Count sent_, received_;                         // known to one thread only, each
+  typename Memory::template atomic<Count> tail_;  // messages sent; written by the sender
+  typename Memory::template atomic<Count> head_;  // messages received; written by the receiver
+  Count sent_, received_;                         // each used by one thread only
 };
 
-// All threads arrive; the last one works alone, and opens; then the others leave. What any thread
-// did before arrive() is visible to the last one, what the last one did before open() to all. Again
-// and again: a round follows a round.
+// All threads arrive; the last one works alone and opens; then the others leave. Every thread's
+// actions before arrive() are visible to the last one, and the last one's actions before open() are
+// visible to all. Rounds follow each other without limit.
 template <class Memory>
 class Meeting {
  public:
@@ -101,11 +101,11 @@ class Meeting {
     bool last = false;
   };
 
-  // `lived`: so many rounds are over already.
+  // `lived`: number of rounds that are already over.
   explicit Meeting(Count threads, Count lived = 0)
       : threads_(threads), arrived_("arrived", lived * threads), opened_("opened", lived) {}
 
-  // Task 3. Never waits. In each round one thread is told that it is the last.
+  // Task 3. Never waits. In each round exactly one thread learns that it is the last.
   Place arrive() {
     const Count now = arrived_.fetch_add(1, Memory::release) + 1;
     if (now % threads_ != 0) return {now / threads_, false};
@@ -113,12 +113,12 @@ class Meeting {
     return {now / threads_ - 1, true};
   }
 
-  // Task 3. By the last one.
+  // Task 3. Called by the last thread.
   void open([[maybe_unused]] const Place& place) {
     opened_.store(place.round + 1, Memory::release);
   }
 
-  // Task 3. By the others: waits until the last one of this round has opened.
+  // Task 3. Called by the other threads. Waits until the last one of this round has opened.
   void leave([[maybe_unused]] const Place& place) {
     Memory::wait_until([&] { return opened_.load(Memory::acquire) > place.round; });
   }
@@ -129,34 +129,34 @@ class Meeting {
   typename Memory::template atomic<Count> opened_;
 };
 
-// A worker posts work, and a sleeper does it. To wake the sleeper is slow, so the worker asks first
-// whether it sleeps. The loop of the sleeper, which has done `seen` pieces of work:
+// A worker posts work, and a sleeper does it. Waking the sleeper is slow, so the worker first
+// checks whether it sleeps. The loop of the sleeper, which has done `seen` pieces of work:
 //
 //     while (bell.posted() == seen) {
-//       if (bell.may_sleep(seen)) sleep until somebody wakes me;
+//       if (bell.may_sleep(seen)) sleep until woken;
 //       bell.awake();
 //     }
 //
-// If post() says that nobody must be woken while may_sleep() says that it may sleep, nobody wakes
-// it, ever.
+// If post() returns false while may_sleep() returns true, the sleeper is never woken.
 template <class Memory>
 class Bell {
  public:
-  // `lived`: so many pieces of work were posted, and done, already.
+  // `lived`: number of pieces of work that were already posted and done.
   explicit Bell(Count lived = 0) : posted_("posted", lived), asleep_("asleep", 0), made_(lived) {}
 
-  // Task 4. By the worker: there is one more piece of work, visible with all that came before. True
-  // if the sleeper must be woken: not if it has never said that it sleeps, or is awake again.
+  // Task 4. Called by the worker. Posts one more piece of work, and makes it visible with
+  // everything before it. Returns true if the sleeper must be woken; false if it has not announced
+  // that it sleeps, or is awake again.
   bool post() {
     posted_.store(++made_, Memory::seq_cst);
     return asleep_.load(Memory::seq_cst) == 1;
   }
 
-  // Task 4. By the sleeper: how many pieces of work were posted; they are visible.
+  // Task 4. Called by the sleeper. Returns the number of pieces of work posted; they are visible.
   Count posted() { return posted_.load(Memory::acquire); }
 
-  // Task 4. By the sleeper, which has seen so many pieces: whether there are no others, so that it
-  // may sleep. If not, it is awake.
+  // Task 4. Called by the sleeper, which has done `seen` pieces. Returns true if there are no
+  // others, so that it may sleep. If it returns false, the sleeper counts as awake.
   bool may_sleep([[maybe_unused]] Count seen) {
     if (posted_.load(Memory::relaxed) != seen) return false;
     asleep_.store(1, Memory::seq_cst);
@@ -165,21 +165,22 @@ class Bell {
     return nothing;
   }
 
-  // Task 4. By the sleeper: it sleeps no more.
+  // Task 4. Called by the sleeper when it no longer sleeps.
   void awake() { asleep_.store(0, Memory::relaxed); }
 
  private:
   typename Memory::template atomic<Count> posted_;
   typename Memory::template atomic<int> asleep_;
-  Count made_;  // known to the worker only
+  Count made_;  // used by the worker only
 };
 
-// Two numbers that one writer changes and anybody reads, without waiting for each other: who reads
-// while they are being changed is told so, and tries again later. An odd version: being changed.
+// Two numbers that one writer changes and any thread reads, without waiting for each other. A
+// reader that overlaps a write gets nullopt and tries again later. An odd version means that a
+// write is in progress.
 template <class Memory>
 class Record {
  public:
-  // Task 5. By the writer.
+  // Task 5. Called by the writer.
   void write([[maybe_unused]] Number a, [[maybe_unused]] Number b) {
     ++writes_;
     version_.store(2 * writes_ - 1, Memory::relaxed);
@@ -188,8 +189,8 @@ class Record {
     version_.store(2 * writes_, Memory::release);
   }
 
-  // Task 5. Both of one write, or both 0 before the first; nothing if a write comes in between.
-  // Never older than what this thread has read before.
+  // Task 5. Returns both numbers of the same write, or both 0 before the first; nullopt if a write
+  // overlaps. Never older than a result that this thread has had before.
   std::optional<std::pair<Number, Number>> try_read() {
     const Count version = version_.load(Memory::acquire);
     if (version % 2 == 1) return std::nullopt;
@@ -202,7 +203,7 @@ class Record {
   typename Memory::template atomic<Count> version_{"version", 0};
   typename Memory::template atomic<Number> a_{"a", 0};
   typename Memory::template atomic<Number> b_{"b", 0};
-  Count writes_ = 0;  // known to the writer only
+  Count writes_ = 0;  // used by the writer only
 };
 
 }  // namespace lab19

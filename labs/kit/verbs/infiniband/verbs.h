@@ -1,8 +1,8 @@
-// The part of libibverbs that a first RDMA program needs, for machines that have no libibverbs:
-// names, fields and values are those of the real <infiniband/verbs.h>, so that the same source
-// compiles against either. Behind it is no adapter but the device of ../device.hpp, which checks.
+// The part of libibverbs that a first RDMA program needs, for machines without libibverbs. Names,
+// fields and values are those in the real <infiniband/verbs.h>, so the same source compiles against
+// either. Instead of an adapter it uses the device of ../device.hpp, which checks every call.
 //
-// Left out: what nobody here uses (SRQ, UD, atomics, windows, events). man ibv_post_send etc. hold.
+// Without features that no lab uses (SRQ, UD, atomics, windows, events). The man pages apply.
 #pragma once
 
 #include <cstddef>
@@ -166,7 +166,7 @@ struct ibv_recv_wr {
   int num_sge;
 };
 struct ibv_wc {
-  std::uint64_t wr_id;  // of a failed one, only wr_id, status and qp_num mean anything
+  std::uint64_t wr_id;  // in a failed completion, only wr_id, status and qp_num are valid
   ibv_wc_status status;
   ibv_wc_opcode opcode;
   std::uint32_t vendor_err, byte_len, imm_data, qp_num, src_qp;

@@ -18,9 +18,9 @@ namespace {
 using std::chrono::milliseconds;
 using store::make_message;
 
-constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two tries to connect
-constexpr milliseconds kOneTry{3000};                       // for connection and handshake
-constexpr milliseconds kPatience{5000};                     // before a word to the user
+constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two attempts to connect
+constexpr milliseconds kOneTry{3000};                       // per attempt, with the handshake
+constexpr milliseconds kPatience{5000};                     // before the user is told
 
 class CalledOff : public CommError {
  public:
@@ -38,7 +38,7 @@ StoreClient::StoreClient(tcp::Address address, const Secret& secret, Deadline de
     : address_(std::move(address)), options_(std::move(options)) {
   const milliseconds whole = deadline.left();
   const Deadline patience = Deadline::in(kPatience);
-  std::string why = "no time to try";
+  std::string why = "no time was left to try";
   bool said = false;
   for (milliseconds pause = kFirstPause; !try_connect(secret, deadline, why);
        pause = std::min(2 * pause, kLongestPause)) {
@@ -60,7 +60,7 @@ bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::stri
   const Deadline limit = deadline.at_most(kOneTry);
   if (options_.door >= 0) {
     socket_ = store::knock(options_.door, limit);
-    if (!socket_.valid()) options_.door = -1;  // nobody is there; TCP will say why
+    if (!socket_.valid()) options_.door = -1;  // no store at the other end; TCP reports the reason
   }
   if (!socket_.valid()) {
     int error = 0;
@@ -71,26 +71,25 @@ bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::stri
   silence_ = NoStore::How::silent;
   try {
     std::string hello;
-    why = "what listens there closed the connection or kept silent";
+    why = "the program there closed the connection or did not answer";
     if (!receive(hello, store::kHello, limit)) return false;
     if (hello.compare(0, store::kMagic.size(), store::kMagic) != 0)
-      throw MismatchError("what listens at " + address_.str() +
+      throw MismatchError("the program at " + address_.str() +
                           " is not a store of this version of ringsmith: another program has the "
                           "port; choose another");
     const store::Handshake handshake{hello.substr(store::kMagic.size(), store::kNonce),
                                      random_bytes(store::kNonce)};
-    std::string verdict = hello.substr(store::kHello);  // from an honest store, nothing yet
+    std::string verdict = hello.substr(store::kHello);  // an honest store has not sent more
     send_all(handshake.client_nonce + handshake.client_proof(secret), limit);
     if (!receive(verdict, store::kVerdict, limit)) return false;
     if (verdict[0] == '\0')
       throw MismatchError(StoreClient::name() +
-                          " refused this process: its secret is not that of the job "
-                          "there. Either " +
+                          " refused this process: its secret is not the job's. Either " +
                           kSecretVariable + " or " + kSecretFileVariable +
-                          " differ, or the port belongs to another job");
+                          " differs, or the port belongs to another job");
     if (!store::equal_tags(std::string_view(verdict).substr(1, store::kTag),
                            handshake.store_proof(secret)))
-      throw MismatchError("what listens at " + address_.str() +
+      throw MismatchError("the store at " + address_.str() +
                           " does not know the job's secret: it is not this job's store");
     const std::string key = handshake.session_key(secret);
     sealer_.emplace(key, store::Direction::to_store);
@@ -124,7 +123,7 @@ void StoreClient::send_all(std::string_view bytes, Deadline deadline) {
     }
     if (errno != EAGAIN && errno != EINTR && !is_lack(errno))
       throw CommError(name() + " is gone: " + std::strerror(errno));
-    if (!await(POLLOUT, deadline)) throw TimeoutError(name() + " takes no more requests");
+    if (!await(POLLOUT, deadline)) throw TimeoutError(name() + " accepts no more requests");
   }
 }
 
@@ -147,7 +146,7 @@ bool StoreClient::receive(std::string& bytes, std::size_t size, Deadline deadlin
 store::Message StoreClient::call(const store::Message& request, milliseconds timeout) {
   const std::string body = request.encode();
   const std::lock_guard lock(turn_);
-  if (!socket_.valid()) throw CommError(name() + " is gone since an earlier call failed");
+  if (!socket_.valid()) throw CommError(name() + " is gone: an earlier call failed");
   try {
     const Deadline deadline = Deadline::in(limited(timeout) + to_answer_);
     send_all(sealer_->seal(body), deadline);
@@ -164,7 +163,7 @@ store::Message StoreClient::call(const store::Message& request, milliseconds tim
   } catch (const UsageError&) {
     throw;
   } catch (const CommError&) {
-    socket_ = Descriptor();  // question and answer no longer match
+    socket_ = Descriptor();  // requests and replies are no longer in step
     throw;
   }
 }
@@ -176,7 +175,7 @@ void StoreClient::set(const std::string& key, const std::string& value) {
 std::string StoreClient::get(const std::string& key, milliseconds timeout) {
   store::Message reply = call(make_message(store::Kind::get, timeout.count(), {key}), timeout);
   if (reply.kind == static_cast<std::uint8_t>(store::Status::timeout))
-    throw TimeoutError(name() + " has had no key '" + key + "' for " + seconds(timeout));
+    throw TimeoutError(name() + " has no key '" + key + "' after " + seconds(timeout));
   if (reply.texts.size() != 1) throw CommError(name() + " answered get() without a value");
   return std::move(reply.texts[0]);
 }
@@ -194,7 +193,8 @@ std::string StoreClient::compare_and_swap(const std::string& key, const std::str
                                           const std::string& desired) {
   store::Message reply =
       call(make_message(store::Kind::compare_and_swap, 0, {key, expected, desired}));
-  if (reply.texts.size() != 1) throw CommError(name() + " answered compare_and_swap() with none");
+  if (reply.texts.size() != 1)
+    throw CommError(name() + " answered compare_and_swap() without a value");
   return std::move(reply.texts[0]);
 }
 

@@ -1,4 +1,4 @@
-// The store as seen from another process.
+// A client of the store in another process.
 #pragma once
 
 #include <mutex>
@@ -11,11 +11,11 @@
 
 namespace ringsmith::comm {
 
-// No store has answered within the time.
+// No store answered before the deadline.
 class NoStore : public TimeoutError {
  public:
-  // refused: no process listens there; silent: a process accepts the connection, but never gives a
-  // store's answer; unreachable: the host does not respond.
+  // refused: no process listens there; silent: a process accepts the connection but never answers
+  // as a store does; unreachable: the host does not respond.
   enum class How { refused, silent, unreachable };
   NoStore(const std::string& message, How how) : TimeoutError(message), how_(how) {}
   [[nodiscard]] How how() const { return how_; }
@@ -25,17 +25,17 @@ class NoStore : public TimeoutError {
 };
 
 struct StoreClientOptions {
-  std::string holder = {};  // who holds the store, for messages: ", which rank 0 holds,"
-  int door = -1;            // the outside of a door to it (door.hpp), which is tried before TCP
-  int hurry = -1;           // a descriptor; when it is readable, every call ends with a CommError
+  std::string holder = {};  // the store's holder, for messages: ", which rank 0 holds,"
+  int door = -1;            // outer end of the store's door (door.hpp), tried before TCP; -1: none
+  int hurry = -1;           // a descriptor; once it is readable, calls that wait throw CommError
 };
 
-// One connection, used by one thread at a time; others wait for their turn.
+// One connection to the store. Concurrent calls are serialized.
 class StoreClient : public Store {
  public:
-  // Tries until the deadline: the server may start later than its clients. After 5 s a line on
-  // standard error says so. CommError at once if the listener is no store, or refuses the secret;
-  // NoStore if there is no answer.
+  // Retries until the deadline, because the server may start later than its clients; after 5 s a
+  // line on standard error says so. Throws CommError immediately if the listener is not a store or
+  // refuses the secret, NoStore if there is no answer.
   StoreClient(tcp::Address address, const Secret& secret, Deadline deadline,
               StoreClientOptions options = {});
 
@@ -48,32 +48,32 @@ class StoreClient : public Store {
                                const std::string& desired) override;
   bool remove(const std::string& key) override;
   void leave_will(const std::vector<std::string>& keys, const std::string& value) override;
-  // Of the coordinator beside the store. TimeoutError with its words if there will be no quorum any
-  // more, or no answer in time.
+  // Asks the coordinator, which runs next to the store. Throws TimeoutError with the coordinator's
+  // message if there can be no further quorum, or if no answer arrives in time.
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
-  // From now on, in place of StoreClientOptions::hurry.
+  // Replaces StoreClientOptions::hurry.
   void hurry_at(int descriptor) { options_.hurry = descriptor; }
-  // From now on a store counts as gone if its answer is later than a call's own timeout by `time`.
+  // The store counts as gone if a reply takes `time` longer than the call's own timeout.
   void answer_within(Milliseconds time) { to_answer_ = time; }
   [[nodiscard]] std::string name() const override {
     return "the store at " + address_.str() + options_.holder;
   }
 
  private:
-  // Connects and proves. False, with the reason, if another try may succeed.
+  // Connects and does the handshake. False, with the reason in `why`, if a retry may succeed.
   [[nodiscard]] bool try_connect(const Secret& secret, Deadline deadline, std::string& why);
-  // Sends, and waits for the reply: at most `timeout`, and some time for the network.
+  // Sends the request and waits for the reply: at most `timeout` + to_answer_.
   store::Message call(const store::Message& request, Milliseconds timeout = {});
   void send_all(std::string_view bytes, Deadline deadline);
-  // Until the socket is ready (no socket: until the deadline). False if the deadline has passed.
+  // Blocks until the socket is ready (events 0: until the deadline). False at the deadline.
   [[nodiscard]] bool await(short events, Deadline deadline);
-  // Appends what comes until there are at least `size` bytes; false at the connection's end.
+  // Appends received bytes until `bytes` has at least `size`; false if the connection has ended.
   [[nodiscard]] bool receive(std::string& bytes, std::size_t size, Deadline deadline);
 
   tcp::Address address_;
   StoreClientOptions options_;
-  Milliseconds to_answer_{10'000};                    // a call that the store does not hold back
-  NoStore::How silence_ = NoStore::How::unreachable;  // of the last try
+  Milliseconds to_answer_{10'000};                    // for the reply, on top of the timeout
+  NoStore::How silence_ = NoStore::How::unreachable;  // result of the last attempt
   Descriptor socket_;
   std::mutex turn_;
   std::string input_;

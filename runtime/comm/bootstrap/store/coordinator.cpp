@@ -29,11 +29,11 @@ QuorumAsk QuorumAsk::decode(const std::string& text) {
   QuorumAsk ask;
   int vote = -1;
   if (!(in >> ask.rank >> vote >> ask.last) || ask.rank < 0 || vote < 0 || vote > 2)
-    throw CommError("a rank asks for a quorum in other words than this version's");
+    throw CommError("a rank's request for a quorum is not in this version's format");
   ask.vote = static_cast<Vote>(vote);
   std::getline(in >> std::ws, ask.who);
   if (ask.who.size() > kMostWho)
-    throw CommError("a rank that asks for a quorum describes itself at too great length");
+    throw CommError("a rank's description in its request for a quorum is too long");
   return ask;
 }
 
@@ -48,7 +48,7 @@ QuorumAnswer QuorumAnswer::decode(const std::string& text) {
   std::istringstream in(text);
   QuorumAnswer answer;
   if (!(in >> answer.counts >> answer.over >> answer.id >> answer.step >> answer.joining))
-    throw CommError("the coordinator's answer is not one of this version");
+    throw CommError("the coordinator's answer is not in this version's format");
   for (int rank = 0; in >> rank;) answer.ranks.push_back(rank);
   return answer;
 }
@@ -56,11 +56,11 @@ QuorumAnswer QuorumAnswer::decode(const std::string& text) {
 void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   require(ask.rank < options_.world, "rank " + std::to_string(ask.rank) + " asks for a quorum of " +
                                          std::to_string(options_.world) +
-                                         " ranks, which count from 0");
+                                         " ranks, which are numbered from 0");
   Worker* worker = find(caller);
   const bool joins = worker == nullptr;
   if (joins) {
-    // A new process has the number of one that is still connected: that one has been given up.
+    // A new process has the rank of one that is still connected: the old one has been given up.
     for (auto* workers : {&members_, &joiners_})
       for (Worker& other : *workers)
         if (other.caller != nullptr && other.rank == ask.rank) {
@@ -78,8 +78,8 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   worker->waits = true;
   if (ask.vote == Vote::no && worker >= members_.data() &&
       worker < members_.data() + members_.size())
-    give_up(*worker, "has given the step up");
-  // Who joins waits for the members, however long their step is: it does not hurry them.
+    give_up(*worker, "has abandoned the step");
+  // A joining rank waits for the members' step, however long it takes: it sets no deadline.
   if (!due_ && (id_ == 0 || !joins)) due_ = now + options_.patience;
   settle(now);
 }
@@ -124,7 +124,7 @@ std::size_t Coordinator::joiners() const { return id_ == 0 ? 0 : joiners_.size()
 void Coordinator::settle(Clock::time_point now) {
   if (over_ || !failure_.empty()) return answer_all(false);
   bool late = due_ && now >= *due_;
-  if (id_ > 0 && late && drop_silent()) {  // if too few are left, those may return in time
+  if (id_ > 0 && late && drop_silent()) {  // if too few remain, dropped ranks may return in time
     due_ = now + options_.patience;
     late = false;
   }
@@ -137,7 +137,7 @@ void Coordinator::settle(Clock::time_point now) {
   const bool any_state = std::ranges::any_of(
       members_, [&](const Worker& w) { return is_there(w) && (w.has_state || counts); });
   if (id_ > 0 && step_ + (counts ? 1 : 0) > 0 && !any_state)
-    return fail("no rank is left that had the training's state after " +
+    return fail("no remaining rank has the training state after " +
                 std::to_string(step_ + (counts ? 1 : 0)) + " steps");
   const auto there =
       static_cast<int>(std::ranges::count_if(members_, is_there) + std::ssize(joiners_));
@@ -145,8 +145,8 @@ void Coordinator::settle(Clock::time_point now) {
     if (!due_) due_ = now + options_.patience;
     if (late)
       fail("only " + std::to_string(there) + " of " + std::to_string(options_.world) +
-           " ranks are there, " + std::to_string(options_.least) +
-           " are needed (--min-ranks), and nobody has come for " +
+           " ranks are present, " + std::to_string(options_.least) +
+           " are needed (--min-ranks), and none has joined for " +
            std::to_string(options_.patience.count() / 1000.0).substr(0, 4) +
            " s: " + name_missing() + " missing");
     return;
@@ -180,11 +180,11 @@ void Coordinator::form(bool counts) {
   std::ranges::sort(joiners_, {}, &Worker::rank);
   const bool come = !joiners_.empty();
   for (Worker& worker : joiners_) {
-    worker.has_state = step_ == 0;  // all begin with the same
+    worker.has_state = step_ == 0;  // all ranks start from the same state
     members_.push_back(std::move(worker));
   }
   joiners_.clear();
-  // After a failed step, those whose state did not come still wait for it.
+  // After a failed step, members that have not received the state yet still wait for it.
   std::stable_partition(members_.begin(), members_.end(),
                         [](const Worker& w) { return w.has_state; });
   if (lost || come || (voted && !counts)) ++id_;

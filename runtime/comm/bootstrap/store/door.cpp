@@ -15,7 +15,7 @@ namespace ringsmith::comm::store {
 
 namespace {
 
-constexpr int kAboveStreams = 3;  // a door must not be where a standard stream is put
+constexpr int kAboveStreams = 3;  // a door must not have the number of a standard stream
 
 unsigned long long number_of(int fd) {
   struct stat info {};

@@ -1,11 +1,12 @@
-// A way into the store for the processes that its launcher started, past all strangers.
+// A way into the store that strangers cannot block, for the processes that its launcher started.
 //
-// The launcher makes a pair of connected sockets, keeps one end for its store, and lets every rank
-// inherit the other: the door. Who wants to talk to the store makes a connected pair of its own and
-// hands one end of it through the door. So any number of programs may use one door, at once or one
-// after the other (a rank may be a script that runs several), and each connection ends with the
-// program that made it, though its script still has the door. On the connection they speak as over
-// TCP, proof and all; but nobody who has not inherited the door can be in the way.
+// The launcher creates a pair of connected sockets, keeps one end for its store, and lets every
+// rank inherit the other end: the door. A process that connects to the store creates its own
+// connected pair and sends one end of it through the door. Any number of programs may use one door,
+// simultaneously or one after the other (a rank may be a script that runs several), and each
+// connection ends with the program that made it, although its script still has the door. The
+// protocol is the same as over TCP, including the proof, but processes that have not inherited the
+// door cannot get in the way.
 #pragma once
 
 #include <string>
@@ -18,23 +19,23 @@ namespace ringsmith::comm::store {
 inline constexpr const char* kDoorVariable = "RINGSMITH_STORE_FD";
 
 struct Door {
-  Descriptor inside, outside;  // close-on-exec, both
+  Descriptor inside, outside;  // both are close-on-exec
 };
-// CommError if the kernel refuses.
+// Throws CommError if the kernel refuses.
 [[nodiscard]] Door make_door();
 
-// For kDoorVariable: the descriptor, and by which number the kernel knows the socket.
+// Value of kDoorVariable: the descriptor and the inode number of the socket.
 [[nodiscard]] std::string describe_door(int outside);
-// The descriptor that such a text names, from now on closed in programs that this process starts.
-// -1 if it is not that socket: a parent on the way here has closed it, or the text is none of ours.
+// Parses such a text and returns the descriptor, now close-on-exec. -1 if the text is malformed or
+// the descriptor is not that socket, because a parent process has closed it.
 [[nodiscard]] int find_door(const char* text);
 
-// A new connection, non-blocking, whose other end has been handed through the door; invalid if
-// nobody is inside, or the deadline passes.
+// A new non-blocking connection whose other end has been sent through the door; invalid if the
+// inner end is closed or the deadline passes.
 [[nodiscard]] Descriptor knock(int outside, Deadline deadline);
 
-enum class Caller { none, came, turned_away };  // turned_away: for want of a descriptor
-// Inside: the next connection, if one has come.
+enum class Caller { none, came, turned_away };  // turned_away: no descriptor was free for it
+// Takes the next connection at the inner end, if one has arrived.
 [[nodiscard]] Caller open_door(const Descriptor& inside, Descriptor& connection);
 
 }  // namespace ringsmith::comm::store

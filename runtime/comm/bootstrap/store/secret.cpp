@@ -57,11 +57,11 @@ Secret Secret::random() { return {hexadecimal(random_bytes(32)), "random bytes"}
 
 Secret Secret::from_file(const std::string& path) {
   const std::string name = "the secret's file '" + path + "'";
-  // O_NONBLOCK: a FIFO of that name must not stop us.
+  // O_NONBLOCK: opening a FIFO of that name must not block.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   require(file.valid(), "cannot read " + name + ": " + std::strerror(errno));
   struct stat info {};
-  require(fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode), name + " is not a plain file");
+  require(fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode), name + " is not a regular file");
   require(info.st_uid == geteuid(), name + " belongs to another user");
   require((info.st_mode & 077) == 0, name + " can be read by others: chmod 600 it");
   std::string bytes(kMost + 1, '\0');
@@ -86,17 +86,19 @@ void Secret::create_file(const std::string& path) {
   const ssize_t n = write(file.get(), text.data(), text.size());
   if (n == static_cast<ssize_t>(text.size()) && fsync(file.get()) == 0) return;
   const bool cut_short = n >= 0 && n < static_cast<ssize_t>(text.size());
-  const std::string why = cut_short ? "no room for all of it" : std::strerror(errno);
-  unlink(path.c_str());  // or the next attempt would find it there
+  const std::string why = cut_short ? "not enough space" : std::strerror(errno);
+  unlink(path.c_str());  // otherwise the next attempt would find it
   throw Error("cannot write the secret's file '" + path + "': " + why);
 }
 
 Secret Secret::of_user(bool& made) {
   const char* const home = std::getenv("HOME");
-  require(home != nullptr && *home != '\0', "HOME names no folder for the user's secret");
+  require(home != nullptr && *home != '\0',
+          "HOME is not set: it names the folder of the user's secret");
   const std::string path = std::string(home) + "/" + kSecretOfUser;
   if (access(path.c_str(), F_OK) != 0) {
-    // Whole from the first moment: the other nodes' ringruns may come to the same folder now.
+    // Written under another name and linked: ringruns of other nodes, which may use the same folder
+    // now, must never read an incomplete file.
     const std::string aside = path + "." + random_name();
     create_file(aside);
     made = link(aside.c_str(), path.c_str()) == 0;
@@ -108,7 +110,7 @@ Secret Secret::of_user(bool& made) {
   return from_file(path);
 }
 
-Secret Secret::known_to_all() { return {"no secret: open to everybody", "this program"}; }
+Secret Secret::known_to_all() { return {"no secret: open to everyone", "this program"}; }
 
 Secret Secret::derive(const std::string& purpose) const {
   return {hexadecimal(store::hmac_sha256(bytes_, "derived " + purpose)), "a derived secret"};
@@ -120,7 +122,7 @@ namespace ringsmith::comm::store {
 
 namespace {
 
-constexpr std::size_t kLength = 4;  // bytes in front of a frame
+constexpr std::size_t kLength = 4;  // bytes before a frame's body
 
 std::string tag_of(const std::string& key, Direction direction, std::uint64_t sequence,
                    std::string_view body) {
@@ -132,7 +134,7 @@ std::string tag_of(const std::string& key, Direction direction, std::uint64_t se
 
 }  // namespace
 
-// With no option at all the call would do nothing.
+// Without any option the call would do nothing.
 bool start_crypto() { return OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr) == 1; }
 
 std::string hmac_sha256(std::string_view key, std::string_view text) {
@@ -150,7 +152,7 @@ bool equal_tags(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// The first word keeps the three apart: no answer of one kind can be passed off as another.
+// The first word separates the three: no value of one kind can be passed off as another.
 std::string Handshake::client_proof(const Secret& secret) const {
   return hmac_sha256(secret.bytes(), "client" + store_nonce + client_nonce);
 }

@@ -1,8 +1,8 @@
-// The secret that the processes of one job share, and strangers on the network do not; and how
-// store and clients prove with it who they are.
+// The secret that the processes of one job share and that strangers on the network do not know, and
+// the handshake with which store and clients prove that they know it.
 //
 // It comes from the environment or from a file that only its owner can read. It is never an
-// argument: every user of a machine sees the command lines of all others.
+// argument: every user of a machine can see the command lines of all others.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,29 @@ inline constexpr const char* kSecretOfUser = ".ringsmith-secret";  // in the hom
 
 class Secret {
  public:
-  static constexpr std::size_t kLeast = 16;   // bytes; less can be guessed from one handshake
+  static constexpr std::size_t kLeast = 16;   // bytes; fewer can be guessed from one handshake
   static constexpr std::size_t kMost = 4096;  // bytes
 
-  static constexpr std::size_t kLeastKinds = 6;  // different ones: "aaaa..." is guessed at once
+  static constexpr std::size_t kLeastKinds = 6;  // different bytes: "aaaa..." is guessed first
 
-  // UsageError if it is too short, too long or too simple; `origin` says where it came from.
+  // Throws UsageError if it is too short, too long or too simple; `origin` names its source.
   Secret(std::string bytes, const std::string& origin);
 
   [[nodiscard]] static Secret random();  // 32 bytes from the kernel, in hexadecimal
-  // The file's content without white space at its end. UsageError unless it is a plain file of
-  // ours that nobody else may read.
+  // The file's content without trailing white space. Throws UsageError unless it is a regular file
+  // of this user that no other user may read.
   [[nodiscard]] static Secret from_file(const std::string& path);
-  // RINGSMITH_SECRET, else the file that RINGSMITH_SECRET_FILE names, else nothing.
+  // From RINGSMITH_SECRET, or from the file that RINGSMITH_SECRET_FILE names; otherwise nothing.
   [[nodiscard]] static std::optional<Secret> from_environment();
-  // Makes a new file, mode 0600, with a random secret, on the disk when this returns. UsageError if
-  // there is one of that name; Error, and no file, if the disk has no room for it.
+  // Creates a file, mode 0600, with a random secret; it is on the disk when this returns. Throws
+  // UsageError if the file exists; Error, and leaves no file, if it cannot be written.
   static void create_file(const std::string& path);
-  // The file .ringsmith-secret in the user's home folder, made if it is not there; `made` says so.
-  // All hosts that share the folder find the same. UsageError if there is no such folder.
+  // The file .ringsmith-secret in the user's home folder; if it is missing, it is created and
+  // `made` is true. All hosts that share the folder use one file. UsageError if there is no folder.
   [[nodiscard]] static Secret of_user(bool& made);
-  // What everybody can work out: keeps apart jobs that meet by mistake, and nobody else.
+  // A constant. It separates jobs that meet by mistake; it does not keep attackers out.
   [[nodiscard]] static Secret known_to_all();
-  // Another secret, for one purpose only: who learns it learns nothing of this one.
+  // Another secret for one purpose only. It reveals nothing about this one.
   [[nodiscard]] Secret derive(const std::string& purpose) const;
 
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
@@ -55,13 +55,13 @@ class Secret {
 
 namespace ringsmith::comm::store {
 
-// Who may talk to the store, and that nobody else talks in between.
+// Authentication of the store's connections.
 //
-// Both sides know the job's secret. It never crosses the wire: each side sends 32 random bytes
+// Both sides know the job's secret. It never crosses the network: each side sends 32 random bytes
 // and proves with them that it knows the secret (HMAC-SHA256; RFC 2104, RFC 4231 has the test
-// vectors). Both derive a key from secret and random bytes, and every frame of the session carries
-// a tag made with it over direction, sequence number and body: a frame that was altered, repeated,
-// reordered or inserted does not pass. What is said is not encrypted: the store holds addresses,
+// vectors). Both derive a session key from the secret and the random bytes. Every frame carries a
+// tag, made with this key, over direction, sequence number and body: a frame that was altered,
+// repeated, reordered or inserted is rejected. Bodies are not encrypted: the store holds addresses,
 // not data.
 //
 //     store  -> client   "rngstr01" | Ns                     Ns, Nc: 32 random bytes
@@ -75,11 +75,11 @@ inline constexpr std::size_t kHello = kMagic.size() + kNonce;  // bytes, store t
 inline constexpr std::size_t kProof = kNonce + kTag;           // bytes, client to store
 inline constexpr std::size_t kVerdict = 1 + kTag;              // bytes, store to client
 
-// Has libcrypto register what it does at the end of the process now. False: it does not work.
+// Makes libcrypto register its exit handlers now. False if libcrypto does not work.
 [[nodiscard]] bool start_crypto();
 
 [[nodiscard]] std::string hmac_sha256(std::string_view key, std::string_view text);
-// In a time that does not tell where they differ.
+// Compares in constant time: the time does not tell where they differ.
 [[nodiscard]] bool equal_tags(std::string_view a, std::string_view b);
 
 struct Handshake {
@@ -103,12 +103,12 @@ class Sealer {
   std::uint64_t sequence_ = 0;
 };
 
-// Takes them apart on the other side.
+// Takes apart the frames of one direction.
 class Opener {
  public:
   Opener(std::string key, Direction direction) : key_(std::move(key)), direction_(direction) {}
-  // The body of the first frame in `bytes`, which is then taken off; nothing if it is not whole.
-  // CommError if it is too long or its tag is wrong.
+  // Removes the first frame from `bytes` and returns its body; nothing if the frame is incomplete.
+  // Throws CommError if it is too long or its tag is wrong.
   [[nodiscard]] std::optional<std::string> open(std::string& bytes);
 
  private:

@@ -19,12 +19,12 @@ namespace ringsmith::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kAcceptsAtOnce = 128;                        // then the others get a turn
+constexpr int kAcceptsAtOnce = 128;                        // then the other connections get a turn
 constexpr std::size_t kReadAtOnce = std::size_t{1} << 16;  // bytes
 constexpr std::chrono::milliseconds kDrainInterval{2};
 constexpr std::chrono::milliseconds kAcceptPause{50};
 constexpr std::chrono::minutes kLongestSleep{1};
-constexpr int kRoundsOfMeeting = 8;  // all_gathers of a group's bootstrap, or more
+constexpr int kRoundsOfMeeting = 8;  // upper bound on the all_gathers of a group's bootstrap
 
 template <class Origin>
 Origin origin_of(const sockaddr_storage& address) {
@@ -53,7 +53,7 @@ StoreServer::StoreServer(Secret secret, StoreServerOptions options, Descriptor d
       counted_(options_.quorums ? static_cast<std::size_t>(options_.quorums->world) : 0) {
   if (!stop_.valid()) throw_errno("eventfd", errno);
   if (options_.quorums) coordinator_.emplace(*options_.quorums);
-  // The program's signals are for its own threads.
+  // The program's own threads must handle its signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -118,7 +118,7 @@ void StoreServer::exchange(Connection& c, short events) {
   }
 }
 
-// Lets every session do what it can, and sends what it has to say.
+// Advances every session once and sends its output. True if there was progress.
 bool StoreServer::advance_all() {
   bool progress = false;
   const Clock::time_point now = Clock::now();
@@ -129,14 +129,14 @@ bool StoreServer::advance_all() {
       if (c.standing == Standing::stranger) no_stranger_any_more(c);
       c.standing = Standing::member;
       ++counters_.members;
-      ++counters_.joined;  // last: who waits for it finds the member connected
+      ++counters_.joined;  // last: a thread that waits for it must find `members` updated
     }
     std::string& out = c.session.output();
     if (out.empty()) continue;
     const ssize_t n = send(c.socket.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) {
       out.erase(0, static_cast<std::size_t>(n));
-      progress = progress || out.empty();  // the next request may be looked at
+      progress = progress || out.empty();  // the session may handle its next request
     } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
       c.socket = Descriptor();
     }
@@ -144,7 +144,7 @@ bool StoreServer::advance_all() {
   return progress;
 }
 
-// Takes away what is closed or has to be; wills may wake those who wait.
+// Removes connections that are or must be closed. Their wills may end the waits of other sessions.
 void StoreServer::sweep() {
   for (auto c = connections_.begin(); c != connections_.end();) {
     if (c->socket.valid() && !c->session.closing()) {
@@ -164,13 +164,13 @@ void StoreServer::sweep() {
   }
 }
 
-// Members of a new quorum have not been read from since they were told of it: the keys that go are
-// those of earlier ones.
+// The server has not read from the members of a new quorum since it told them: all keys that are
+// removed here belong to earlier quorums.
 void StoreServer::look_at_quorum() {
   if (!coordinator_) return;
   if (coordinator_->quorum() != counters_.quorum) table_.remove_all(store::kQuorumKeys);
   counters_.quorum = coordinator_->quorum();
-  // Those who meet need not wait for it until their deadline.
+  // Members that are meeting in its group need not wait for it until their deadline.
   for (const auto& member : coordinator_->take_given_up()) {
     if (member.quorum != coordinator_->quorum()) continue;
     const std::string prefix = store::kQuorumKeys + std::to_string(member.quorum);
@@ -178,7 +178,7 @@ void StoreServer::look_at_quorum() {
       const LossNote note = note_loss(prefix, round, member.place, member.text);
       try {
         table_.compare_and_swap(note.key, "", note.value);
-      } catch (const UsageError&) {  // the table is full: they wait until their deadline
+      } catch (const UsageError&) {  // the table is full: the members wait until their deadline
       }
     }
   }
@@ -225,10 +225,10 @@ void StoreServer::let_in_by_door(short events) {
     Descriptor socket;
     const store::Caller caller = store::open_door(door_, socket);
     if (caller == store::Caller::none) {
-      if ((events & POLLHUP) != 0) door_ = Descriptor();  // nobody is outside any more
+      if ((events & POLLHUP) != 0) door_ = Descriptor();  // all outer ends are closed
       return;
     }
-    if (caller == store::Caller::turned_away) {  // he will come again: let there be room then
+    if (caller == store::Caller::turned_away) {  // the client will retry: make room
       (void)drop_a_stranger();
       continue;
     }
@@ -245,8 +245,8 @@ void StoreServer::accept_all() {
     if (!socket.valid()) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // No descriptors or no memory: make room; where there is none to make, leave the rest in the
-      // kernel's queue for a bit.
+      // Out of descriptors or memory: make room. If that is impossible, leave the rest in the
+      // kernel's queue for a short time.
       if (drop_a_stranger()) continue;
       accept_again_ = Clock::now() + kAcceptPause;
       return;

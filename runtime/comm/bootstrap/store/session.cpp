@@ -74,7 +74,7 @@ std::int64_t Table::add(const std::string& key, std::int64_t amount) {
     const char* const end = text->data() + text->size();
     const auto [stop, error] = std::from_chars(text->data(), end, value);
     require(error == std::errc() && stop == end,
-            "key '" + key + "' holds no number that could be added to");
+            "key '" + key + "' does not hold a number to add to");
   }
   require(!__builtin_add_overflow(value, amount, &value),
           "key '" + key + "': the sum does not fit 64 bits");
@@ -131,7 +131,7 @@ bool Session::advance(Clock::time_point now) {
       return true;
     }
     closing_ = now >= proof_due_;
-    if (closing_) output_.clear();  // he may never read it
+    if (closing_) output_.clear();  // the client may never read it
     return false;
   }
   if (coordinator_ != nullptr && coordinator_->is_dropped(this)) {
@@ -145,10 +145,10 @@ bool Session::advance(Clock::time_point now) {
     const std::optional<std::string> body = opener_->open(input_);
     if (!body) return false;
     const Message request = Message::decode(*body);
-    if (!well_formed(request)) throw CommError("a request to the store makes no sense");
+    if (!well_formed(request)) throw CommError("a request to the store is malformed");
     answer(request, now);
   } catch (const CommError&) {
-    // Not what a client of ours sends, and there is no finding the next frame.
+    // No client of ours sends this, and the start of the next frame is unknown.
     input_.clear();
     closing_ = true;
   }
@@ -165,7 +165,7 @@ void Session::judge_proof() {
     opener_.emplace(key, Direction::to_store);
     sealer_.emplace(key, Direction::to_client);
   } else {
-    output_ += std::string(kVerdict, '\0');  // no proof for those who gave none
+    output_ += std::string(kVerdict, '\0');  // a client without a proof gets none
     closing_ = true;
   }
 }
@@ -190,7 +190,7 @@ void Session::answer(const Message& request, Clock::time_point now) {
         return reply(make_message(Status::ok));
       case Kind::ask_quorum:
         require(coordinator_ != nullptr,
-                "nobody coordinates quorums here: start the ranks with ringrun --per-step");
+                "no coordinator of quorums runs here: start the ranks with ringrun --per-step");
         coordinator_->ask(this, QuorumAsk::decode(t[0]), now);
         asks_ = true;
         return;
@@ -246,7 +246,7 @@ void Session::leave(Clock::time_point now) {
   try {
     for (std::size_t key = 1; key < will_.size(); ++key)
       if (table_.compare_and_swap(will_[key], "", will_[0]) == will_[0]) break;
-  } catch (const UsageError&) {  // the table is full: nobody is left to be told
+  } catch (const UsageError&) {  // the table is full: the will cannot be written
   }
   will_.clear();
   if (coordinator_ != nullptr) coordinator_->lost(this, now);

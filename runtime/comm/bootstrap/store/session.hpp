@@ -6,9 +6,9 @@
 //        v                                     v
 //     closing                               closing
 //
-// A stranger's bytes reach nothing but the comparison of his proof; at most kProof of them are
-// kept. A member's input is bounded by one frame, his output by one reply: the next request is
-// looked at when the reply to the last one has been sent.
+// A stranger's bytes are only compared with the right proof; at most kProof of them are kept. A
+// member's input is bounded by one frame, its output by one reply: the next request is handled when
+// the reply to the last one has been sent.
 #pragma once
 
 #include <chrono>
@@ -29,16 +29,16 @@ struct TableLimits {
   std::size_t bytes = std::size_t{64} << 20;  // of keys and values together
 };
 
-// The table of the store: texts by key, with a limit on their number and size. No threads, no
-// sockets, no clock: what waits for keys looks again after each change.
+// The table of the store: texts by key, with limits on their number and size. It has no threads,
+// sockets or clock: sessions that wait for keys look again after each change.
 //
-// Meaning and errors of the operations: store.hpp. UsageError also for a key that is empty or
-// longer than kMostKey, a value longer than kMostValue, and a table that is full.
+// store.hpp specifies the operations and their errors. They also throw UsageError if a key is empty
+// or longer than kMostKey, if a value is longer than kMostValue, and if the table is full.
 class Table {
  public:
   explicit Table(TableLimits limits = {}) : limits_(limits) {}
 
-  [[nodiscard]] const std::string* find(const std::string& key) const;  // nullptr: not there
+  [[nodiscard]] const std::string* find(const std::string& key) const;  // nullptr: missing
   void set(const std::string& key, std::string value);
   std::int64_t add(const std::string& key, std::int64_t amount);
   std::string compare_and_swap(const std::string& key, const std::string& expected,
@@ -63,21 +63,21 @@ class Session {
   Session(Table& table, const Secret& secret, Clock::time_point now,
           std::chrono::milliseconds handshake, Coordinator* coordinator = nullptr);
 
-  // How many more bytes may be given to receive() now; 0: leave them in the socket.
+  // Number of bytes that receive() accepts now; 0: leave them in the socket.
   [[nodiscard]] std::size_t room() const;
   void receive(std::string_view bytes);
-  // Does one thing, if there is one to do: true then. Call it until it returns false, also for all
-  // other sessions of the table, which may have waited for what was just written.
+  // Performs at most one action; true if there was one. Call it until it returns false, for all
+  // sessions of the table: each may have waited for a key that another has just written.
   bool advance(Clock::time_point now);
 
-  // To be sent; the caller takes off the front what has gone out.
+  // Bytes to send; the caller erases from the front the bytes that it has sent.
   [[nodiscard]] std::string& output() { return output_; }
   [[nodiscard]] bool member() const { return member_; }
-  // To be closed as soon as output() is empty.
+  // True if the connection must be closed after an attempt to send output().
   [[nodiscard]] bool closing() const { return closing_; }
-  // When advance() must be called at the latest.
+  // Latest time for the next call of advance().
   [[nodiscard]] std::optional<Clock::time_point> alarm() const;
-  // The connection is over: the member's will is done, and its quorum hears of it.
+  // The connection has ended: writes the member's will and tells the coordinator.
   void leave(Clock::time_point now);
 
  private:
@@ -102,7 +102,7 @@ class Session {
   std::optional<Wait> wait_;
   std::vector<std::string> will_;  // the value, then the keys
   Coordinator* coordinator_;
-  bool asks_ = false;  // for a quorum
+  bool asks_ = false;  // has asked for a quorum and has no reply yet
 };
 
 }  // namespace ringsmith::comm::store

@@ -1,7 +1,7 @@
-// The store: a small table of texts that all processes of a job can read and write, and wait for.
+// The store: a small table of texts that all processes of a job can read, write and wait for.
 //
-// It is what ranks have in common before they can talk to each other: they leave their addresses
-// here and find those of the others. Nothing large and nothing frequent goes through it.
+// Ranks use it before they can talk to each other: each stores its address and reads the addresses
+// of the others. It is not meant for large values or frequent use.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace ringsmith::comm {
 
 inline constexpr std::size_t kMostKey = 512;                          // bytes
 inline constexpr std::size_t kMostValue = std::size_t{256} << 10;     // bytes
-inline constexpr std::size_t kMostKeysAtOnce = std::size_t{1} << 14;  // of one wait
+inline constexpr std::size_t kMostKeysAtOnce = std::size_t{1} << 14;  // per wait()
 
 class Store {
  public:
@@ -22,22 +22,22 @@ class Store {
   virtual ~Store() = default;
 
   virtual void set(const std::string& key, const std::string& value) = 0;
-  // Waits until the key exists. TimeoutError naming it when the time is over.
+  // Waits until the key exists and returns its value. Throws TimeoutError naming the key.
   [[nodiscard]] virtual std::string get(const std::string& key, Milliseconds timeout) = 0;
-  // A counter, kept as a decimal text; a missing key counts as 0. The new value. UsageError if the
-  // key holds something that is not a number, or the sum does not fit 64 bits.
+  // Adds to a counter, which is stored as decimal text; a missing key counts as 0. Returns the new
+  // value. Throws UsageError if the value is not a number or the sum does not fit 64 bits.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
-  // Waits until all keys exist; those that are still missing when the time is over (0: look once).
+  // Waits until all keys exist. Returns the keys that are missing after `timeout` (0: looks once).
   [[nodiscard]] virtual std::vector<std::string> wait(const std::vector<std::string>& keys,
                                                       Milliseconds timeout) = 0;
-  // Writes `desired` if the key holds `expected`, where a missing key holds "". What it holds
-  // afterwards: `desired` for the one who was first, the first one's text for all others.
+  // Writes `desired` if the key holds `expected`, where a missing key holds "". Returns the value
+  // afterwards: `desired` for the first caller, the first caller's text for all others.
   virtual std::string compare_and_swap(const std::string& key, const std::string& expected,
                                        const std::string& desired) = 0;
-  virtual bool remove(const std::string& key) = 0;  // was it there?
-  // What the store is to write when this client's connection ends, however it ends: `value` into
-  // the first of the keys that holds nothing. Replaces an earlier will. This is how the death of a
-  // process becomes a word to those that wait for it.
+  virtual bool remove(const std::string& key) = 0;  // true if it existed
+  // Sets this client's will: when its connection ends, for whatever reason, the store writes
+  // `value` into the first of the keys that is missing. Replaces an earlier will. This is how
+  // processes learn of the death of another one.
   virtual void leave_will(const std::vector<std::string>& keys, const std::string& value) = 0;
 
   // For messages: "the store at 10.0.0.1:29500".
@@ -48,8 +48,8 @@ class Store {
 
 namespace ringsmith::comm::store {
 
-// What a store and its clients say to each other. Requests and replies have one form, so that there
-// is one decoder, and little of it to get wrong:
+// The protocol between a store and its clients. Requests and replies have the same form, so that
+// there is only one small decoder:
 //
 //     u8 kind | i64 number | u32 texts | for each text: u32 length, bytes          little endian
 //
@@ -58,13 +58,13 @@ namespace ringsmith::comm::store {
 //     get                timeout, ms      key                                      value
 //     add                amount           key                 new value
 //     wait               timeout, ms      keys                                     missing keys
-//     compare_and_swap                    key, expected,                           what is there
+//     compare_and_swap                    key, expected,                           value afterwards
 //                                         desired
 //     remove                              key                 1 if it was there
 //     leave_will                          value, keys
 //     ask_quorum                          QuorumAsk                                QuorumAnswer
 //
-// The kind of a reply is its Status; with `refused` comes a text that says why.
+// The kind of a reply is its Status; a `refused` reply has a text that says why.
 inline constexpr std::size_t kMostMessage = std::size_t{1} << 20;  // bytes
 
 enum class Kind : std::uint8_t {
@@ -84,9 +84,9 @@ struct Message {
   std::int64_t number = 0;
   std::vector<std::string> texts;
 
-  // UsageError if it would be longer than kMostMessage.
+  // Throws UsageError if it would be longer than kMostMessage.
   [[nodiscard]] std::string encode() const;
-  // CommError if the bytes are not exactly one message.
+  // Throws CommError if the bytes are not exactly one message.
   static Message decode(std::string_view bytes);
 };
 

@@ -7,7 +7,7 @@ namespace ringsmith::comm::rdma {
 
 namespace {
 
-// Counters lie on cache lines of their own.
+// Every counter has its own cache line.
 constexpr std::size_t kCounterLine = 64;  // bytes
 constexpr std::uint32_t kValueMask = (1U << Immediate::kValueBits) - 1;
 
@@ -65,7 +65,7 @@ void Connection::connect(const Device& device, const Endpoint& theirs, const Por
   ready.qp_state = IBV_QPS_RTR;
   ready.path_mtu = std::min(device.mtu, port.mtu);
   ready.dest_qp_num = theirs.queue_pair;
-  ready.rq_psn = theirs.first_packet;  // a random number, told in the exchange
+  ready.rq_psn = theirs.first_packet;  // a random number from the exchange
   ready.max_dest_rd_atomic = 1;
   ready.min_rnr_timer = 12;  // 0.64 ms
   ready.ah_attr.is_global = device.ethernet || port.lid == 0 ? 1 : 0;
@@ -77,12 +77,12 @@ void Connection::connect(const Device& device, const Endpoint& theirs, const Por
   modify(queue_pair_.get(), ready,
          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-         "RTR (is its GID one that the other host's can be reached from?)");
+         "RTR (can its GID reach the other host's GID?)");
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
   send.timeout = 18;   // 1.07 s until a retry: a busy host may be silent for long
-  send.retry_cnt = 7;  // then the connection is given up
-  send.rnr_retry = 7;  // forever: our deadline is the group's
+  send.retry_cnt = 7;  // then the connection fails
+  send.rnr_retry = 7;  // unlimited: the group's deadline applies
   send.sq_psn = first_packet_;
   send.max_rd_atomic = 1;
   modify(queue_pair_.get(), send,
@@ -104,7 +104,7 @@ void Connection::write(std::size_t offset, const std::byte* from, std::size_t si
     request.data = from;
 }
 
-// The last bytes that the counter publishes take it along.
+// The counter is sent with the last bytes that it publishes.
 void Connection::publish(std::size_t offset, std::uint64_t value) {
   if (noted_.empty() || noted_.back().counter) noted_.emplace_back();
   noted_.back().counter = true;

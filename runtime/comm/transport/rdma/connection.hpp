@@ -1,13 +1,13 @@
 // One reliable connection (RC queue pair) to a remote rank.
 //
-//     ours                                       theirs
-//     segment --RDMA WRITE-------------------->  mirror of us     bytes: no CPU there takes part
+//     this rank                                  the peer
+//     segment --RDMA WRITE-------------------->  mirror           bytes: its CPU is not involved
 //             --RDMA WRITE WITH IMMEDIATE----->  mirror + a completion that says which counter
 //
-// The immediate value names the counter and the low bits of its new value; the receiver stores it
-// when the completion comes, and by then all earlier writes of the connection are in place. Writes
-// themselves ask for no completion: every kSignalEvery-th does, which says that all before it are
-// done and their places in the send queue are free again.
+// The immediate value holds the counter's position and the low bits of its new value. The receiver
+// stores the counter when the completion arrives; all earlier writes of the connection are then in
+// place. Only every kSignalEvery-th write requests a completion, which says that all writes before
+// it are done and that their entries in the send queue are free again.
 #pragma once
 
 #include <array>
@@ -21,12 +21,12 @@
 
 namespace ringsmith::comm::rdma {
 
-// Where and how a connection is to be made, as its other end needs it.
+// The parameters of a connection that its other end needs.
 struct Endpoint {
   std::uint32_t queue_pair = 0;
-  std::uint32_t first_packet = 0;  // the number that its sender starts from, 24 bits
+  std::uint32_t first_packet = 0;  // the sender's first packet number, 24 bits
   std::uint32_t key = 0;           // of the mirror up to its first slot
-  std::uint32_t slots_key = 0;     // of the slots in it that are for that end
+  std::uint32_t slots_key = 0;     // of the slots in it for the other end
   std::uint64_t address = 0;       // of the mirror
 };
 struct PortAddress {
@@ -35,23 +35,23 @@ struct PortAddress {
   ibv_mtu mtu = IBV_MTU_1024;
 };
 
-// Which counter, and what its value became.
+// A counter's position and its new value, packed into 32 bits.
 struct Immediate {
   static constexpr unsigned kValueBits = 14;
   [[nodiscard]] static std::uint32_t pack(std::size_t offset, std::uint64_t value);
   [[nodiscard]] static std::size_t offset(std::uint32_t immediate);
-  // The new value, from what the counter was: it grows by less than 2^kValueBits at a time.
+  // The new value, given the previous one: it grows by less than 2^kValueBits at a time.
   [[nodiscard]] static std::uint64_t value(std::uint32_t immediate, std::uint64_t before);
 };
 
 class Connection {
  public:
-  // Requests under way at a time. A peer that does not look gets at most a message for each slot
-  // and each credit of the lanes, and two answers to the agreement barrier: those fit into
+  // Maximum number of requests in flight. A peer that does not poll gets at most a message for each
+  // slot and each credit of the lanes, and two answers of the agreement barrier; these fit into
   // kReceives.
   static constexpr int kSends = 128, kSignalEvery = kSends / 2, kReceives = 64;
 
-  // Of the mirror, only what the peer writes for `rank` is registered: the rest stays untouched.
+  // Registers only the parts of the mirror that the peer writes for `rank`.
   Connection(const Device& device, ibv_cq* completions, std::byte* mirror, const Layout& layout,
              int rank);
 
@@ -61,13 +61,13 @@ class Connection {
   // The bytes must be in the memory of `key` (this rank's segment).
   void write(std::size_t offset, const std::byte* from, std::size_t size, std::uint32_t key);
   void publish(std::size_t offset, std::uint64_t value);
-  // Posts what has been noted and has room. Empty, or the error.
+  // Posts as many queued requests as the send queue has room for. Returns "", or the error.
   [[nodiscard]] std::string post();
   [[nodiscard]] bool empty() const { return noted_.empty(); }
   [[nodiscard]] bool all_done() const { return noted_.empty() && posted_ == done_; }
-  void sent(std::uint64_t id) { done_ = id; }  // a completion of ours: up to this one
-  void ask_for_completion();                   // of all that was posted
-  [[nodiscard]] std::string await_more();      // makes room for another completion of theirs
+  void sent(std::uint64_t id) { done_ = id; }  // a send completed: all up to this one
+  void ask_for_completion();                   // of all posted requests
+  [[nodiscard]] std::string await_more();      // posts a receive for one more message
 
   [[nodiscard]] std::uint32_t number() const { return queue_pair_->qp_num; }
 
@@ -85,7 +85,7 @@ class Connection {
   std::size_t first_slot_;
   MemoryRegion mirror_, slots_;
   QueuePair queue_pair_;
-  // Random: who could guess it, with the queue pair's number, could forge packets from afar.
+  // Random, because a remote attacker that knew it and the queue pair could forge packets.
   std::uint32_t first_packet_ = std::random_device()() & 0xffffff;
   Endpoint theirs_;
   std::deque<Request> noted_;

@@ -55,7 +55,7 @@ RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tc
   exchange(bootstrap);
 }
 
-// Each rank's record: its port, then for every rank the queue pair, key and address meant for it.
+// Each rank's record: its port, then the queue pair, key and address for every other rank.
 void RdmaTransport::exchange(Bootstrap& bootstrap) {
   std::ostringstream mine;
   mine << device_.lid << ' ' << text_of(device_.gid) << ' ' << static_cast<int>(device_.mtu);
@@ -86,7 +86,7 @@ void RdmaTransport::exchange(Bootstrap& bootstrap) {
       trouble = "to rank " + std::to_string(r) + " (GID " + gid + "): " + e.what();
     }
   }
-  // Nobody sends before all can receive; and what one cannot, all are told.
+  // No rank sends before all can receive, and all ranks learn of any failure.
   const auto outcomes = bootstrap.all_gather(trouble.empty() ? kReady : trouble);
   for (std::size_t r = 0; r < outcomes.size(); ++r)
     if (outcomes[r] != kReady)
@@ -106,7 +106,7 @@ RdmaTransport::~RdmaTransport() {
       RdmaTransport::progress();
       std::this_thread::yield();
     }
-  } catch (const std::exception&) {  // the queue is broken: what is under way cannot be waited for
+  } catch (const std::exception&) {  // the queue is broken: stop waiting
   }
 }
 
@@ -170,7 +170,7 @@ void RdmaTransport::look_at_sockets() {
   looks_ = 0;
   for (Wire& wire : wires_)
     if (wire.connection && wire.broken.empty() && hung_up(wire.link.socket())) {
-      take_completions();  // what it sent before
+      take_completions();  // requests completed before the hang-up
       if (wire.broken.empty()) wire.broken = "its process has ended";
     }
 }
@@ -185,10 +185,10 @@ bool RdmaTransport::flushed(int& to_whom) const {
 }
 
 void RdmaTransport::sleep(std::chrono::milliseconds most) {
-  // What comes after the request rings; what came before it must be looked for.
+  // Completions after this request cause an event; earlier ones must be polled for.
   const std::uint64_t before = taken_;
   if (const int error = ibv_req_notify_cq(completions_.get(), 0); error != 0)
-    fail("asking for a notice of completions", error);
+    fail("requesting a notification of completions", error);
   take_completions();
   if (taken_ != before) return;
   std::vector<pollfd> entries{{channel_->fd, POLLIN, 0}};

@@ -1,6 +1,6 @@
-// The network by RDMA verbs: a connection (RC queue pair) to each remote rank, and one completion
-// queue for all. Beside each connection stands a TCP socket that carries nothing: the kernel closes
-// it when the peer's process dies, which the device would notice only after all its retries.
+// The network over RDMA verbs: a connection (RC queue pair) to each remote rank, and one completion
+// queue for all. Each connection has a TCP socket that carries no data: the kernel closes it when
+// the peer's process dies, which the device would notice only after all its retries.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ namespace ringsmith::comm::rdma {
 
 class RdmaTransport : public NetworkTransport {
  public:
-  // Collective. segment: this rank's own; mirrors: of the remote ranks, null for others.
+  // Collective. segment: this rank's; mirrors: one for each remote rank, null for the others.
   RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links,
                 std::byte* segment, const std::vector<std::byte*>& mirrors, const Layout& layout,
                 Doorbells doorbells, std::chrono::milliseconds timeout);
-  // Waits until the peers' devices have all that was sent.
+  // Waits until the peers' devices have received everything.
   ~RdmaTransport() override;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override;
@@ -50,8 +50,8 @@ class RdmaTransport : public NetworkTransport {
   CompletionQueue completions_;
   MemoryRegion segment_;
   std::vector<Wire> wires_;  // by rank
-  int looks_ = 0;            // polls since the sockets were looked at
-  std::uint64_t taken_ = 0;  // completions
+  int looks_ = 0;            // polls since the sockets were last checked
+  std::uint64_t taken_ = 0;  // number of completions
 };
 
 }  // namespace ringsmith::comm::rdma

@@ -10,14 +10,14 @@ namespace ringsmith::comm::rdma {
 
 namespace {
 
-// "::ffff:10.0.0.1", as RoCE v2 writes IPv4.
+// "::ffff:10.0.0.1", the form of IPv4 addresses in RoCE v2.
 bool is_ipv4(const ibv_gid& gid) {
   constexpr std::array<std::uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return std::equal(kPrefix.begin(), kPrefix.end(), gid.raw);
 }
 
-// Routable before local: RoCE v2 over IPv4, RoCE v2 over IPv6, InfiniBand; RoCE v1 last, which no
-// router passes on. RINGSMITH_GID_INDEX overrules.
+// Prefers routable addresses: RoCE v2 over IPv4, RoCE v2 over IPv6, InfiniBand, and last RoCE v1,
+// which routers do not forward. RINGSMITH_GID_INDEX overrides the choice.
 int rank_of(const ibv_gid_entry& entry) {
   const bool v2 = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
   return v2 && is_ipv4(entry.gid) ? 0 : v2 ? 1 : entry.gid_type == IBV_GID_TYPE_IB ? 2 : 3;
@@ -40,13 +40,13 @@ void choose_gid(Device& device) {
   device.gid = ours.front().gid;
 }
 
-// Empty, or why the device does not do.
+// Returns "", or the reason why the device is unusable.
 std::string use(ibv_device* candidate, Device& device) {
   device.name = ibv_get_device_name(candidate);
   device.context.reset(ibv_open_device(candidate));
   if (!device.context) return std::string("cannot be opened: ") + std::strerror(errno);
   ibv_port_attr port{};
-  if (ibv_query_port(device.context.get(), device.port, &port) != 0) return "port 1 is not there";
+  if (ibv_query_port(device.context.get(), device.port, &port) != 0) return "port 1 does not exist";
   if (port.state != IBV_PORT_ACTIVE)
     return std::string("port 1 is ") + ibv_port_state_str(port.state) + ", not active";
   device.domain.reset(ibv_alloc_pd(device.context.get()));
@@ -58,7 +58,7 @@ std::string use(ibv_device* candidate, Device& device) {
   return {};
 }
 
-// The name that is this rank's turn.
+// Returns this rank's name in the comma-separated list; the ranks take the names in turn.
 std::string turn(const std::string& wanted, int rank) {
   std::vector<std::string> names;
   std::istringstream in(wanted);
@@ -69,20 +69,20 @@ std::string turn(const std::string& wanted, int rank) {
 const char* what_to_check(ibv_wc_status status) {
   switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-      return "the peer's device does not answer: check that its process and host live, that the "
+      return "the peer's device does not answer: check that its process and host are up, that the "
              "GIDs reach each other (RINGSMITH_GID_INDEX), and UDP port 4791 for RoCE";
     case IBV_WC_RNR_RETRY_EXC_ERR:
-      return "the peer has posted no receive requests: it is stuck, or is of another version";
+      return "the peer has posted no receive requests: it is stuck, or runs another version";
     case IBV_WC_REM_ACCESS_ERR:
     case IBV_WC_REM_INV_REQ_ERR:
     case IBV_WC_REM_OP_ERR:
       return "the peer's device refused the address or the key: its memory there has been "
-             "deregistered, or it is of another version";
+             "deregistered, or it runs another version";
     case IBV_WC_LOC_PROT_ERR:
     case IBV_WC_LOC_LEN_ERR:
-      return "our own bytes are outside of registered memory: a defect of ringsmith";
+      return "the local bytes are outside registered memory: a bug in ringsmith";
     case IBV_WC_WR_FLUSH_ERR:
-      return "it was dropped because the connection had failed before, here or at the peer";
+      return "it was dropped because the connection had already failed, here or at the peer";
     default:
       return "see the kernel's log for the device";
   }
@@ -127,7 +127,7 @@ Device open_device(const std::string& wanted, int rank) {
   throw UsageError("--transport rdma: " +
                    (name.empty() ? "no RDMA device with an active port"
                                  : "no RDMA device '" + name + "' that could be used") +
-                   " (" + (found.empty() ? "this host has none" : "there is: " + found) +
+                   " (" + (found.empty() ? "this host has none" : "found: " + found) +
                    "); use --transport tcp, or see 'ibv_devinfo'");
 }
 

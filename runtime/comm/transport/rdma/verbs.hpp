@@ -1,5 +1,5 @@
-// libibverbs as the wires use it: objects that free themselves, the device of a rank and the
-// address by which others reach it, and what a failed completion means.
+// The parts of libibverbs that the transport uses: objects that free themselves, a rank's device
+// with the address by which peers reach it, and explanations of failed completions.
 #pragma once
 
 #include <cerrno>
@@ -22,7 +22,7 @@ struct Destroy {
   }
 };
 
-// An object must go before those that it was made from.
+// An object must be destroyed before the objects that it was made from.
 using Context = std::unique_ptr<ibv_context, Destroy<ibv_close_device>>;
 using ProtectionDomain = std::unique_ptr<ibv_pd, Destroy<ibv_dealloc_pd>>;
 using CompletionChannel = std::unique_ptr<ibv_comp_channel, Destroy<ibv_destroy_comp_channel>>;
@@ -35,7 +35,7 @@ using MemoryRegion = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
 }
 
 // A port of a device. On Ethernet (RoCE) a peer is addressed by a GID, and each GID belongs to one
-// version of the protocol: index 0 is often the wrong one, so they are all looked at.
+// version of the protocol. Index 0 is often the wrong one, so all are considered.
 struct Device {
   Context context;
   ProtectionDomain domain;
@@ -43,25 +43,25 @@ struct Device {
   std::uint8_t port = 1;
   int gid_index = 0;
   ibv_gid gid{};
-  std::uint16_t lid = 0;  // InfiniBand's own address; 0 on Ethernet
+  std::uint16_t lid = 0;  // InfiniBand address; 0 on Ethernet
   ibv_mtu mtu = IBV_MTU_1024;
   bool ethernet = false;
 
   [[nodiscard]] std::string str() const;  // "mlx5_0 port 1, gid 3, mtu 4096"
 };
 
-// `wanted`: "mlx5_0", or several ("rxe0,rxe1") that the ranks take in turn; empty: any with an
-// active port. UsageError with what was found and why it does not do.
+// `wanted`: "mlx5_0", or several ("rxe0,rxe1") that the ranks take in turn; empty: any device with
+// an active port. Throws UsageError with the devices found and why they are unusable.
 [[nodiscard]] Device open_device(const std::string& wanted, int rank);
 
-// access: IBV_ACCESS_... CommError if the device does not take the memory.
+// access: IBV_ACCESS_... Throws CommError if the device does not accept the memory.
 [[nodiscard]] MemoryRegion register_memory(const Device& device, std::byte* memory,
                                            std::size_t bytes, int access);
 
-// Bytes.
+// In bytes.
 [[nodiscard]] inline int bytes_of(ibv_mtu mtu) { return 128 << static_cast<int>(mtu); }
 
-// libibverbs' status of a failed completion, and what to look at: "RDMA write failed: transport
+// Returns libibverbs' status of a failed completion and a remedy: "RDMA write failed: transport
 // retry counter exceeded (12); check ..."
 [[nodiscard]] std::string explain(const ibv_wc& completion);
 

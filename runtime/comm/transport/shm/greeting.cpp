@@ -8,11 +8,11 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Sent in one piece, and so received in one piece.
+// Sent, and so received, in one piece.
 struct Letter {
   std::uint64_t format = kFormat;
   Word word{};
-  std::int32_t rank = -1, blames = -1;  // the other one is -1
+  std::int32_t rank = -1, blames = -1;  // the unused one is -1
   static constexpr std::uint64_t kFormat = 0x52534d'73686d'0002;
 };
 

@@ -23,7 +23,7 @@ std::string machine_identity() {
   return boot;
 }
 
-// Two processes of one machine and one of these reach each other by an abstract Unix socket.
+// Processes on one machine and in one network namespace can connect over an abstract Unix socket.
 std::string network_namespace() {
   std::array<char, 64> netns{};
   if (readlink("/proc/self/ns/net", netns.data(), netns.size() - 1) < 0) netns[0] = '?';
@@ -49,8 +49,8 @@ struct Record {
   std::string machine, network, host, address, cpus;
   Word word{};
   pid_t pid = 0;
-  int part = 0;                    // of its host, where nodes are smaller than hosts
-  std::size_t settings_bytes = 0;  // of its settings as text,
+  int part = 0;                    // of its host, if nodes are smaller than hosts
+  std::size_t settings_bytes = 0;  // of its settings as text
   std::uint64_t settings_hash = 0;
 
   [[nodiscard]] std::string str() const {
@@ -69,7 +69,7 @@ struct Record {
   }
 };
 
-// Nodes in the order of their first ranks.
+// Numbers the nodes in the order of their first ranks.
 void number_nodes(const std::vector<Record>& records, std::vector<PeerLink>& links) {
   std::map<std::tuple<std::string, std::string, int>, int> known;
   for (std::size_t r = 0; r < records.size(); ++r) {
@@ -80,8 +80,8 @@ void number_nodes(const std::vector<Record>& records, std::vector<PeerLink>& lin
   }
 }
 
-// The program's settings, under the names that its user knows; then the group's, for programs that
-// gave none.
+// The program's settings, under the names that its user knows, then the group's options, for
+// programs without settings.
 Settings settings_of(const GroupOptions& o) {
   Settings all = o.settings;
   const Settings own{{"GroupOptions::transport", std::string(name_of(o.transport))},
@@ -95,8 +95,8 @@ Settings settings_of(const GroupOptions& o) {
   return all;
 }
 
-// Before any connection: where settings differ, all ranks leave with the same words. The texts
-// travel only if their hashes, which came with the records, differ.
+// Runs before any connection is made: if settings differ, all ranks leave with the same message.
+// The texts are exchanged only if their hashes, which are in the records, differ.
 void compare_settings(Bootstrap& bootstrap, const std::string& mine,
                       const std::vector<Record>& records) {
   constexpr std::size_t kTextPiece = 256;  // bytes: less than a record
@@ -145,7 +145,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   if (!listener.valid()) fail_to_connect("socket");
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     fail_to_connect("bind");
-  // As long a queue as may be: it holds strangers, too, until the ranks have met.
+  // The longest possible queue: it also holds strangers until the ranks have met.
   if (listen(listener.get(), SOMAXCONN) != 0) fail_to_connect("listen");
 
   std::vector<Record> records;

@@ -5,12 +5,12 @@
 #include <poll.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/failure/wait_for_graph.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
 #include "runtime/comm/transport/shm/mesh.hpp"
 
 namespace ringsmith::comm {
 
-// The abstract namespace: the address is a name that starts with a zero byte and has no file.
 socklen_t make_address(const std::string& name, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
@@ -35,7 +35,7 @@ class Reception {
         names_(names),
         links_(links),
         deadline_(deadline) {
-    fcntl(listener_.get(), F_SETFL, O_NONBLOCK);  // accept() until nobody is left
+    fcntl(listener_.get(), F_SETFL, O_NONBLOCK);  // accept() until the queue is empty
   }
 
   void meet_all() {
@@ -45,7 +45,7 @@ class Reception {
       std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}};
       for (const Descriptor& guest : guests_) entries.push_back({guest.get(), POLLIN, 0});
       const std::size_t hosts = entries.size();
-      for (const PeerLink& link : links_)  // -1 is passed over
+      for (const PeerLink& link : links_)  // poll() ignores -1
         entries.push_back({link.memory.valid() ? -1 : link.socket.get(), POLLIN, 0});
       const auto pause = all_called ? kBetweenQuestions : kBetweenCalls;
       const int n = poll(entries.data(), entries.size(), deadline_.at_most(pause).poll_ms());
@@ -79,7 +79,7 @@ class Reception {
       if (is_peer(r) && !links_[static_cast<std::size_t>(r)].memory.valid()) return r;
     return -1;
   }
-  // A rank that dies before it called here closes no connection of this one. Others may know.
+  // A rank that dies before it connects here closes no connection of this one. Others may know.
   void ask_around() {
     for (const PeerLink& met : links_)
       if (met.memory.valid() && met.socket.valid())
@@ -89,30 +89,30 @@ class Reception {
     if (dead && !link(dead->index).memory.valid()) lost(dead->index);
   }
 
-  // False: some are to be called again.
+  // False if some of them must be called again.
   bool call_those_below() {
     if (!next_call_.passed()) return false;
     for (int r = 0; r < rank_; ++r)
       if (is_peer(r) && !link(r).socket.valid() && !call_on(r)) return false;
     return true;
   }
-  // False: its queue is full, of strangers.
+  // False if the peer's queue is full of strangers' connections.
   bool call_on(int peer) {
     sockaddr_un address{};
     const socklen_t length = make_address(names_[static_cast<std::size_t>(peer)], address);
     Descriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!caller.valid()) fail_to_connect("socket");
-    // Connecting does not wait for accept(), but for room in the queue: there a caller that waits
-    // has its turn, and one that only looks again and again may never have it.
+    // connect() does not wait for accept(), but for room in the queue. A caller that blocks there
+    // gets its turn; one that only polls may never get it.
     limit_waiting(caller, kInQueue);
     if (connect(caller.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
       if (errno == EAGAIN || errno == EINTR) return false;
       lost(peer);
     }
-    if (!of_our_user(caller.get())) lost(peer);  // it has gone, and a stranger took its name
-    limit_waiting(caller, std::chrono::milliseconds(0));  // none
+    if (!of_our_user(caller.get())) lost(peer);  // the peer has gone, and a stranger took its name
+    limit_waiting(caller, std::chrono::milliseconds(0));  // no limit
     link(peer).socket = std::move(caller);
-    (void)send_greeting(link(peer).socket.get(), link(peer).word, rank_, -1);  // or hear() sees it
+    (void)send_greeting(link(peer).socket.get(), link(peer).word, rank_, -1);  // hear() sees errors
     return true;
   }
   static void limit_waiting(const Descriptor& socket, std::chrono::milliseconds most) {
@@ -123,16 +123,17 @@ class Reception {
   void give_memory(int peer) {
     const int socket = link(peer).socket.get();
     if (send_greeting(socket, link(peer).word, rank_, memory_.get())) return;
-    const int blames = overhear_farewell(socket, own_word());  // who has gone may have said why
+    const int blames = overhear_farewell(socket, own_word());  // it may have said why it left
     lost(is_peer(blames) ? blames : peer);
   }
-  // A rank below answers, or one above has got our memory and sends its own.
+  // A rank below answers, or a rank above has received this rank's memory and sends its own.
   void hear(int peer) {
     Greeting said = receive_greeting(link(peer).socket.get(), own_word(), Take::memory);
     if (said.kind == Greeting::Kind::nothing) return;
     if (said.kind == Greeting::Kind::leaves && is_peer(said.blames)) lost(said.blames);
     if (said.kind == Greeting::Kind::gone && peer < rank_) {
-      // It had too many guests to hear who this one is; or it has gone, as the next call will show.
+      // The peer had too many guests and closed this one, or it has gone, as the next call will
+      // show.
       link(peer).socket = Descriptor();
       next_call_ = Deadline::in(kBetweenCalls);
       return;
@@ -141,7 +142,7 @@ class Reception {
     link(peer).memory = std::move(said.memory);
     if (peer < rank_) give_memory(peer);
   }
-  // A rank above says who it is, or a stranger says anything. One that has gone will be missing.
+  // A rank above introduces itself, or a stranger sends anything. A dead rank will be missing.
   void let_in(std::size_t g) {
     const Greeting said = receive_greeting(guests_[g].get(), own_word(), Take::words);
     if (said.kind == Greeting::Kind::nothing) return;
@@ -158,16 +159,16 @@ class Reception {
       if (!caller.valid() && errno == EAGAIN) return;
       if (!caller.valid() && (errno == EMFILE || errno == ENFILE)) {
         if (guests_.empty()) fail_to_connect("accept");
-        if (n > 0) return;  // accept() fails so even if nobody waits
+        if (n > 0) return;  // accept() fails like this even without a caller
       }
       if (!caller.valid() || guests_.size() == kMostGuests)
-        if (!guests_.empty()) guests_.erase(guests_.begin());  // the most silent one
+        if (!guests_.empty()) guests_.erase(guests_.begin());  // silent the longest
       if (caller.valid() && of_our_user(caller.get())) guests_.push_back(std::move(caller));
     }
   }
 
-  // Those who have not called yet would find nobody, and blame this rank. Who calls is counted by
-  // name: the culprit itself may have called before it died.
+  // Ranks that have not called yet would find no listener, and blame this rank. They are tracked by
+  // rank, because the culprit itself may have called before it died.
   void linger(int culprit) {
     const Deadline deadline = Deadline::in(kLinger);
     std::vector<bool> late(links_.size(), false);
@@ -191,20 +192,22 @@ class Reception {
       if (entries[0].revents != 0) open_the_door();
     }
   }
-  // The others shall name the same rank, not this one.
+  // The farewell makes the others name the same rank, not this one.
   [[noreturn]] void lost(int peer) {
     for (const PeerLink& met : links_)
       if (met.socket.valid()) send_farewell(met.socket.get(), met.word, peer);
     linger(peer);
     const PeerLink& culprit = link(peer);
-    throw PeerLost("rank " + std::to_string(peer) + " (pid " + std::to_string(culprit.pid) +
-                       " on " + culprit.host +
-                       ") is gone, or silent, since before the ranks of this host were connected",
-                   {.rank = rank_,
-                    .peer = peer != rank_ ? peer : -1,
-                    .op = {},
-                    .peer_host = culprit.host,
-                    .peer_pid = culprit.pid});
+    throw PeerLost(
+        "rank " + std::to_string(peer) + " (pid " + std::to_string(culprit.pid) + " on " +
+            culprit.host +
+            ") is gone: it left, or fell silent, before the ranks of this host were connected" +
+            state_of_process(culprit.pid),
+        {.rank = rank_,
+         .peer = peer != rank_ ? peer : -1,
+         .op = {},
+         .peer_host = culprit.host,
+         .peer_pid = culprit.pid});
   }
 
   static constexpr std::chrono::milliseconds kLinger{1000};
@@ -212,7 +215,7 @@ class Reception {
   static constexpr std::chrono::milliseconds kBetweenCalls{5};
   static constexpr std::chrono::milliseconds kInQueue{20};
   static constexpr std::size_t kMostGuests = 256;
-  static constexpr int kCallersAtATime = 256;  // then those who are in are heard again
+  static constexpr int kCallersAtATime = 256;  // then guests are served again
 
   Bootstrap& bootstrap_;
   int rank_;
@@ -222,7 +225,7 @@ class Reception {
   std::vector<PeerLink>& links_;
   Deadline deadline_;
   Deadline next_call_ = Deadline::in(std::chrono::milliseconds(0));
-  std::vector<Descriptor> guests_;  // who they are is not known yet
+  std::vector<Descriptor> guests_;  // not identified yet
 };
 
 }  // namespace

@@ -15,16 +15,16 @@ namespace {
 
 constexpr Bytes kLeast = MiB(64), kLeastUnlimited = MiB(1024), kMost = MiB(256 << 10);
 constexpr std::size_t kAlign = 64;                       // bytes
-constexpr std::size_t kReturned = std::size_t{1} << 20;  // freed blocks from here up leave memory
+constexpr std::size_t kReturned = std::size_t{1} << 20;  // smaller freed blocks keep their memory
 
-// What this process has mapped, by device and inode of the anonymous file.
+// The segments that this process has mapped, by device and inode of the anonymous file.
 struct Registry {
   std::mutex mutex;
   std::map<Segment::Identity, std::weak_ptr<Segment>> mapped;
 };
 
 Registry& registry() {
-  static auto* const r = new Registry;  // outlives every segment, also those freed at exit
+  static auto* const r = new Registry;  // also outlives segments that are freed at exit
   return *r;
 }
 
@@ -32,7 +32,7 @@ Registry& registry() {
 
 std::string in_mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
 
-// For errors: what limits this process's addresses, and the remedy; empty if nothing does.
+// For errors: the limit on this process's address space and the remedy; empty if there is no limit.
 std::string address_limit_advice() {
   const auto limit = address_space_limit();
   if (!limit) return {};
@@ -55,7 +55,7 @@ Segment::~Segment() {
   munmap(data_, size_.value);
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  const auto entry = all.mapped.find(identity_);  // another's, if it was opened again meanwhile
+  const auto entry = all.mapped.find(identity_);  // a new one's, if it was reopened meanwhile
   if (entry != all.mapped.end() && entry->second.expired()) all.mapped.erase(entry);
 }
 
@@ -114,7 +114,7 @@ Bytes communication_space(Bytes fixed, int ranks) {
   if (!limit) return wanted;
   const Bytes left = *limit - std::min(*limit, address_space());
   const auto each = [&](std::size_t space) { return space / static_cast<std::size_t>(ranks); };
-  // Half of it: there will be other groups, tensors and threads.
+  // Use half of it, because other groups, tensors and threads need space, too.
   const Bytes half(each(left.value / 2));
   if (half.value >= fixed.value + kLeast.value) return std::min(wanted, half - fixed);
   if (each(left.value) >= fixed.value + kLeast.value) return kLeast;
@@ -155,7 +155,7 @@ std::shared_ptr<CommMemory> Arena::allocate(Bytes size) {
     const auto fit = free_.find(reserved);
     if (!fit || reserved < size.value)
       throw ResourceError("communication memory: " + std::to_string(size.value) +
-                          " bytes do not fit into what is left of " +
+                          " bytes do not fit in the free part of " +
                           std::to_string((segment_->size().value - begin_) >> 20) + " MiB" +
                           address_limit_advice());
     offset = *fit;

@@ -1,10 +1,10 @@
-// Shared memory without a name: an anonymous file (memfd) that lives while any process holds it.
-// Nothing appears in /dev/shm or /tmp, so nothing is left there by kill -9, and Docker's limit of
-// 64 MB on /dev/shm does not apply.
+// Shared memory without a name: an anonymous file (memfd) that exists while any process holds it.
+// Nothing appears in /dev/shm or /tmp, so kill -9 leaves nothing behind, and Docker's limit of 64
+// MB on /dev/shm does not apply.
 //
-// A segment is sparse: its size is reserved address space, and memory is used only for what has
-// been committed or touched. One process maps a segment once: opening it again, or opening one's
-// own (ranks that are threads of one process), gives the same pointer.
+// A segment is sparse: its size is reserved address space, and memory is used only for pages that
+// have been committed or touched. A process maps a segment only once: opening it again, or opening
+// one that this process created (ranks that are threads), gives the same pointer.
 #pragma once
 
 #include <algorithm>
@@ -39,10 +39,10 @@ class Segment {
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] const Descriptor& file() const { return file_; }
 
-  // Makes sure that memory for this range exists. CommError with the sizes if it does not, where
-  // touching the range would have ended in SIGBUS.
+  // Allocates the memory of this range. Throws CommError with the sizes if there is not enough;
+  // without this call, touching the range would end in SIGBUS.
   void commit(Bytes offset, Bytes size);
-  // Gives the memory of the whole pages in this range back; it reads as zero afterwards.
+  // Returns the memory of the whole pages in this range to the system; then they read as zero.
   void release(Bytes offset, Bytes size);
 
  private:
@@ -53,17 +53,17 @@ class Segment {
   Bytes size_;
 };
 
-// For communication memory, beside `fixed` bytes of the segment, on each of so many ranks.
-// CommError with the limit, the need and the remedy if the limit leaves too little for a group.
+// The address space for communication memory of each of `ranks` ranks, in addition to `fixed` bytes
+// of its segment. Throws ResourceError with limit, need and remedy if a limit leaves too little.
 [[nodiscard]] Bytes communication_space(Bytes fixed, int ranks);
 
-// The free parts of a stretch of memory: first fit, neighbours merged. Few and large allocations
-// are the rule (buckets), so a map is enough.
+// The free parts of a memory range: first fit, neighbours merged. Allocations are usually few and
+// large (buckets), so a map is enough.
 class FreeRanges {
  public:
   FreeRanges(std::size_t begin, std::size_t size) { free_[begin] = size; }
 
-  // Where `size` bytes would fit; they stay free until take().
+  // Returns the offset where `size` bytes fit; they stay free until take().
   [[nodiscard]] std::optional<std::size_t> find(std::size_t size) const {
     const auto fit = std::find_if(free_.begin(), free_.end(),
                                   [&](const auto& range) { return range.second >= size; });
@@ -97,14 +97,14 @@ class FreeRanges {
   std::map<std::size_t, std::size_t> free_;  // offset -> size, bytes
 };
 
-// The allocator of one rank's communication memory on the host: its segment, first fit.
+// The allocator of one rank's communication memory on the host: first fit in its segment.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   // Manages the segment from offset `begin` to its end.
   Arena(std::shared_ptr<Segment> segment, Bytes begin);
-  // Zero-filled, 64-byte aligned. CommError when address space or memory is short.
+  // Zero-filled, 64-byte aligned. Throws CommError if address space or memory runs out.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
-  // The offset of this memory in the segment, if all of it is managed here.
+  // Returns the offset of this memory in the segment if all of it is managed here.
   [[nodiscard]] std::optional<Bytes> offset_of(const std::byte* data, Bytes size) const {
     const auto base = reinterpret_cast<std::uintptr_t>(segment_->data());
     const auto address = reinterpret_cast<std::uintptr_t>(data);

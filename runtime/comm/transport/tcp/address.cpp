@@ -26,7 +26,7 @@ struct FreeInfo {
 };
 using Info = std::unique_ptr<addrinfo, FreeInfo>;
 
-// code: as from getaddrinfo(); null unless it is 0.
+// code: the result of getaddrinfo(). Returns null unless it is 0.
 Info look_up(const std::string& host, std::uint16_t port, int type, int& code) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -51,7 +51,7 @@ std::string number_of(const sockaddr* address) {
   return code == 0 ? text : "";
 }
 
-// The number of the first interface that `fits`, IPv4 before IPv6; empty without one.
+// Returns the address of the first interface that `fits`, IPv4 before IPv6; empty if there is none.
 template <class Fits>
 std::string find_interface(Fits fits) {
   ifaddrs* all = nullptr;
@@ -64,8 +64,8 @@ std::string find_interface(Fits fits) {
   return {};
 }
 
-// The address of ours towards that host. "Connecting" a UDP socket sends nothing: the kernel only
-// chooses the way.
+// Returns the local address from which `host` is reached. "Connecting" a UDP socket sends nothing;
+// the kernel only chooses the route.
 std::string address_towards(const char* host) {
   int code = 0;
   const Info found = look_up(host, 9, SOCK_DGRAM, code);
@@ -110,19 +110,19 @@ std::string reason_of_bind(int error, const std::string& host, const std::string
   if (error == EADDRNOTAVAIL)
     return (is_loopback(host)
                 ? "the loopback interface has no such address: 'ip link set lo up' (as root) may "
-                  "mend it; or name another address of this host, or one of its interfaces"
+                  "fix it; or name another address of this host, or one of its interfaces"
                 : std::string("that is not an address of this host: name one, or one of its "
                               "interfaces")) +
            (chosen_by.empty() ? "" : ", with " + chosen_by) + " (it has " + names_of_interfaces() +
            ")";
   if (error == EINVAL) return "a link-local address needs its interface, as in fe80::1%eth0";
-  if (error == EACCES) return "ports below 1024 are for root: choose another";
+  if (error == EACCES) return "ports below 1024 are reserved for root: choose another";
   return reason_of(error);
 }
 
 std::string reason_of_silence(int error, const std::string& host) {
   if (error == ENETUNREACH && is_loopback(host))
-    return "the loopback interface is down: 'ip link set lo up' (as root) mends it";
+    return "the loopback interface is down: 'ip link set lo up' (as root) fixes it";
   return reason_of(error);
 }
 
@@ -145,11 +145,12 @@ std::uint16_t parse_port(const std::string& what, const std::string& text, bool 
 
 Listener listen_on(const std::string& where, std::uint16_t port, const std::string& chosen_by) {
   const Address address{address_of(where), port};
-  const Info info = resolve(
-      address.host, port, "nor is it an interface of this one, which has " + names_of_interfaces());
+  const Info info =
+      resolve(address.host, port,
+              "nor is it an interface of this host, which has " + names_of_interfaces());
   Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) throw_errno("socket", errno);
-  // So that a port can be used again while old connections to it fade away. Two listeners on one
+  // Allows a port to be reused while old connections to it are in TIME_WAIT. Two listeners on one
   // port remain impossible.
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -190,7 +191,7 @@ std::string loopback_address() {
 
 Descriptor connect_to(const Address& address, Deadline deadline, std::string& why, int* number) {
   const Info all = resolve(address.host, address.port,
-                           "is it spelt right? 'getent hosts " + address.host + "' must know it");
+                           "check the spelling: 'getent hosts " + address.host + "' must find it");
   for (const addrinfo* info = all.get(); info != nullptr; info = info->ai_next) {
     Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.valid()) throw_errno("socket", errno);
@@ -235,10 +236,10 @@ void tune(const Descriptor& socket) {
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);   // seconds of silence before the first question
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);  // seconds between questions
-  set(IPPROTO_TCP, TCP_KEEPCNT, 5);    // questions without an answer
-  endure(socket, std::chrono::milliseconds(40'000));  // the ranks' default deadline, and some more
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);                  // seconds of silence before the first probe
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);                 // seconds between probes
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);                   // probes without an answer
+  endure(socket, std::chrono::milliseconds(40'000));  // the ranks' default deadline plus a margin
 }
 
 void endure(const Descriptor& socket, std::chrono::milliseconds silence) {
@@ -258,8 +259,8 @@ std::string address_of(const std::string& where) {
 }
 
 std::string outward_address() {
-  // The master's own host would speak to itself through the loopback: then the name it has is an
-  // address of this host, and the interface that carries it is found below.
+  // On the master's own host the address found is the loopback's, if its name resolves to it. Then
+  // the first interface that is up is used instead.
   if (const char* master = std::getenv("MASTER_ADDR"); master != nullptr)
     if (std::string address = address_towards(master); !address.empty() && !is_loopback(address))
       return address;

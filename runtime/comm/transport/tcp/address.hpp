@@ -1,5 +1,5 @@
-// Addresses of hosts and their interfaces, and TCP sockets to listen and to connect with: for the
-// ranks of several hosts, and for the store that they meet at.
+// Addresses of hosts and their interfaces, and TCP sockets that listen and connect. Used by the
+// ranks of several hosts, and by the store at which they meet.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ struct Address {
   [[nodiscard]] std::string str() const;
 };
 
-// UsageError naming `what` ("MASTER_PORT") unless text is a port, 1 to 65535 (0 where `or_zero`).
+// Throws UsageError naming `what` ("MASTER_PORT") unless text is a port, 1 to 65535; 0 is valid if
+// or_zero.
 [[nodiscard]] std::uint16_t parse_port(const std::string& what, const std::string& text,
                                        bool or_zero = false);
 
@@ -26,45 +27,46 @@ struct Listener {
   std::uint16_t port = 0;
 };
 
-// Listens on one interface: `where` is the name of one ("eth0"), or an address or host name that
-// belongs to one. Port 0 takes a free one. UsageError with the remedy if that cannot be;
-// `chosen_by` is the option or variable that a user sets `where` with.
+// Listens on one interface: `where` is its name ("eth0"), its address, or a host name with that
+// address. Port 0 chooses a free port. Throws UsageError with the remedy if this fails; `chosen_by`
+// is the option or variable with which a user sets `where`.
 [[nodiscard]] Listener listen_on(const std::string& where, std::uint16_t port,
                                  const std::string& chosen_by = "");
 
-// The address by which a process reaches what listens on `where` of its own host: the number of an
-// interface; of an address that stands for all interfaces, the loopback's.
+// Returns the address by which a process of this host reaches a listener on `where`: the address of
+// an interface, or the loopback's if `where` means all interfaces.
 [[nodiscard]] std::string dial_for(const std::string& where);
 
-// "127.0.1.1", if this host takes the name for its loopback, as Debian's /etc/hosts does with the
-// host's own; else empty. Also for localhost and numbers: those mean the loopback everywhere.
+// Returns "127.0.1.1", say, if this host resolves `name` to its loopback, as Debian's /etc/hosts
+// does with the host's own name; else empty. Also empty for localhost and loopback addresses, which
+// are the same on every host.
 [[nodiscard]] std::string loopback_behind(const std::string& name);
 
-// The loopback's address on this host: 127.0.0.1, or ::1 where there is no IPv4.
+// Returns the loopback's address on this host: 127.0.0.1, or ::1 if there is no IPv4.
 [[nodiscard]] std::string loopback_address();
 
-// A non-blocking connection; invalid, with the reason in `why` and its number in `error`, if nobody
-// answers there now or before the deadline. UsageError if the host's name is unknown.
+// Returns a non-blocking connection. If none can be made before the deadline, returns an invalid
+// one, the reason in `why` and its errno in `error`. UsageError if the host's name is unknown.
 [[nodiscard]] Descriptor connect_to(const Address& address, Deadline deadline, std::string& why,
                                     int* error = nullptr);
 
-// Whether the connection stays in this host: both ends have the same address, so they agree.
+// True if the connection stays within this host: both ends have the same address, and so agree.
 [[nodiscard]] bool within_host(const Descriptor& socket);
 
-// Has the kernel notice, within 15 s, a peer whose host is gone without a word; no small-packet
-// delay. Bytes may stay unacknowledged for 40 s: see endure().
+// Makes the kernel detect, within 15 s, a peer whose host has disappeared, and turns off the delay
+// of small packets. Bytes may stay unacknowledged for 40 s: see endure().
 void tune(const Descriptor& socket);
 
-// A cable that is cut and mended within `silence` costs time, not the job. So the kernel must not
-// give up before, and must not be slow to try again after: left to itself it doubles the time
-// between two attempts, up to 2 minutes.
+// A cable that is unplugged and replugged within `silence` costs time, not the job. So the kernel
+// must not give up earlier, and must retry soon afterwards: by default it doubles the time between
+// two attempts, up to 2 minutes.
 void endure(const Descriptor& socket, std::chrono::milliseconds silence);
 
-// The number of an interface's address ("eth0"), or `where` itself if there is no such interface.
+// Returns the address of interface `where` ("eth0"), or `where` itself if there is none.
 [[nodiscard]] std::string address_of(const std::string& where);
 
-// The address from which this host would speak to the job's master, if the environment names one;
-// else that of the first interface that is up and not the loopback; else the loopback's.
+// Returns the address from which this host reaches the job's master, if the environment names one;
+// else the address of the first interface that is up and not the loopback; else the loopback's.
 [[nodiscard]] std::string outward_address();
 
 }  // namespace ringsmith::comm::tcp

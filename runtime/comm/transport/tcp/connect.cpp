@@ -20,23 +20,23 @@ namespace ringsmith::comm::tcp {
 namespace {
 
 constexpr std::size_t kMostGuests = 256;
-// After the first connection was closed: for somebody who knows better whose fault it was.
+// After the first connection was closed, waits this long for a rank that knows whose fault it was.
 constexpr std::chrono::milliseconds kMoment{300};
-// Who gives up waits so long for ranks that have not called yet.
+// A rank that gives up waits this long for ranks that have not connected yet.
 constexpr std::chrono::milliseconds kLinger{1000};
-constexpr std::chrono::milliseconds kBetweenQuestions{100};  // to the bootstrap: who has died?
+constexpr std::chrono::milliseconds kBetweenQuestions{100};  // between polls of the bootstrap
 
-// That deadlines speak before the kernel does.
+// The kernel tolerates silence for this long after the deadline, so the deadline passes first.
 constexpr std::chrono::milliseconds kSlack{10'000};
 
-// The caller's first bytes on a connection: "I am rank 3, and here is your word". What must be
-// alike at both ends is compared.
+// The first bytes that the connecting rank sends: "I am rank 3, and here is your word". Both ends
+// compare the settings that must be equal.
 struct Greeting {
   std::uint64_t format = kFormat;
-  Word word{};  // the listener's
+  Word word{};  // random word of the listener
   std::int32_t rank = -1;
   std::int32_t world = 0;
-  std::int32_t socket = 0;  // which of those between the two
+  std::int32_t socket = 0;  // index among the pair's sockets
   static constexpr std::uint64_t kFormat =
       0x52534d3200000000 | kLanes << 24 | kSlots << 16 | kWireSlotBytes >> 10;
 };
@@ -63,9 +63,9 @@ void bid_farewell(const Descriptor& socket, int to_blame) {
   (void)::send(socket.get(), &last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Who is to blame for connections that were closed before all were made.
+// The rank to blame for connections that were closed before all of them were made.
 struct Suspicion {
-  enum class Ground : std::uint8_t { none, left_later, silent, accused };  // the last is the best
+  enum class Ground : std::uint8_t { none, left_later, silent, accused };  // strongest last
   int rank = -1;
   Ground ground = Ground::none;
 
@@ -75,7 +75,7 @@ struct Suspicion {
     if (n == ssize_t{sizeof last} && last.kind == FrameKind::farewell &&
         last.header_crc == last.own_crc())
       set(static_cast<int>(last.offset), Ground::accused);
-    else  // who has been using the connection left after it had all of its own
+    else  // a peer that sent data had made all its connections before it left
       set(peer, n > 0 ? Ground::left_later : Ground::silent);
   }
 
@@ -87,12 +87,12 @@ struct Suspicion {
   }
 };
 
-// A connection whose greeting has not come yet.
+// A connection whose greeting has not arrived yet.
 struct Guest {
   Descriptor socket;
   Greeting greeting;
   std::size_t got = 0;
-  // False: send it away.
+  // False: close the connection.
   bool read_on() {
     const ssize_t n = ::recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
                              sizeof greeting - got, MSG_DONTWAIT);
@@ -101,15 +101,15 @@ struct Guest {
   }
 };
 
-// Lets in the ranks above this one, whose greetings come in any order, among strangers; and while
-// they are awaited, learns whose fault it is if they do not come.
+// Accepts the connections of the ranks above this one. Their greetings arrive in any order, among
+// strangers' connections. While it waits, it finds out which rank is to blame if some stay away.
 //
 //     rank 1 dies      rank 2: cannot reach it, gives up: farewell, "because of 1" --.
 //                      rank 0: waits for 1, 2 and 3, hears it from 2  <--------------'
-//                      rank 3: comes late, and still hears it from 0 and 2, who linger
+//                      rank 3: is late, and still hears it from 0 and 2, which linger
 class Reception {
  public:
-  // links: of those below this rank, and where the others are put.
+  // links: holds the connections to the ranks below this one; the others are added.
   Reception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word, int sockets,
             std::vector<Link>& links, std::vector<bool> remote)
       : bootstrap_(bootstrap),
@@ -121,8 +121,8 @@ class Reception {
         remote_(std::move(remote)),
         closed_(links.size(), false) {}
 
-  // Until all ranks above that are remote have come. PeerLost if one died or gave up, with the rank
-  // to blame; TimeoutError with the ranks that have not come by the deadline.
+  // Returns once all remote ranks above this one have connected. Throws PeerLost with the rank to
+  // blame if one died or gave up; TimeoutError with the ranks that are missing at the deadline.
   void let_in(Deadline deadline) {
     std::vector<pollfd> entries;
     while (missing() > 0) {
@@ -139,18 +139,18 @@ class Reception {
       if (suspicion_.ground == Suspicion::Ground::accused) complain();
       Descriptor socket = attend(entries);
       if (!socket.valid()) continue;
-      if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());  // the most silent one
+      if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());  // silent the longest
       guests_.push_back({std::move(socket), {}, 0});
     }
   }
 
-  // Tells all ranks, late ones too, because of whom this rank leaves.
+  // Tells all ranks, including late ones, which rank made this one leave.
   void give_up(int to_blame) {
     for (const Link& link : links_)
       for (const Descriptor& socket : link.sockets)
         if (socket.valid()) bid_farewell(socket, to_blame);
     for (const Guest& guest : guests_) bid_farewell(guest.socket, to_blame);
-    // Who calls is counted by name: the one to blame may have called before it died.
+    // The rank to blame does not count as late, unless it connected before it died.
     const auto late = [&] {
       return missing() -
              (to_blame > rank_ && !has_come(static_cast<std::size_t>(to_blame)) ? 1 : 0);
@@ -169,7 +169,7 @@ class Reception {
   }
 
  private:
-  // Ranks above this one whose connections are not all there.
+  // Number of remote ranks above this one whose connections are not complete.
   [[nodiscard]] int missing() const {
     int n = 0;
     for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
@@ -182,8 +182,7 @@ class Reception {
     return std::ranges::all_of(sockets, [](const auto& s) { return s.valid(); });
   }
 
-  // The listener, the guests, and those that are connected, who may leave.
-  // did anything happen?
+  // Polls the listener, the guests, and the connected ranks, which may leave. True if any has news.
   bool look(std::vector<pollfd>& entries, int timeout_ms) {
     entries = {{listener_.get(), POLLIN, 0}};
     for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
@@ -198,7 +197,7 @@ class Reception {
     return n > 0;
   }
 
-  // Reads on what the guests say. A new connection, if one has come.
+  // Reads the greetings that have arrived. Returns a new connection, if there is one.
   Descriptor attend(const std::vector<pollfd>& entries) {
     for (std::size_t g = guests_.size(); g-- > 0;)
       if (entries[g + 1].revents != 0) hear(g);
@@ -226,7 +225,7 @@ class Reception {
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
   }
 
-  // A rank that dies before it called here closes no connection of this one.
+  // A rank that dies before it connects here closes no connection of this one.
   void ask_bootstrap() {
     const auto lost = bootstrap_.lost_rank();
     if (!lost) return;
@@ -237,8 +236,8 @@ class Reception {
   }
 
   [[noreturn]] void complain() {
-    // Whoever came and then died would have been followed by those above it. Somebody who came and
-    // left, while another never came, has left because of that one.
+    // The death of a connected rank keeps no other rank from connecting. So a rank that left while
+    // another is missing left because of the missing one.
     const bool has_left =
         suspicion_.ground == Suspicion::Ground::left_later ||
         (suspicion_.ground == Suspicion::Ground::silent && suspicion_.rank > rank_);
@@ -247,7 +246,7 @@ class Reception {
       give_up(who);
       throw PeerLost("rank " + std::to_string(who) + " at " +
                          links_[static_cast<std::size_t>(who)].address +
-                         " is gone since before the ranks were connected (tcp)",
+                         " is gone: it left, or fell silent, before the ranks were connected (tcp)",
                      {.rank = rank_, .peer = who, .op = {}});
     }
     std::string who;
@@ -273,7 +272,7 @@ class Reception {
   Suspicion suspicion_;
 };
 
-// Nothing is congested within a host: an algorithm that spaces packets out only costs time.
+// Nothing is congested within a host: a congestion control that paces packets only costs time.
 void hurry(const Descriptor& socket) {
   constexpr std::array<char, 5> kPlain{"reno"};
   setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size() - 1);

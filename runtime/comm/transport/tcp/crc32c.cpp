@@ -1,9 +1,9 @@
-// Three versions:
+// There are three versions:
 //
-//   1. a table, a byte at a time: the oracle
-//   2. the processor's instruction, 8 bytes at a time. On x86 its result comes after 3 cycles, but
-//      it can begin another one in each: so three streams run through three neighbouring blocks
-//   3. AVX-512: products without carries move 256 bytes at a time onto the next 256 ("Fast CRC
+//   1. a table, one byte at a time: the reference for the others
+//   2. the processor's instruction, 8 bytes at a time. On x86 its latency is 3 cycles, but one can
+//      start in each cycle, so three streams run through three neighbouring blocks
+//   3. AVX-512: carry-less products fold 256 bytes at a time onto the next 256 ("Fast CRC
 //      Computation for Generic Polynomials Using PCLMULQDQ Instruction", Gopal et al., Intel, 2009)
 #include "runtime/comm/transport/tcp/crc32c.hpp"
 
@@ -19,7 +19,7 @@ namespace ringsmith::comm::tcp {
 
 namespace {
 
-// Bits are reversed: the highest one of a word is the coefficient of x^0.
+// Bits are reversed: the highest bit of a word is the coefficient of x^0.
 constexpr std::uint32_t kPolynomial = 0x82f63b78;
 
 constexpr std::uint32_t times_x(std::uint32_t value) {
@@ -67,8 +67,8 @@ RINGSMITH_CRC32 std::uint32_t one_stream(std::uint32_t crc, const std::byte* at,
   return crc;
 }
 
-// The checksum after `bytes` more zeros: times x^(8 bytes), of which the instruction does x^32 and
-// the product of reversed words one more.
+// Returns the checksum after `bytes` more zeros: multiplies by x^(8 bytes). The instruction
+// contributes x^32, and the product of reversed words one more x.
 template <std::size_t bytes>
 RINGSMITH_CRC32 std::uint32_t skip_bytes(std::uint64_t crc) {
   constexpr std::uint32_t kPower = power_of_x(8 * bytes - 33);
@@ -79,7 +79,7 @@ RINGSMITH_CRC32 std::uint32_t skip_bytes(std::uint64_t crc) {
       _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(product))));
 }
 
-// Takes as many times three blocks as there are.
+// Consumes three blocks at a time as long as there are that many.
 template <std::size_t block>
 RINGSMITH_CRC32 std::uint32_t three_streams(std::uint32_t crc, const std::byte*& at,
                                             std::size_t& size) {
@@ -106,8 +106,8 @@ RINGSMITH_CRC32 std::uint32_t by_instruction(std::span<const std::byte> bytes,
 
 #define RINGSMITH_FOLD [[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]]
 
-// Each 16 bytes of `ahead` moved by `distance` bytes, onto those of `next`: their first 8 and their
-// last 8, times the powers that skip_bytes() explains.
+// Moves each 16 bytes of `ahead` by `distance` bytes and adds them to the 16 bytes of `next`: the
+// first 8 and the last 8 bytes, each times the power that skip_bytes() explains.
 template <std::size_t distance>
 RINGSMITH_FOLD __m512i fold(__m512i ahead, __m512i next) {
   constexpr std::int64_t kFirst = power_of_x(8 * distance + 64 - 33);
@@ -145,7 +145,7 @@ RINGSMITH_FOLD std::uint32_t by_folding(std::span<const std::byte> bytes, std::u
 #undef RINGSMITH_CRC32
 #undef RINGSMITH_FOLD
 
-// A processor that has what one of them needs has what those before it need.
+// A processor that supports one version supports all versions before it.
 constexpr std::array kWays{Crc32cWay{"table", by_table},
                            Crc32cWay{"instruction, three streams", by_instruction},
                            Crc32cWay{"AVX-512", by_folding}};

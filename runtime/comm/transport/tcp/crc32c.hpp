@@ -1,6 +1,6 @@
-// CRC32C (Castagnoli; RFC 3720, appendix B.4, has test vectors): the bytes as a polynomial with
-// coefficients 0 and 1, and its remainder after division by one of degree 32. It finds every error
-// that spans at most 32 bits, and misses one in four billion of the others.
+// CRC32C (Castagnoli; RFC 3720, appendix B.4, has test vectors): the remainder of the bytes, taken
+// as a polynomial with coefficients 0 and 1, after division by a polynomial of degree 32. It
+// detects every error that spans at most 32 bits, and misses one in four billion of the others.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,16 @@
 
 namespace ringsmith::comm::tcp {
 
-// Of `bytes`; with the checksum of the bytes before them, of both together. Of no bytes: 0.
+// Returns the checksum of `bytes` appended to the bytes whose checksum is `before`. The checksum of
+// no bytes is 0.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
-// One of the ways to compute it, which all give the same.
+// One of the implementations. All give the same result.
 struct Crc32cWay {
   const char* name;
   std::uint32_t (*compute)(std::span<const std::byte> bytes, std::uint32_t before);
 };
-// Those that this processor has: the first is the oracle of the others, the last is crc32c()'s.
+// The implementations that this processor supports: first the reference; crc32c() uses the last.
 [[nodiscard]] std::span<const Crc32cWay> crc32c_ways();
 
 }  // namespace ringsmith::comm::tcp

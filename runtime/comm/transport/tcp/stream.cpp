@@ -38,7 +38,7 @@ void Sender::write(std::size_t offset, const std::byte* from, std::size_t size,
       frame.data = from;
       frame.shelter = shelter;
     }
-    // Now, while they are in the cache, because they have just been computed or are sent next.
+    // Sealed now, while the bytes are in the cache: they have just been computed or are sent next.
     if (checksum_) frame.header.seal({frame.data == nullptr ? frame.copy.data() : from, part});
     if (shelter != nullptr) shelter += part;
     offset += part;
@@ -55,7 +55,7 @@ void Sender::counter(std::size_t offset, std::uint64_t value) {
 }
 
 void Sender::give_back() {
-  std::size_t sent = sent_;  // of the first frame
+  std::size_t sent = sent_;  // bytes of the first frame
   for (Frame& frame : frames_) {
     if (frame.shelter != nullptr) {
       const std::size_t gone = sent > sizeof frame.header ? sent - sizeof frame.header : 0;
@@ -93,7 +93,7 @@ std::string Sender::flush(int socket) {
     message.msg_iovlen = used;
     const ssize_t sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    // A lack of buffers passes; the peer is not to blame for it.
+    // A lack of buffers is temporary, and the peer is not to blame for it.
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || is_lack(errno))) return {};
     if (sent < 0) return std::strerror(errno);
     drop(static_cast<std::size_t>(sent));
@@ -112,8 +112,8 @@ void Sender::drop(std::size_t sent) {
 
 std::string Receiver::take(int socket) {
   while (!damaged()) {
-    // The buffer holds the beginning of a header or of a small frame; nothing, while bytes of a
-    // large one are missing.
+    // The buffer holds the beginning of a header or of a small frame. It is empty while a large
+    // frame is incomplete.
     std::array<iovec, 2> pieces;
     std::size_t used = 0, asked = 0;
     const auto add = [&](void* data, std::size_t size) {
@@ -136,7 +136,7 @@ std::string Receiver::take(int socket) {
     arrived(direct);
     end_ += n - direct;
     if (std::string trouble = consume(); !trouble.empty()) return trouble;
-    if (n < asked) break;  // the socket is empty: no need to ask again
+    if (n < asked) break;  // the socket is empty: another call would return nothing
   }
   return damage_;
 }
@@ -197,8 +197,8 @@ void Receiver::arrived(std::size_t bytes) {
 
 void Receiver::compare(std::uint32_t sent, std::uint32_t found) {
   if (sent != found)
-    damage_ = fmt::format("do not have their checksum (CRC32C {:#010x} instead of {:#010x})", found,
-                          sent);
+    damage_ = fmt::format("do not match their checksum (CRC32C {:#010x} instead of {:#010x})",
+                          found, sent);
 }
 
 }  // namespace ringsmith::comm::tcp

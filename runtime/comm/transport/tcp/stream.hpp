@@ -1,14 +1,14 @@
-// What travels on a TCP wire, after the greeting: writes into the receiver's mirror of the sender.
+// The protocol of a TCP wire after the greeting: writes to the receiver's mirror of the sender.
 //
 //     | offset 8 | size 4 | kind 4 | bytes' CRC32C 4 | header's CRC32C 4 | size bytes ... | offset
 //
-// A counter is a write of 8 bytes that becomes visible at once. Little endian, as both ends are:
-// the greeting compares that.
+// A counter is a write of 8 bytes that becomes visible as a whole. All fields are little endian, as
+// both ends are; the greeting checks it.
 //
-// TCP has a checksum, but of 16 bits, and adapters compute it: it covers no byte that changes in
-// the memory of an adapter or a host. One packet in 16 million to 10 billion arrived wrong, and was
-// accepted (Stone and Partridge, "When The CRC and TCP Checksum Disagree", SIGCOMM 2000); and a
-// wrong gradient looks like any other. So both ends compute a better one.
+// TCP has a checksum, but one of 16 bits, and adapters compute it, so it does not cover bytes that
+// change in the memory of an adapter or a host. One packet in 16 million to 10 billion arrived
+// wrong and was accepted (Stone and Partridge, "When The CRC and TCP Checksum Disagree", SIGCOMM
+// 2000), and a wrong gradient looks like any other. So both ends compute a stronger checksum.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ namespace ringsmith::comm::tcp {
 enum class FrameKind : std::uint32_t {
   bytes = 0x72736231,
   counter = 0x72736331,
-  // The only message of a rank that gives up before all are connected: because of rank `offset`,
-  // so that the others name the same.
+  // The only message of a rank that gives up before all are connected. It blames rank `offset`, so
+  // that the other ranks name the same one.
   farewell = 0x72736631
 };
 
@@ -35,70 +35,70 @@ struct FrameHeader {
   std::uint32_t size = 0;    // bytes that follow
   FrameKind kind = FrameKind::bytes;
   std::uint32_t bytes_crc = 0;   // of the bytes that follow
-  std::uint32_t header_crc = 0;  // of all before it
+  std::uint32_t header_crc = 0;  // of the fields before it
 
   void seal(std::span<const std::byte> bytes);
-  // What header_crc should be.
+  // Returns the value that header_crc should have.
   [[nodiscard]] std::uint32_t own_crc() const;
 };
 static_assert(sizeof(FrameHeader) == 24);
 
-// The sending end of a TCP wire: a queue of frames that leaves as fast as the socket takes it.
+// The sending end of a TCP wire: a queue of frames, sent as fast as the socket accepts them.
 //
-// Large data is sent from where the user has it; only the kernel copies. Linux can leave that out,
-// too (MSG_ZEROCOPY), but not towards a socket of the same host: every send of 1 MiB came back
-// marked SO_EE_CODE_ZEROCOPY_COPIED, at 3.0 GB/s where plain ones made 4.0 (medians of 5
-// alternating rounds of a small program, not kept, on a busy machine of two cores, 2026-11-22). No
-// adapter on which it might pay has been measured, so it is not used.
+// Large data is sent from the user's buffer; only the kernel copies it. Linux can avoid this copy,
+// too (MSG_ZEROCOPY), but not to a socket of the same host: every send of 1 MiB was reported as
+// SO_EE_CODE_ZEROCOPY_COPIED, at 3.0 GB/s where plain sends reached 4.0 (medians of 5 alternating
+// rounds of a small program, not kept, on a busy machine of two cores, 2026-11-22). It has not been
+// measured on an adapter where it might pay, so it is not used.
 class Sender {
  public:
-  // checksum: the headers are sealed; else their checksums are 0.
+  // checksum: false leaves the checksums in the headers at 0.
   explicit Sender(bool checksum = true) : checksum_(checksum) {}
 
-  // Small writes are copied now, larger ones referred to: see NetworkTransport::write(), and
-  // NetworkTransport::lend() for those with a shelter.
+  // Copies small writes and keeps a pointer to larger ones: see NetworkTransport::write(), and
+  // NetworkTransport::lend() for writes with a shelter.
   void write(std::size_t offset, const std::byte* from, std::size_t size,
              std::byte* shelter = nullptr);
   void counter(std::size_t offset, std::uint64_t value);
-  // Takes what is lent and has not been sent to its shelter.
+  // Copies the lent bytes that are still unsent to their shelters.
   void give_back();
-  // Sends until the queue is empty or the socket is full. Empty, or why the socket has broken.
+  // Sends until the queue is empty or the socket is full. Returns "", or why the connection broke.
   [[nodiscard]] std::string flush(int socket);
   [[nodiscard]] bool empty() const { return frames_.empty(); }
 
  private:
   struct Frame {
     FrameHeader header;
-    std::array<std::byte, NetworkTransport::kCopied> copy;  // directly behind the header
+    std::array<std::byte, NetworkTransport::kCopied> copy;  // contiguous with the header
     const std::byte* data = nullptr;                        // null: the bytes are in `copy`
-    std::byte* shelter = nullptr;                           // of bytes that are only lent
+    std::byte* shelter = nullptr;                           // set if the bytes are only lent
     [[nodiscard]] std::size_t bytes() const { return sizeof header + header.size; }
   };
   void drop(std::size_t sent);
 
   bool checksum_;
   std::deque<Frame> frames_;
-  std::size_t sent_ = 0;  // bytes of the first frame
+  std::size_t sent_ = 0;  // sent bytes of the first frame
 };
 
-// The receiving end of a TCP wire: puts what comes into the mirror of the peer.
+// The receiving end of a TCP wire: writes the received bytes to the mirror of the peer.
 //
-// One system call takes the rest of a large frame straight to its place in the mirror and what
-// follows it into a small buffer, so that bytes of a message are copied by the kernel only.
+// One system call reads the rest of a large frame directly to its place in the mirror, and the
+// bytes after it to a small buffer, so that only the kernel copies the bytes of a large message.
 //
-// No byte that fails its checksum is used. A small frame is checked before it gets to its place, as
-// the peer's report may be read at any time; a large one, piece by piece while it is in the cache,
-// before the counter that publishes it is taken.
+// No byte that fails its checksum is used. A small frame is checked before it is copied to its
+// place, because the peer's report may be read at any time. A large one is checked piece by piece
+// while it is in the cache, and in full before the counter that publishes it is stored.
 class Receiver {
  public:
-  // checksum: the sender seals its headers, and what does not fit them is refused.
+  // checksum: the sender seals its headers, and bytes that do not match them are refused.
   Receiver(std::byte* mirror, std::size_t size, bool checksum = true)
       : mirror_(mirror), size_(size), checksum_(checksum) {}
 
-  // Takes all that the socket has. Empty, or why nothing more will come: the peer has closed, an
-  // error, or bytes that are no frame or fail their checksum.
+  // Reads all that the socket has. Returns "", or the reason why nothing more will arrive: the peer
+  // has closed the connection, an error, or bytes that are not a frame or fail their checksum.
   [[nodiscard]] std::string take(int socket);
-  // Did bytes fail their checksum? Then the peer still hears what it is sent.
+  // True if bytes failed their checksum. Then this rank still sends to the peer.
   [[nodiscard]] bool damaged() const { return !damage_.empty(); }
 
  private:
@@ -106,9 +106,9 @@ class Receiver {
   static_assert(sizeof(FrameHeader) + kSmall <= kBuffer);
   static constexpr std::size_t kCounter = sizeof(std::uint64_t);
 
-  [[nodiscard]] std::string consume();  // what is in the buffer
-  void place(const std::byte* bytes);   // of a small frame, which has all come
-  void arrived(std::size_t bytes);      // of a large one, and are in their place
+  [[nodiscard]] std::string consume();  // parses the frames in the buffer
+  void place(const std::byte* bytes);   // stores a small frame that has arrived in full
+  void arrived(std::size_t bytes);      // checks bytes of a large frame, already in place
   void compare(std::uint32_t sent, std::uint32_t found);
 
   std::byte* mirror_;
@@ -116,9 +116,9 @@ class Receiver {
   bool checksum_;
   std::string damage_;
   FrameHeader header_;
-  std::size_t missing_ = 0;  // bytes of the current frame that have not come
-  std::byte* to_ = nullptr;  // where they go
-  std::uint32_t crc_ = 0;    // of those that have come
+  std::size_t missing_ = 0;  // bytes of the current frame that have not arrived
+  std::byte* to_ = nullptr;  // destination of the missing bytes
+  std::uint32_t crc_ = 0;    // of the bytes that have arrived
   std::array<std::byte, kBuffer> buffer_;
   std::size_t begin_ = 0, end_ = 0;  // unread bytes of the buffer
 };

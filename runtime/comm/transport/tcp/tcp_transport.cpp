@@ -41,7 +41,7 @@ TcpTransport::~TcpTransport() {
 
 bool TcpTransport::delivered(const Wire& wire) {
   return !wire.sends || std::ranges::all_of(wire.streams, [](const Stream& stream) {
-    int bytes = 0;  // that the peer's kernel has not acknowledged
+    int bytes = 0;  // not yet acknowledged by the peer's kernel
     return stream.sender.empty() &&
            (ioctl(stream.socket.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0);
   });
@@ -72,7 +72,7 @@ void TcpTransport::publish(int rank, std::size_t offset, std::uint64_t value) {
   s.sender.give_back();
 }
 
-// A peer that has gone may have said why before: that is read before `broken` is set.
+// A peer that has gone may have sent the reason first, so that is read before `broken` is set.
 void TcpTransport::flush(Wire& wire, Stream& stream) {
   std::string trouble = stream.sender.flush(stream.socket.get());
   if (!trouble.empty()) give_up(wire, std::move(trouble), nullptr);
@@ -96,7 +96,7 @@ void TcpTransport::give_up(Wire& wire, std::string why, const Stream* silent) {
 }
 
 void TcpTransport::progress() {
-  // Of one socket nothing is learnt by asking first.
+  // With a single socket, polling first would save nothing.
   const bool ask = entries_.size() > 1;
   if (ask) {
     look();
@@ -112,7 +112,7 @@ void TcpTransport::progress() {
     }
 }
 
-// What poll() is to look for.
+// Sets the events that poll() reports.
 void TcpTransport::look() {
   std::size_t e = 0;
   for (const Wire& wire : wires_)

@@ -1,6 +1,6 @@
-// The network by TCP: one or several sockets to each remote rank.
+// The network over TCP: one or more sockets to each remote rank.
 //
-//     socket 0   control, windows, FIFO 0, FIFO 2 ...        each FIFO with its counters, so that
+//     socket 0   control, staging, FIFO 0, FIFO 2 ...        a FIFO and its counters share one, so
 //     socket 1   FIFO 1 ...                                  a counter cannot overtake its bytes
 #pragma once
 
@@ -16,11 +16,11 @@ namespace ringsmith::comm::tcp {
 
 class TcpTransport : public NetworkTransport {
  public:
-  // mirrors[r]: what this rank keeps of remote rank r, up to the arena; null for others.
+  // mirrors[r]: this rank's mirror of remote rank r, up to the arena; null for local ranks.
   TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
                const Layout& layout, Doorbells doorbells, const GroupOptions& options);
-  // Waits until the peers' hosts have all that was sent. A socket that is closed while bytes lie
-  // unread in it (a credit that nobody needs any more) drops what it has not delivered.
+  // Waits until the peers' hosts have received everything. A socket that is closed with unread
+  // bytes (such as a credit that is no longer needed) discards the bytes that it has not delivered.
   ~TcpTransport() override;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override {
@@ -48,8 +48,8 @@ class TcpTransport : public NetworkTransport {
     std::string address;
     std::deque<Stream> streams;  // none to ranks that share memory
     std::string broken;
-    // Why it is broken: bytes that fail their checksum. The peer lives, and until its socket has
-    // closed hears of it; nothing more is taken from it.
+    // True if `broken` is due to bytes that failed their checksum. The peer is alive, and this
+    // rank sends to it until its socket closes, but reads nothing more from it.
     bool damaged = false;
     bool sends = true;
   };
@@ -59,14 +59,14 @@ class TcpTransport : public NetworkTransport {
   void look();
   static void flush(Wire& wire, Stream& stream);
   static void take(Wire& wire, Stream& stream);
-  // silent: the stream from which nothing more will come, if it is one.
+  // silent: the stream that has nothing more to read; null if there is none.
   static void give_up(Wire& wire, std::string why, const Stream* silent);
   [[nodiscard]] static bool delivered(const Wire& wire);
 
   Layout layout_;
   bool checksum_;                // within a host, too
   std::vector<Wire> wires_;      // by rank
-  std::vector<pollfd> entries_;  // of all streams, in their order; closed ones with -1
+  std::vector<pollfd> entries_;  // of all streams, in order; fd is -1 for closed ones
 };
 
 }  // namespace ringsmith::comm::tcp

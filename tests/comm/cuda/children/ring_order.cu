@@ -1,8 +1,8 @@
 // Engine B's kernels under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS threads
-// that share nothing but the stations; END is the one end of a hand-off that is weakened to
-// relaxed. What must be reported, and what must not: tests/comm/cuda/ordering_test.cpp.
+// that share only the stations; END is the one end of a hand-off that is weakened to relaxed. The
+// expected reports are in tests/comm/cuda/ordering_test.cpp.
 //
-// `ring_order report WORLD [END]`: rank 0 is left alone, and its host reads what its kernel says.
+// `ring_order report WORLD [END]`: rank 0 runs alone, and its host reads its kernel's report.
 #include <cstdio>
 #include <map>
 #include <string>
@@ -29,7 +29,7 @@ const std::map<std::string, End> kEnds = {
     {"report_acquire", End::report_acquire},
 };
 
-// Small slots, so that every one of them is used many times.
+// Small slots, so that every slot is used many times.
 constexpr Shape kShape{2, 4, 64};
 constexpr std::size_t kCount = 1500;
 
@@ -39,7 +39,7 @@ class Job {
     for (int r = 0; r < world; ++r) data_.emplace_back(Stations::device(r), kCount * sizeof(float));
   }
 
-  // One rank: its data comes from its own stream, and nobody tells the others that it has.
+  // One rank: its data is written on its own stream, and the ranks do not synchronize otherwise.
   void be_rank(int rank) {
     const Device device = Stations::device(rank);
     const DeviceGuard guard(device);
@@ -56,8 +56,7 @@ class Job {
       if (v != expected()) throw Error("rank " + std::to_string(rank) + " has a wrong sum");
   }
 
-  // Only rank 0 takes part. Nothing but the record orders its host's reads after the kernel's
-  // writes.
+  // Only rank 0 takes part. Only the report orders its host's reads after the kernel's writes.
   void be_alone() {
     const DeviceGuard guard(Stations::device(0));
     stations_.limit = 500;

@@ -1,5 +1,5 @@
-// In the place of runtime/comm/transport/peers.hpp, by the order of include folders: two ranks of
-// one host in the memory of one process, for channel.hpp as it is. Left out is what hand-offs do
+// Replaces runtime/comm/transport/peers.hpp, by the order of include folders: two ranks of one host
+// in the memory of one process, for the unchanged channel.hpp. Without the parts that hand-offs do
 // not need: sockets, deadlines, reports. The counters, the slots and the bells are the real ones.
 #pragma once
 
@@ -12,11 +12,11 @@
 
 namespace ringsmith::comm {
 
-// What the two ranks share.
+// Shared by the two ranks.
 struct SharedByTwo {
-  Lane lanes[2];  // [rank]: what it writes of its lane with the other
+  Lane lanes[2];  // [rank]: the values it writes in its lane to the other
   Doorbell bells[2];
-  std::atomic<std::uint64_t> wakes[2]{};  // in the kernel, of each bell
+  std::atomic<std::uint64_t> wakes[2]{};  // [rank]: in the kernel, for its bell
   std::byte slots[2][kSlots][16]{};       // [sender]
 };
 
@@ -38,7 +38,7 @@ class Peers {
   void expose(int /*rank*/, const void* /*data*/, std::size_t /*size*/) {}
   void lend(int /*rank*/, const std::byte* /*data*/, std::byte* /*place*/, std::size_t /*size*/) {}
 
-  // peer_memory.hpp, for a rank of this host.
+  // As in peer_memory.hpp, for a rank of this host.
   void publish_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     publish_count(counter, value);
     Doorbell& bell = shared_->bells[rank];
@@ -47,7 +47,7 @@ class Peers {
   void note_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     publish_to(rank, counter, value);
   }
-  // peers.cpp, for a rank that goes to sleep at once.
+  // As in peers.cpp, for a rank that sleeps immediately.
   template <class Ready>
   void wait(const int& /*for_peer*/, Ready ready) {
     while (!ready())
@@ -56,8 +56,8 @@ class Peers {
   }
 
  private:
-  // The kernel's part: in one critical section FUTEX_WAIT looks at the word and joins the sleepers,
-  // in one FUTEX_WAKE wakes them. Nobody wakes by himself here, and no time limit comes to help.
+  // The kernel's part: FUTEX_WAIT compares the word and joins the sleepers in one critical section,
+  // FUTEX_WAKE wakes them in another. There are no spurious wake-ups here, and no time limit helps.
   void futex_wait(std::uint32_t seen) {
     std::atomic<std::uint64_t>& wakes = shared_->wakes[rank_];
     const std::uint64_t before = wakes.fetch_add(0, std::memory_order_acq_rel);

@@ -1,11 +1,11 @@
-#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/executor/dispatcher.hpp"
 
 namespace ringsmith::comm {
 
 namespace {
 
-// Up to this size of a rank's part, one hand-off with a copy beats two without (bytes). With more
-// than two ranks there are usually fewer cores than ranks, and a hand-off costs a context switch.
+// Up to this size of a rank's part, in bytes, one hand-off with a copy is faster than two without.
+// More than two ranks usually have fewer cores than ranks, so a hand-off costs a context switch.
 constexpr std::size_t kSmallForTwo = std::size_t{8} << 10;
 constexpr std::size_t kSmallForMore = std::size_t{16} << 10;
 
@@ -22,15 +22,15 @@ bool is_small(const Call& call, int world) {
          call.bytes() <= (world <= 2 ? kSmallForTwo : kSmallForMore);
 }
 
-Engine::Engine(Peers& peers)
+Dispatcher::Dispatcher(Peers& peers)
     : peers_(peers),
       agreement_(peers),
       channels_(peers),
-      library_(peers.rank(), peers.size(), host_algorithm, peers.node_of()),
+      schedules_(peers.rank(), peers.size(), host_algorithm, peers.node_of()),
       buffers_{std::vector<std::byte*>(static_cast<std::size_t>(peers.size())),
                std::vector<std::byte*>(static_cast<std::size_t>(peers.size()))} {}
 
-void Engine::run(const Transfer& transfer) {
+void Dispatcher::run(const Transfer& transfer) {
   peers_.check_usable();
   peers_.enter(transfer.call, transfer.sequence, transfer.called_at());
   if (transfer.call.collective == Collective::barrier) {
@@ -45,7 +45,7 @@ void Engine::run(const Transfer& transfer) {
   peers_.leave();
 }
 
-void Engine::run_collective(const Transfer& transfer) {
+void Dispatcher::run_collective(const Transfer& transfer) {
   const bool small = is_small(transfer.call, peers_.size());
   if (small && peers_.size() > 2) return run_staged(peers_, agreement_, transfer);
   if (transfer.call.algorithm == Algorithm::plain_ring) {
@@ -62,9 +62,9 @@ void Engine::run_collective(const Transfer& transfer) {
       look_at_buffers(agreement_, transfer.call, peers_.size(), buffers_,
                       [&](int r, std::uint64_t offset) { return peers_.base(r) + offset; });
   if (small && sharing.none) return take_staged(peers_, agreement_.round(), transfer);
-  Prepared& prepared = library_.find(transfer.call);
+  Prepared& prepared = schedules_.find(transfer.call);
   const Placement placement = sharing.in_place ? Placement::in_place : Placement::apart;
-  const Mapping* const mapping = sharing.all ? library_.mapping(prepared, placement) : nullptr;
+  const Mapping* const mapping = sharing.all ? schedules_.mapping(prepared, placement) : nullptr;
   if (mapping != nullptr)
     run_mapped(peers_, agreement_, *mapping, buffers_, transfer);
   else

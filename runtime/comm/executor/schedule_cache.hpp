@@ -1,5 +1,5 @@
-// Schedules, plans and mappings, computed once per kind of call and kept: a training run makes the
-// same few calls over and over.
+// Schedules, plans and mappings, computed once per kind of call and cached: training repeats a few
+// calls.
 #pragma once
 
 #include <array>
@@ -13,27 +13,27 @@
 
 namespace ringsmith::comm {
 
-// What the executors need of one schedule, for one rank.
+// The data that the executors need about one schedule, for one rank.
 struct Prepared {
   Schedule schedule;
   Plan plan;
-  std::size_t most_moves = 0;  // of any rank's plan
-  // Indexed by placement: not worked out yet, or worked out (and possibly none).
+  std::size_t most_moves = 0;  // of the longest plan of any rank
+  // Indexed by placement. A known mapping may be empty: there is none.
   std::array<bool, 3> mapping_known{};
   std::array<std::optional<Mapping>, 3> mapping;
 };
 
-class Library {
+class ScheduleCache {
  public:
-  // Which algorithm a collective call runs (a name for make_schedule).
+  // Returns the algorithm that a collective call runs (a name for make_schedule).
   using Choice = std::string_view (*)(const Call& call, int world);
   // node_of: [rank], as in schedule/schedule.hpp.
-  Library(int rank, int world, Choice choice, std::vector<int> node_of)
+  ScheduleCache(int rank, int world, Choice choice, std::vector<int> node_of)
       : rank_(rank), world_(world), choice_(choice), node_of_(std::move(node_of)) {}
 
-  // For a collective call (not barrier, send or recv). Valid until the next find().
+  // For a collective call (not barrier, send or recv). The result is valid until the next find().
   Prepared& find(const Call& call);
-  // The mapping, or nullptr if this schedule has none.
+  // Returns the mapping, or nullptr if this schedule has none.
   const Mapping* mapping(Prepared& prepared, Placement placement) const;
 
  private:
@@ -48,8 +48,8 @@ class Library {
   std::map<Key, std::unique_ptr<Prepared>> prepared_;
 };
 
-// The choice for host memory: every rank reaches every other one in one step, so direct, unless the
-// call names an algorithm that its collective has.
+// The choice for host memory: direct, because every rank reaches every other rank in one step,
+// unless the call names an algorithm.
 [[nodiscard]] std::string_view host_algorithm(const Call& call, int world);
 
 }  // namespace ringsmith::comm

@@ -1,4 +1,4 @@
-#include "runtime/comm/executor/library.hpp"
+#include "runtime/comm/executor/schedule_cache.hpp"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::size_t kMostPrepared = 512;  // then all are dropped, and what is used comes back
+constexpr std::size_t kMostPrepared = 512;  // when reached, all are dropped
 
 }  // namespace
 
@@ -17,12 +17,12 @@ std::string_view host_algorithm(const Call& call, int /*world*/) {
   return call.algorithm == Algorithm::automatic ? "direct" : name_of(call.algorithm);
 }
 
-Schedule Library::make(const Call& call) const {
+Schedule ScheduleCache::make(const Call& call) const {
   return make_schedule(call.collective, choice_(call, world_), world_, call.work_count(world_),
                        size_of(call.dtype), call.root < 0 ? 0 : call.root, node_of_);
 }
 
-Prepared& Library::find(const Call& call) {
+Prepared& ScheduleCache::find(const Call& call) {
   const Key key{call.pack(), call.count};
   if (last_ != nullptr && key == last_key_) return *last_;
   auto found = prepared_.find(key);
@@ -41,7 +41,7 @@ Prepared& Library::find(const Call& call) {
   return *last_;
 }
 
-const Mapping* Library::mapping(Prepared& prepared, Placement placement) const {
+const Mapping* ScheduleCache::mapping(Prepared& prepared, Placement placement) const {
   const auto which = static_cast<std::size_t>(placement);
   if (!prepared.mapping_known[which]) {
     prepared.mapping_known[which] = true;
