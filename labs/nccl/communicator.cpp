@@ -142,15 +142,15 @@ void Communicator::end_on(cudaStream_t stream, bool captured) {
   changed_.notify_all();
 }
 
-cuda_ipc::Patience Communicator::patience(const char* name, std::uint64_t count) {
+cuda_ipc::KernelTimeout Communicator::timeout_of(const char* name, std::uint64_t count) {
   ++number_;
   {
     const std::scoped_lock lock(noting_);
     last_started_[number_ % last_started_.size()] = {name, number_, count};
   }
-  cuda_ipc::Patience patience{.report = report_, .operation = number_};
-  patience.nanoseconds = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout_).count());
-  return patience;
+  cuda_ipc::KernelTimeout timeout{.report = report_, .operation = number_};
+  timeout.nanoseconds = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout_).count());
+  return timeout;
 }
 
 void Communicator::start(const CollectiveCall& call, cudaStream_t stream) {
@@ -231,7 +231,7 @@ void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
   ring.mine = memory_of_[at(rank_)];
   ring.previous = memory_of_[at(ring.previous_rank)];
   ring.next = memory_of_[at(ring.next_rank)];
-  ring.patience = patience(call.name, call.count);
+  ring.timeout = timeout_of(call.name, call.count);
   std::uint64_t longest = call.count;
   if (chain) {  // the root is first, or last
     ring.position = wrap(rank_ - call.root - (is(Collective::reduce) ? 1 : 0), world_);
@@ -303,7 +303,7 @@ void Communicator::start_round(const std::vector<const Message*>& round, cudaStr
   call.world = world_;
   call.rank = rank_;
   call.shape = shape_;
-  call.patience = patience("ncclSend/ncclRecv", round.size());
+  call.timeout = timeout_of("ncclSend/ncclRecv", round.size());
   std::copy_n(memory_of_.begin(), world_, call.memory);
   for (const Message* message : round) call.messages[call.count++] = *message;
   launch_messages(call, stream);

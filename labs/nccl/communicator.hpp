@@ -123,7 +123,7 @@ class Communicator {
   void copy_own_messages(std::span<const MessageCall> calls, cudaStream_t stream) const;
   [[nodiscard]] bool begin_on(cudaStream_t stream);
   void end_on(cudaStream_t stream, bool captured);
-  [[nodiscard]] comm::cuda_ipc::Patience patience(const char* name, std::uint64_t count);
+  [[nodiscard]] comm::cuda_ipc::KernelTimeout timeout_of(const char* name, std::uint64_t count);
   void watch();
   void take_report();
   void stop_kernels();

@@ -38,7 +38,7 @@ class Post {
   __device__ explicit Post(const MessagesCall& call)
       : call_(call),
         message_(call.messages[blockIdx.x]),
-        waiter_{call.patience, reinterpret_cast<Station*>(call.memory[call.rank]), call.rank},
+        waiter_{call.timeout, reinterpret_cast<Station*>(call.memory[call.rank]), call.rank},
         mine_(box(call.rank, message_.peer)),
         theirs_(box(message_.peer, call.rank)) {}
 

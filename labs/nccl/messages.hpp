@@ -46,7 +46,7 @@ struct MessagesCall {
   int world, rank;
   int count;  // number of messages
   cuda_ipc::Shape shape;
-  cuda_ipc::Patience patience;
+  cuda_ipc::KernelTimeout timeout;
   std::byte* memory[cuda_ipc::kMostRanks];
   Message messages[kMostMessages];
 };
