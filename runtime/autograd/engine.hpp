@@ -5,8 +5,8 @@
 //
 //   1. An AccumulateGrad runs immediately when it becomes ready; those that one node makes ready
 //      run in the order of that node's edges. So a function determines the ready order of its
-//      parameters by the order of its inputs: linear lists the bias before the weight, so it is
-//      ready first, as in PyTorch, where the weight passes through a transpose.
+//      parameters by the order of its inputs: linear lists the bias before the weight, so the bias
+//      is ready first, as in PyTorch, where the weight passes through a transpose.
 //   2. Of the other ready nodes, the most recently created one runs first.
 //
 // Gradients of the same input are added in the order of their arrival.
@@ -30,8 +30,8 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
               bool retain_graph = false);
 
 namespace autograd {
-// Number of further gradients for which `node` waits in this thread's current backward; -1 if there
-// is none, or if the node has already received a gradient.
+// Number of gradients for which `node` waits in this thread's current backward, if none has arrived
+// yet; -1 if one has, if that backward does not reach the node, or if no backward is running.
 [[nodiscard]] int sole_pending(const Node* node);
 }  // namespace autograd
 

@@ -5,9 +5,9 @@
 //
 // A Node converts the gradients of its outputs to gradients of its inputs. Leaves end in an
 // AccumulateGrad node, which adds to .grad and then fires the leaf's hooks: once per backward,
-// after all contributions have arrived. DistributedDataParallel needs no more than that.
+// after all contributions have arrived. DistributedDataParallel is built on these hooks.
 //
-// Functions do not define nodes: they record() a closure, see the end of this file.
+// Functions do not define node classes; they record() a closure (see the end of this file).
 #pragma once
 
 #include <cstdint>
@@ -95,9 +95,9 @@ void skip_step(const std::vector<Tensor>& leaves);
 void set_loss_scale(const std::vector<Tensor>& leaves, double scale);
 [[nodiscard]] double loss_scale(const Tensor& leaf);
 
-// Runs after the whole graph of the current backward() is done, before backward() returns; for
-// nested backwards, of the outermost. May be called only from hooks. If the callback throws,
-// backward() throws its exception.
+// Runs the callback once the whole graph of the current backward() is done, before it returns; if
+// backwards are nested, those of the outermost. UsageError outside of backward(). If the callback
+// throws, backward() throws its exception.
 void queue_backward_callback(std::function<void()> callback);
 
 // The leaves (with requires_grad) that backward from these roots would reach, in any order.
@@ -157,7 +157,7 @@ class SavedTensor {
   Tensor tensor_;
   std::uint32_t version_ = 0;
   bool released_ = false;
-  std::shared_ptr<SavedTensorKeeper> keeper_;  // holds the tensor as number_; null: tensor_ has it
+  std::shared_ptr<SavedTensorKeeper> keeper_;  // holds the tensor as number_; null: tensor_ does
   std::size_t number_ = 0;
 };
 

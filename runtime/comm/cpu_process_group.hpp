@@ -1,5 +1,5 @@
-// The process group for buffers in host memory, over any transport: runs each call in turn, numbers
-// it, and passes it to the engine. device_process_group.hpp adds GPU memory.
+// The process group for buffers in host memory, over any transport: numbers the calls in order and
+// passes them to the dispatcher, one at a time. device_process_group.hpp adds GPU memory.
 #pragma once
 
 #include "runtime/comm/executor/dispatcher.hpp"
@@ -48,7 +48,8 @@ class CpuProcessGroup : public ProcessGroup {
   Dispatcher dispatcher_;
 
  private:
-  // Chooses the group's algorithm if the collective has it.
+  // Sets the group's algorithm for all_reduce, reduce_scatter and reduce, if they have it;
+  // otherwise automatic.
   void choose_algorithm(Transfer& transfer) const;
   void take_turn(Transfer& transfer, bool foreground);
 

@@ -21,7 +21,7 @@ Device device_of(const std::byte* data) {
 
 // Throws UsageError for buffers of another device, or of both kinds in one call.
 bool on_device(const Transfer& transfer, Device ours) {
-  if (transfer.call.count == 0) return false;  // also for a barrier: no data, so the hosts agree
+  if (transfer.call.count == 0) return false;  // no data, as in a barrier: the hosts suffice
   bool any_host = false, any_device = false;
   for (const ConstBuffer& buffer : {transfer.input, ConstBuffer(transfer.output)}) {
     if (buffer.size().value == 0) continue;

@@ -1,10 +1,10 @@
-// The process group for ranks with one GPU each: CpuProcessGroup, and the same calls on device
-// memory. Such a call starts after the work in the caller's stream, which continues after it:
+// The process group for ranks with one GPU each: a CpuProcessGroup that also takes device memory. A
+// call on device memory is ordered with the caller's stream:
 //
 //     caller's stream   [before] --ready-.                      .-done--> [after]
 //     group's stream                     '--> [the collective] -'
 //
-// The backend moves the bytes: device/backend.hpp.
+// The backend (device/backend.hpp) moves the bytes.
 #pragma once
 
 #include "runtime/comm/cpu_process_group.hpp"

@@ -34,8 +34,8 @@ void check_reduction(Collective collective, DType dtype, ReduceOp op) {
          "avg needs a floating type, got " + std::string(name_of(dtype)) + "; use sum and divide");
 }
 
-// Checks that one buffer holds `times` as much as the other. The smaller one may be this rank's
-// part of the larger one; any other overlap is an error.
+// Checks that the types match and that one buffer holds `times` as many elements as the other. The
+// smaller buffer may be this rank's part of the larger one; any other overlap is an error.
 void check_pair(Collective collective, const ConstBuffer& input, const ConstBuffer& output,
                 bool input_larger, int times, int rank) {
   if (input.dtype() != output.dtype())

@@ -5,10 +5,10 @@
 // difference throws a MismatchError that names both calls. Every wait has a deadline
 // (GroupOptions); a dead peer throws PeerLost. Each of these errors breaks the group.
 //
-// The order of every floating-point sum is fixed by (algorithm, world, count), never by timing: see
-// runtime/comm/schedule. runtime/comm/executor/dispatcher.hpp has the choice of `automatic` at each
-// size. Every addition rounds to the element type, including f16 and bf16. All ranks get the same
-// bits, in every run.
+// The order of every floating-point sum is fixed by the call (algorithm, count, type and kind of
+// memory), the world size and the nodes, never by timing: see runtime/comm/schedule, and for
+// `automatic` runtime/comm/executor/dispatcher.hpp. Every addition rounds to the element type,
+// including f16 and bf16. All ranks get the same bits, in every run.
 //
 // Device memory. A group with a device (GroupOptions::device) accepts buffers in the memory of that
 // device wherever it accepts host memory; in one call, all ranks must use the same kind. Then:
@@ -20,16 +20,16 @@
 //     (Stream::current() of the calling thread) at the time of the call. It runs on the group's
 //     own stream, in the order of the group's calls.
 //   - wait() makes the current stream of the waiting thread continue after the collective. The
-//     host itself waits only until every rank has made the call; a mismatch, a lost peer and the
-//     deadline are thrown there. host_wait() also waits for the result, and throws errors of the
-//     device. The next call of the group throws these, too.
+//     host itself waits only until every rank has made the call, and wait() throws if calls do not
+//     match, a peer is lost or the deadline passes. host_wait() also waits for the result, and
+//     throws errors of the device; so does the next call of the group.
 //   - The blocking forms are the asynchronous forms followed by wait(): ordered on the stream.
 //   - Buffers may be any memory of the device. Peers read and write communication memory
 //     (allocate_on) in place; other memory is staged.
 //
-// Every typed function below checks its arguments on the rank that made the mistake (a UsageError
-// names the argument and the remedy) and makes a Transfer of them. Each kind of group implements
-// the execution of a Transfer: submit() and run().
+// Every typed function below checks this rank's arguments (a UsageError names the argument and the
+// remedy) and packs them into a Transfer. Each kind of group implements the execution of a
+// Transfer: submit() and run().
 #pragma once
 
 #include <memory>
@@ -156,8 +156,9 @@ class ProcessGroup {
 
   // ---- options and facts ----
   virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; same on all ranks
-  // The algorithm of later all-reduces by size: the first entry not smaller than the message, else
-  // the last. Same on all ranks, ordered by size; until the next set_algorithm().
+  // Sets the algorithm of later all-reduces by size: that of the first entry not smaller than the
+  // message, or of the last entry. Applies until the next set_algorithm(). The entries must be
+  // ordered by size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
   // [rank]: the number of its node, whose ranks share memory; empty if unknown.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
@@ -181,8 +182,9 @@ class ProcessGroup {
                                          int peer) const;
 };
 
-// Makes the group of all ranks of this job, which options.bootstrap finds: by default through the
-// launcher of this process (mpirun, ringrun, srun); without one, it has a single rank. Collective.
+// Makes the group of all ranks of this job. options.bootstrap tells how they find each other: by
+// default through the launcher of this process (mpirun, ringrun, srun); a process without a
+// launcher gets a group of one rank. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
 // The same over any bootstrap (bootstrap/bootstrap.hpp), for launchers and tests. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,

@@ -13,7 +13,8 @@ namespace ringsmith::comm {
 namespace {
 
 // Prints the first error of a group if the handle of the failed call was dropped, because there may
-// be no later call to throw it. Not while another exception unwinds, which may have the same cause.
+// be no later call to throw it. Prints nothing during stack unwinding: the exception that is being
+// thrown may have the same cause.
 void say_unheard(const std::exception_ptr& error) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   try {
@@ -58,7 +59,7 @@ class Queue::Item : public Work {
   Queue& queue_;
   Transfer transfer_;
   std::exception_ptr error_;
-  std::atomic<bool> heard_{false};  // by the thread that waited
+  std::atomic<bool> heard_{false};  // wait() has been called
   std::atomic<bool> done_{false};   // stored under the queue's mutex, after error_
 };
 

@@ -1,8 +1,8 @@
 // Runs a group's operations in the order of their calls, one at a time.
 //
 // Asynchronous calls are queued for the communication thread. A blocking call, or wait() for a
-// queued one, runs the due operations on its own thread if no other thread is running one. This
-// avoids a switch of threads, which costs more than a small collective.
+// queued one, runs the due operations on the calling thread if no other thread is running one. This
+// avoids a thread switch, which costs more than a small collective.
 #pragma once
 
 #include <condition_variable>

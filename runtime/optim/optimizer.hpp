@@ -44,14 +44,15 @@ class Optimizer {
 
   // The gradients that step() would use, by reference; GradScaler divides them.
   [[nodiscard]] virtual std::vector<Tensor> gradients() const;
-  // Collective if the ranks' gradients() differ: true if any rank passes true. Otherwise `mine`.
+  // True if any rank passes true. Collective in optimizers whose gradients() differ between ranks;
+  // in others every rank passes the same value, and `mine` is returned.
   [[nodiscard]] virtual bool any_rank(bool mine) const { return mine; }
 
-  // Names of the tensors that it may keep per parameter: "exp_avg", ...
+  // Names of the state tensors that this optimizer may keep per parameter: "exp_avg", ...
   [[nodiscard]] virtual const std::vector<std::string>& state_names() const { return names_; }
   [[nodiscard]] virtual bool counts_steps() const { return counts_; }  // then there is also "step"
 
-  // PyTorch's two parts, flattened as by torch.distributed.checkpoint; there is one group:
+  // PyTorch's two parts, flattened as by torch.distributed.checkpoint, with one parameter group:
   //
   //   state.3.step            i64 []     updates of parameter 3, if the optimizer counts them
   //   state.3.exp_avg         as parameter 3; memory shared with the optimizer
@@ -103,13 +104,14 @@ class Optimizer {
 void check_optimizer_state(const StateDict& state);
 
 // Scales all gradients by one factor so that their joint 2-norm is at most max_norm. Returns the
-// norm before, one f32 on their device, so that the host need not wait for a GPU. As in PyTorch:
-// the norm of the tensors' norms in f32, and always multiplies by min(1, max_norm / (norm + 1e-6)).
-// Squares are summed in f64. Undefined gradients are ignored. After DDP's reduction every rank
-// computes the same factor without communication. If the norm is NaN or infinite, throws Error
-// naming the first offending parameter if error_if_nonfinite; otherwise the gradients become NaN or
-// 0. Throws UsageError if max_norm is negative or NaN, or if gradients are on different devices or
-// not contiguous.
+// norm before scaling as one f32 on their device, so that the host need not wait for a GPU. As in
+// PyTorch, the joint norm is the norm of the tensors' norms in f32, and the gradients are always
+// multiplied by min(1, max_norm / (norm + 1e-6)). Squares are summed in f64. Undefined gradients
+// are ignored. After DDP's reduction every rank
+// computes the same factor without communication. If the norm is NaN or infinite: with
+// error_if_nonfinite, throws Error naming the first parameter whose gradient is not finite, if any;
+// without, the gradients become NaN or 0. Throws UsageError if max_norm is negative or NaN, or if
+// gradients are on different devices or not contiguous.
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
                        bool error_if_nonfinite = false);
 

@@ -54,9 +54,9 @@ struct BucketAssignment {
 //            ^ start, 64-byte aligned                             ^ size <= arena_size(parameters)
 //
 // The slots of a bucket are adjacent (the ring sees one dense vector); each bucket starts on its
-// own cache line, so that two collectives in flight never share one. A model is planned twice:
-// before the order in which gradients arrive is known, and, after the first backward, in that
-// order. Both plans fit into the same arena, so the rebuild allocates nothing.
+// own cache line, so that two collectives in flight never share one. A model is planned once before
+// the order in which gradients arrive is known and, unless unused parameters must be found, a
+// second time in that order. Both plans fit into the same arena, so the rebuild allocates nothing.
 
 struct BucketCaps {
   Bytes first = kFirstBucketCap;  // small, so that its all-reduce starts early
@@ -90,8 +90,8 @@ struct BucketPlan {
 };
 
 // The plan before the first backward: one bucket per dtype, in parameter order, because the order
-// of the gradients is not known yet and the plan is used for one iteration only. With find_unused,
-// where no rebuild follows: capped buckets in parameter order, in reverse, because the gradients of
+// of the gradients is not known yet and the plan is replaced soon. With find_unused no rebuild
+// follows: capped buckets are filled in parameter order and then reversed, because the gradients of
 // the last layers arrive first.
 [[nodiscard]] BucketPlan initial_plan(std::span<const BucketItem> parameters,
                                       const BucketCaps& caps, bool find_unused);
@@ -113,8 +113,8 @@ struct BucketPlan {
 //     device  [bucket] --copy--> host [staging] <-- all-reduce --> peers
 //                      <--copy--
 //
-// The last case is slow: every byte crosses to the host and back, and none of this is overlapped.
-// It works with every group on the host.
+// The last case works with every group on the host, but is slow: every byte is copied to the host
+// and back, and neither the copies nor the all-reduce overlap with backward.
 class BucketMemory {
  public:
   BucketMemory(std::shared_ptr<comm::ProcessGroup> group, Device where, Bytes size);

@@ -29,7 +29,7 @@ std::string describe_options(const DdpOptions& o) {
       o.algorithm ? static_cast<int>(*o.algorithm) : -1);
 }
 
-// Counts all cores of the machine, not only this rank's: bound ranks leave other cores free.
+// Counts all cores of the machine, because ranks bound to some cores leave the others free.
 bool has_core_to_spare(const comm::ProcessGroup& group) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   return static_cast<long>(group.size()) * kernels::threads() < cores;
@@ -179,7 +179,8 @@ void DistributedDataParallel::begin_forward() {
   if (reducer_->synchronising() && options_.broadcast_buffers) synchronise_buffers();
 }
 
-// Takes part in the exchanges of begin_forward() and backward() while other ranks have inputs.
+// Takes part in the collectives of the other ranks' forwards and backwards until no rank has
+// inputs.
 void DistributedDataParallel::shadow_others() {
   require(
       !reducer_->awaits_backward(),

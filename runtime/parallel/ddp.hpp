@@ -19,8 +19,9 @@
 // A model on a GPU should have a group on that GPU (GroupOptions::device): move the model there
 // first. It also works with a group on the host, through host memory.
 //
-// For unequal numbers of inputs use join(). The constructor fixes the set of trained parameters:
-// the next forward() after a parameter was frozen, unfrozen, added or replaced throws UsageError.
+// For unequal numbers of inputs use join(). The constructor fixes the set of trained parameters. If
+// one is frozen, unfrozen, added, removed or replaced later, the next forward() with grad mode on
+// throws UsageError.
 #pragma once
 
 #include <concepts>
@@ -40,11 +41,12 @@
 
 namespace ringsmith {
 
-// When the all-reduce of a full bucket starts. on: immediately, on the communication thread, while
-// backward continues. off: when backward has ended, on the calling thread. Same buckets, same
-// order, same bits. automatic: on if a core is free for the communication thread; if it must share
-// a core with backward, both lose more than the overlap gains. alternate: off and on in turn,
-// starting with off, so that one run measures the benefit of overlap under the same disturbances.
+// When the all-reduce of a full bucket starts. on: immediately, while backward continues, on the
+// communication thread or the group's stream. off: when backward has ended, on the calling thread.
+// Buckets, order and bits are the same. automatic: on if the group is on a GPU, or if a core is
+// free for the communication thread; if that thread had to share a core with backward, both would
+// lose more than the overlap gains. alternate: off and on in turn, starting with off, so that one
+// run measures the benefit of overlap under the same disturbances.
 enum class Overlap : std::uint8_t { automatic, on, off, alternate };
 // Parses "auto", "on", "off" or "alternate"; otherwise throws UsageError.
 Overlap parse_overlap(std::string_view name);
@@ -64,8 +66,8 @@ struct DdpOptions {
   Overlap overlap = Overlap::automatic;
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, if the loss is a sum over samples
   std::optional<comm::Algorithm> algorithm = {};  // of all later all-reduces of the group
-  // Names of parameters and buffers that differ per rank: neither broadcast nor reduced. The same
-  // names on every rank; sizes may differ. UsageError for a name that the model lacks.
+  // Names of parameters and buffers that differ per rank: they are neither broadcast nor reduced.
+  // The names must be the same on every rank; sizes may differ. UsageError for an unknown name.
   std::vector<std::string> ignored = {};
 };
 
@@ -87,9 +89,9 @@ void collect_tensors(const std::tuple<Ts...>& tuple, std::vector<Tensor>& out) {
 class DistributedDataParallel {
  public:
   // Collective. Parameters that do not require a gradient are broadcast, then left unchanged.
-  // Throws UsageError, the same on every rank, if the ranks' models or options differ, or if a
-  // tensor or a name is listed twice (a module lists a shared tensor once). The module must outlive
-  // this object; the tensors are shared.
+  // Throws the same UsageError on every rank if the ranks' models or options differ (with
+  // init_sync). Also throws UsageError if a tensor or a name is listed twice; a module lists a
+  // shared tensor only once. The module must outlive this object; the tensors are shared.
   DistributedDataParallel(Module& module, std::shared_ptr<comm::ProcessGroup> group,
                           const DdpOptions& options = {});
   DistributedDataParallel(const NamedTensors& parameters, const NamedTensors& buffers,
@@ -126,9 +128,9 @@ class DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
 
-  // Runs body, a loop of training steps, on ranks that may run different numbers of steps:
-  // join.hpp. Collective. In body, each synchronising forward must be followed by its backward
-  // before the next forward and before the end (UsageError).
+  // Runs body, a loop of training steps, on ranks that may run different numbers of steps (see
+  // join.hpp). Collective. Throws UsageError unless, in body, each synchronising forward is
+  // followed by its backward before the next forward and before the end.
   template <std::invocable Body>
   void join(Body&& body, const JoinOptions& options = {}) {
     const JoinScope scope(*this, options);
@@ -136,8 +138,8 @@ class DistributedDataParallel {
     shadow_others();
   }
 
-  // Replaces the all-reduce of each bucket: comm_hooks.hpp. May be called once, before the first
-  // forward (UsageError). The second form calls hook(state, bucket).
+  // Replaces the all-reduce of each bucket (comm_hooks.hpp). Throws UsageError after the first
+  // synchronising forward or if called twice. The second form calls hook(state, bucket).
   void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
   template <class State, class Hook>
   void register_comm_hook(State state, Hook hook, std::string name = "of the program") {
@@ -145,7 +147,7 @@ class DistributedDataParallel {
                                              const GradBucket& b) { return hook(state, b); }});
   }
 
-  // Collective: rank 0's buffers replace the other ranks'.
+  // Collective: rank 0's buffers replace the other ranks'; in join(), those of Join::authority().
   void synchronise_buffers();
 
   // For checkpoints: the order of gradients in the buckets, as parameter indices; see

@@ -66,7 +66,7 @@ Reducer::~Reducer() {
   // Peers may still be reducing from the arena.
   for (const comm::WorkPtr& work : works_) try {
       if (memory_.overlaps()) work->wait();  // otherwise nothing was started
-    } catch (const Error&) {  // reported where it happened; here it only must have ended
+    } catch (const Error&) {                 // reported elsewhere; here only its end matters
       continue;
     }
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -102,7 +102,7 @@ void Reducer::end_forward(const std::vector<Tensor>& outputs) {
   if (options_.find_unused_parameters) {
     std::unordered_set<const AutogradMeta*> reached;
     for (const Tensor& leaf : reachable_leaves(outputs)) reached.insert(leaf.autograd_meta().get());
-    // Several forwards may precede one backward: unreachable means from none of them.
+    // Several forwards may precede one backward. A parameter is unreachable if none reaches it.
     const bool first = phase_ != Phase::armed;
     for (std::size_t p = 0; p < parameters_.size(); ++p)
       unreachable_[p] =
@@ -147,7 +147,7 @@ void Reducer::on_gradient(int parameter) {
   mark_ready(parameter);
 }
 
-// Called for every parameter of the optimizer; only the first call has an effect.
+// Called for every parameter of the optimizer; only the first call after a backward has an effect.
 void Reducer::on_skip() {
   if (!std::exchange(may_skip_, false)) return;
   ++skipped_;
@@ -198,7 +198,8 @@ comm::WorkPtr Reducer::reduce_async(std::size_t bucket) {
   return memory_.all_reduce_async(b.start, b.count, b.dtype, prepare(bucket));
 }
 
-// For an average over fewer ranks than the group has: scales the contribution, and sums.
+// For an average whose divisor is not the group's size, scales this rank's contribution and returns
+// sum; otherwise returns the operation unchanged.
 comm::ReduceOp Reducer::prepare(std::size_t bucket) const {
   if (options_.op != comm::ReduceOp::avg || divisor_ == group_->size()) return options_.op;
   raw::scalar_into(raw::Scalar::mul, buffer_of(bucket), 1.0 / divisor_, "average");
@@ -222,8 +223,8 @@ GradBucket Reducer::grad_bucket(std::size_t bucket) const {
   return out;
 }
 
-// Runs when the graph is done. It first starts everything that peers may be waiting for, then
-// waits, then checks: no rank can throw while another still needs it.
+// Runs when the graph is done. Checks only after all collectives are complete, so that no rank
+// throws while another rank still waits for it.
 void Reducer::finish_backward() {
   clock_.mark(statistics_.compute_end);
   for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
@@ -231,7 +232,8 @@ void Reducer::finish_backward() {
       provide_missing(p);
       mark_ready(p);
     }
-  // A hook's future may call further collectives, so all hooks are called first, on every rank.
+  // Completing a hook's future may call further collectives, so every rank calls all hooks before
+  // it waits for the first future. This keeps the order of collectives the same on all ranks.
   while (hook_.call && works_.size() < plan_.buckets.size())
     works_.push_back(reduce_async(works_.size()));
   trace::Span waiting("wait for gradients", trace::Category::wait);
@@ -318,7 +320,8 @@ void Reducer::shadow_backward() {
   if (!allows_unused())  // other ranks may miss a gradient; this rank never does
     for (int p = 0; p < static_cast<int>(parameters_.size()); ++p) usage_.mark(p);
   finish_backward();
-  // The other ranks' scalers skip such a step. This rank makes no step, so no hook is called.
+  // The other ranks' GradScalers skip a step with non-finite gradients and thereby call on_skip().
+  // This rank takes no step, so it must call on_skip() itself.
   for (std::size_t b = 0; may_skip_ && b < plan_.buckets.size(); ++b)
     if (!raw::all_finite(buffer_of(b))) on_skip();
   drop_gradients();
@@ -326,8 +329,8 @@ void Reducer::shadow_backward() {
 
 // ---- buckets ----
 
-// Due after the first backward; with a static graph after the second, since the first leaves all
-// gradients to its end.
+// Due after the first backward that was not skipped; with a static graph after the second, because
+// the first marks all parameters ready only at its end.
 bool Reducer::rebuild_is_due() const {
   return !rebuilt_ && !options_.find_unused_parameters && step_ - skipped_ >= (graph_ ? 2U : 1U);
 }

@@ -12,23 +12,25 @@
 // - A bucket's all-reduce starts once its last gradient has arrived, and strictly in bucket order,
 //   whatever the order of the gradients on this rank: all ranks call the same collectives in the
 //   same order. Backward ends with the last bucket, so the calling thread reduces that one itself.
-// - When the graph is done, buckets that still lack a gradient are reduced with zeros in its place,
-//   and the ranks exchange which parameters they had (agreement.hpp). So no rank waits for a rank
-//   that took another path through the model, and all raise the same error in the same step.
-// - The first backward reveals the order in which gradients arrive. The next forward rebuilds the
-//   buckets in rank 0's order on every rank.
-//
+// - When the graph is done, buckets that still lack a gradient are reduced with the parameter's old
+//   .grad or zeros in its place, and the ranks exchange which parameters had gradients
+//   (agreement.hpp). So no rank waits for a rank that took another path through the model, and all
+//   raise the same error in the same step.
+// - The first backward reveals the order in which gradients arrive (with a static graph, the
+//   second). The next synchronising forward rebuilds the buckets in rank 0's order on every rank;
+//   with find_unused_parameters, buckets are never rebuilt.
 // - A communication hook (comm_hooks.hpp) may replace the all-reduce. When an optimizer skips its
-//   step (Optimizer::skip), the hook's state and the bucket order are restored to those before the
-//   last backward. One of several optimizers is enough: a bucket may hold gradients of all of them.
+//   step (Optimizer::skip), the hook is told, and that backward does not count towards the rebuild.
+//   One of several optimizers is enough, because a bucket may hold gradients of all of them.
 //
 // On a GPU the same holds for streams: a bucket's all-reduce waits for the streams that produce its
 // gradients, the caller's stream waits for the all-reduce, and backward() returns while both are
 // still running (BucketMemory in bucket.hpp; with a group on the host it blocks).
 //
-// PyTorch's semantics, with three differences, each for an earlier error: a missing gradient is
-// reported in its own step with names and ranks; one backward belongs to one synchronising forward;
-// a gradient that would silently stay local is an error outside of no_sync.
+// PyTorch's semantics, with three differences that report errors earlier: a missing gradient is
+// reported in its own step with names and ranks; each synchronised backward needs a synchronising
+// forward since the last one; and a gradient that would silently stay local is an error outside of
+// no_sync.
 #pragma once
 
 #include <chrono>
@@ -47,16 +49,17 @@
 
 namespace ringsmith {
 
-// Cost of one synchronised backward, in seconds since its first gradient, by the host's clock, or
-// on a GPU by events on the stream.
+// Cost of one synchronised backward, in seconds since its first gradient, measured by the host's
+// clock, or by stream events on a GPU.
 //
 //   0 ........ compute_end ........ finished
 //        |first launch                |          communication = finished - first launch
 //                   |-----------------|          exposed: compute was over, and backward() waited
 struct BucketTimes {
-  // Its last gradient had arrived, and all earlier buckets were launched.
+  // When the bucket's last gradient had arrived and all earlier buckets were launched, or when the
+  // calling thread started to reduce it.
   double launched = 0;
-  // backward() saw it complete; not before compute_end.
+  // When backward() saw the reduction complete; not before compute_end.
   double collected = 0;
 };
 
@@ -77,7 +80,8 @@ class ReducerClock {
  public:
   explicit ReducerClock(Device device) : device_(device) {}
   void restart();
-  // Records the time now, or when the current stream gets here. `seconds` must live until settle().
+  // Records the current time, on a GPU the time at which the current stream gets here, in
+  // `seconds`, which must live until settle().
   void mark(double& seconds);
   void settle();  // writes pending times; waits for the device
 
@@ -90,8 +94,8 @@ class ReducerClock {
 
 struct ReducerOptions {
   BucketCaps caps;
-  // Parameters without a gradient are allowed: the average counts zeros for the ranks that lack
-  // one, and .grad is unchanged if all ranks lack it. Buckets are then never rebuilt.
+  // Parameters without a gradient are allowed: a rank that lacks one contributes zeros, or its
+  // .grad of earlier passes; if all ranks lack it, .grad is unchanged. Buckets are never rebuilt.
   bool find_unused_parameters = false;
   // Parameters without a gradient are allowed if they are the same in every backward
   // (static_graph.hpp). find_unused_parameters is then ignored, and buckets are rebuilt.
@@ -115,7 +119,8 @@ class Reducer {
   void set_synchronising(bool on) { synchronising_ = on; }
   [[nodiscard]] bool synchronising() const { return synchronising_; }
 
-  // Replaces the all-reduce of the buckets. UsageError after the first forward, or the second time.
+  // Replaces the all-reduce of the buckets. UsageError after the first synchronising forward, or if
+  // called twice.
   void register_comm_hook(CommHook hook);
   [[nodiscard]] const std::string& comm_hook() const { return hook_.name; }  // empty: none
 
@@ -127,9 +132,9 @@ class Reducer {
   // From the next backward on, avg divides by this number instead of the group's size.
   void set_divisor(int ranks) { divisor_ = ranks; }
 
-  // Called around a forward with grad mode on. begin_forward() rebuilds the buckets when due, which
-  // is a collective; end_forward() arms the reduction in the next backward. Outputs are needed only
-  // with find_unused_parameters.
+  // Called around a forward with grad mode on. If it is a synchronising one, begin_forward()
+  // rebuilds the buckets when due (collective), and end_forward() arms the reduction in the next
+  // backward. Outputs are needed only with find_unused_parameters.
   void begin_forward();
   void end_forward(const std::vector<Tensor>& outputs);
 
@@ -137,15 +142,16 @@ class Reducer {
   [[nodiscard]] const std::vector<Tensor>& parameters() const { return parameters_; }
   [[nodiscard]] const std::vector<BucketItem>& items() const { return items_; }  // by parameter
   [[nodiscard]] const BucketPlan& plan() const { return plan_; }
-  // Of the last synchronised backward: parameters in the order in which their gradients arrived,
-  // and whether this rank had a gradient for a parameter.
+  // Of the last synchronised backward: the parameters in the order in which they became ready, and
+  // whether this rank had a gradient for a parameter.
   [[nodiscard]] const std::vector<int>& last_ready_order() const { return last_ready_order_; }
   [[nodiscard]] bool used(int parameter) const { return usage_.used_on(group_->rank(), parameter); }
   [[nodiscard]] bool rebuilt() const { return rebuilt_; }
-  // The order of the rebuild; before it, this rank's proposal, of which rank 0's is used. Every
-  // parameter once; empty before it is known, or if buckets are never rebuilt. A run that continues
-  // from a checkpoint and passes it to rebuild_in() has the same buckets, and so the same bits, as
-  // without the interruption. rebuild_in() throws UsageError unless every parameter is named once.
+  // The parameter order of the rebuilt buckets; before the rebuild, this rank's ready order (the
+  // rebuild uses rank 0's). Empty before the order is known, or if buckets are never rebuilt. A run
+  // that continues from a checkpoint and passes this order to rebuild_in() has the same buckets,
+  // and so the same bits, as an uninterrupted run. rebuild_in() throws UsageError unless every
+  // parameter is named once.
   [[nodiscard]] std::vector<int> ready_order() const;
   void rebuild_in(std::vector<int> order);  // the same on every rank, before the first forward
   // True after a synchronising forward, until its backward begins.
@@ -197,7 +203,7 @@ class Reducer {
   std::vector<BucketItem> items_;
   std::vector<HookHandle> hooks_;  // two per parameter
   CommHook hook_;
-  int divisor_;  // for avg
+  int divisor_;  // of avg
 
   Device device_;  // of the parameters
   BucketMemory memory_;
@@ -211,12 +217,12 @@ class Reducer {
   Phase phase_ = Phase::idle;
   std::uint64_t step_ = 0;             // synchronised backward passes so far
   std::uint64_t skipped_ = 0;          // passes whose step was skipped
-  bool may_skip_ = false;              // the last pass is not one of these
+  bool may_skip_ = false;              // the last pass may still be counted as skipped
   std::uint64_t forwards_ = 0;         // synchronising forwards so far
   UsageMap usage_;                     // gradients since the last synchronisation
   std::optional<StaticGraph> graph_;   // with static_graph
   std::vector<bool> unreachable_;      // from the outputs, if find_unused_parameters
-  std::vector<bool> ready_;            // in this backward
+  std::vector<bool> ready_;            // by parameter, in this backward
   std::vector<int> last_ready_order_;  // of the last backward
   std::vector<int> rebuilt_order_;     // of the buckets, if rebuilt
   std::vector<std::size_t> pending_;   // by bucket: gradients not arrived yet

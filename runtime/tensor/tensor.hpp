@@ -66,7 +66,7 @@ class Tensor {
   [[nodiscard]] const std::shared_ptr<Storage>& storage() const;
   [[nodiscard]] bool is_contiguous() const;
   [[nodiscard]] bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
-  [[nodiscard]] std::string str() const;  // values and shape, for people
+  [[nodiscard]] std::string str() const;  // values and shape, for messages and debugging
 
   // ---- values for the host: T must be dtype()'s C++ type, possibly const (UsageError) ----
   // data() and span() refer to the tensor's own memory: UsageError for a tensor on a device.
@@ -167,8 +167,9 @@ class Tensor {
   // True if this handle is the only one to its object and to its storage, and covers all of it: the
   // memory may then be reused or overwritten without affecting others.
   [[nodiscard]] bool is_sole_owner() const;
-  // `stream` uses the memory in addition to the stream for which it was allocated: after the last
-  // handle is released, it is not reused before the work then queued on `stream` is complete.
+  // Declares that `stream` uses the memory, too, not only the stream for which it was allocated.
+  // After the last handle is released, the memory is not reused until the work queued on `stream`
+  // by then is complete.
   void record_stream(const Stream& stream) const;
 
  private:

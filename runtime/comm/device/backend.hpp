@@ -23,11 +23,11 @@ class DeviceBackend {
   // the group.
   using HostWait = std::function<void(const cuda_ipc::Operation&)>;
 
-  // The objects that a backend uses. All of them outlive the backend.
+  // The objects that a backend uses. All of them outlive the backend. The dispatcher is the group's
+  // own, for host memory; its agreement barrier starts every collective.
   struct Group {
     Peers& peers;
-    Dispatcher&
-        dispatcher;  // of the same group, for host memory; its agreement barrier starts every call
+    Dispatcher& dispatcher;
     Device device;
     Stream& stream;
   };
@@ -52,11 +52,11 @@ class DeviceBackend {
                                                                const cuda_ipc::Tuning& tuning,
                                                                std::string& refused);
 
-// Throws UsageError if engine a or b is requested: they access the memory of devices of one host.
+// refused: why make_peer_backend() returned null, for messages; empty if it was not tried. Throws
+// UsageError if engine a or b is requested, because both need peer access between the devices.
 //
-// The network device could read GPU memory itself (dma-buf, nvidia_peermem). This version does not
-// do that; describe() says so.
-// refused: why make_peer_backend() returned null, for messages; empty: it was not tried.
+// A network adapter could read GPU memory itself (dma-buf, nvidia_peermem). This version does not
+// support that; describe() says so.
 [[nodiscard]] std::unique_ptr<DeviceBackend> make_staged_backend(const DeviceBackend::Group& group,
                                                                  CudaEngine wish,
                                                                  const std::string& refused);

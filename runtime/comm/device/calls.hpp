@@ -1,8 +1,8 @@
-// The interface between the host and the kernels of engine B: a call, with which the host starts
-// them, and the report that they leave if a wait does not end.
+// The interface between the host and the kernels of engine B: the call that the host passes at a
+// launch, and the report that a kernel leaves if a wait does not end.
 //
 // Calls are plain data, copied into the kernel's arguments. Pointers are device pointers of the
-// rank that launches: its own memory, or a peer's as mapped into this process.
+// rank that launches: to its own memory, or to a peer's memory as mapped into this process.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace ringsmith::comm::cuda_ipc {
 enum class Awaited : std::uint32_t {
   none,
   tail,     // a message from peer
-  head,     // peer takes a message out of a slot: credit
+  head,     // a credit: peer has taken a message out of a slot
   packet,   // a packet from peer
-  arrival,  // peer's block reaches a meeting
+  arrival,  // the same block of peer reaches a meeting
 };
 
 // The record that a kernel leaves if a wait does not end: which block of which rank waited for
@@ -42,14 +42,14 @@ struct KernelReport {
   std::uint64_t have, want;  // values of the counter or of the packet's flag
 };
 
-// Called by the host while the kernel may still run. If true, the whole record can be read.
+// True if the whole record can be read. The host may call this while the kernel still runs.
 inline bool has_written(KernelReport& report) {
   return SystemAtomic<std::uint32_t>(report.written).load(order_of(End::report_acquire)) != 0;
 }
 
-// How long a kernel waits for one event, by the device's clock, and where it reports. It is the
-// last resort for a kernel that its host no longer watches: a host that calls the driver may block
-// there until the kernel ends.
+// How long a kernel waits for one event, by the device's clock, and where it reports. This limit is
+// the last resort for a kernel that its host no longer watches, because a host thread that calls
+// the driver may block there until the kernel ends.
 struct KernelTimeout {
   KernelReport* report = nullptr;
   std::uint64_t limit = ~std::uint64_t{0};  // polls; for tests, which must not depend on a clock
@@ -59,9 +59,9 @@ struct KernelTimeout {
 
 using kernels::Arithmetic;  // out = own op message
 
-// The multiplier of own where Arithmetic::scale cannot express it: an integer, which wraps as the
-// elements do, or an element in memory, which the device loads when the kernel runs. Only engine
-// B's slots use it, if Arithmetic::scaled is set.
+// The factor of own where Arithmetic::scale cannot express it: an integer, which wraps around as
+// the elements do, or an element in memory, which the device loads when the kernel runs. Only the
+// ring through slots uses it, if Arithmetic::scaled is set.
 struct Factor {
   std::uint64_t integer = 1;
   const std::byte* scalar = nullptr;
@@ -73,8 +73,8 @@ struct Range {
 };
 
 // Ranks form a ring and are counted in the direction of the data: position p sends to p + 1.
-// chunks[q] belongs to position q. In a broadcast position 0 is the root, in a reduce the last
-// position is, and chunk 0 is the whole buffer.
+// chunks[q] belongs to position q. In broadcast and reduce, chunk 0 is the whole buffer; the root
+// is position 0 of a broadcast, and the last position of a reduce.
 struct RingCall {
   Collective collective;
   DType dtype;
@@ -96,7 +96,7 @@ struct RingCall {
   Range chunks[kMostRanks];
 };
 
-// A call in which every rank exchanges with every other rank.
+// A call in which every rank exchanges data with every other rank.
 struct DirectCall {
   DType dtype;
   Arithmetic arithmetic;
@@ -112,9 +112,9 @@ struct DirectCall {
   std::byte* station[kMostRanks];
 };
 
-// Launch on the current device. All ranks must launch the same call; a kernel ends when its rank
-// has its result and no peer needs this rank any more, or when it has left a KernelReport. Throw
-// CudaError if the launch fails.
+// These functions launch a kernel on the current device, and throw CudaError if that fails. All
+// ranks must launch the same call. A kernel ends when its rank has its result and no peer needs the
+// kernel any more, or when it has given up a wait (KernelReport).
 void launch_ring(const RingCall& call, CUstream_st* stream);         // through the slots
 void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // by packets; no broadcast
 void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets

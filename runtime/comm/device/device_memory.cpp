@@ -105,7 +105,7 @@ int DevicePeers::find_laggard() noexcept {
       if (code == cudaErrorNotReady) return r;
     }
   } catch (const Error&) {
-    // The process is gone, or the device has failed: other code reports it.
+    // A peer's process is gone, or the device has failed. Other code reports it.
   }
   return -1;
 }

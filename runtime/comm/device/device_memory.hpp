@@ -2,9 +2,9 @@
 // (Catalogue), the other ranks' access to it (DevicePeers), and its allocator (DeviceArena).
 //
 // Catalogues are in host memory that all ranks of the host map; each is written by its owner and
-// read by all ranks. Ranks send each other the location of device memory as a number, (region,
-// offset), because they do not share an address space. A region is one allocation; its IPC handle
-// names the driver's block that contains it, so its offset in that block is published, too.
+// read by all ranks. Ranks may not share an address space, so they send each other the location of
+// device memory as a number, (region, offset). A region is one allocation. Its IPC handle names the
+// driver's block that contains it, so its offset in that block is published, too.
 #pragma once
 
 #include <atomic>
@@ -64,15 +64,15 @@ struct SharedEvent {
   void* pointer;
 };
 
-// The owner fills it before it notifies the others (agreement barrier, progress counter); the
-// notification orders the accesses to the plain fields.
+// The owner fills in the fields that others will read before it notifies them (by the bootstrap, an
+// agreement barrier or a progress counter); the notification orders the accesses to plain fields.
 struct Catalogue {
   Region regions[kMostRegions];
   SharedEvent events[kEvents];
   Location ping;                           // ping.hpp
   Location station;                        // engine B
   Location staging_input, staging_output;  // engine A, once it has staged a call
-  std::atomic<std::uint32_t> closed{0};    // the owner has released all memory and events of others
+  std::atomic<std::uint32_t> closed{0};  // 1: the owner has closed all memory and events of others
 };
 
 // The device memory and the events of all ranks, for use by one of them.
@@ -82,8 +82,8 @@ struct Catalogue {
 //                             r in another process    cudaIpcOpenMemHandle (once) + offset
 //
 // The first regions are opened when the group is created (ping.hpp), others when they are first
-// needed; all stay open until close(). A peer's memory must be released before its owner frees it:
-// close, notify the others, wait for their notice, free.
+// needed; all stay open until close(). A peer's memory must be closed before its owner frees it. So
+// every rank closes its peers' memory, notifies them, waits for their notices, and then frees.
 class DevicePeers {
  public:
   // Collective. Creates this rank's events; the callers fill the other fields of its catalogue
@@ -105,14 +105,15 @@ class DevicePeers {
   [[nodiscard]] std::byte* address(int rank, Location location);
   [[nodiscard]] CUevent_st* event(int rank, std::uint32_t index);
 
-  // From any thread, in a group that has failed: releases the streams that wait for an event of
-  // another process, which may never happen, by recording all these events again. (The emulator's
-  // streams then continue; it is not documented how a driver treats the event of a dead process.)
+  // For a group that has failed, from any thread: streams may wait for events of other processes
+  // that will never happen. Releases them by recording all these events again. With the emulator
+  // the streams then continue; how a driver treats an event of a dead process is not documented.
   void release_waiters() noexcept;
-  // From any thread: a rank whose stream has not reached the last collective that it called, or -1.
+  // Returns a rank whose stream has not reached the last collective that it called, or -1. May be
+  // called from any thread.
   [[nodiscard]] int find_laggard() noexcept;
 
-  // Releases all memory and events of other ranks, and tells them. The device must be idle.
+  // Closes all memory and events of other ranks, and notifies these. The device must be idle.
   void close() noexcept;
   // Blocks until all peers have closed or are gone; false if one has not within `most`.
   [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
@@ -135,25 +136,25 @@ class DevicePeers {
   bool closed_ = false;
 };
 
-// The allocator of one rank's communication memory on its device: regions from cudaMalloc, listed
-// in the rank's catalogue so that peers can open them, divided first fit.
+// The allocator of one rank's communication memory on its device. It divides regions from
+// cudaMalloc by first fit, and lists them in the rank's catalogue so that peers can open them.
 //
-// A freed block may still be in use: by the group's collectives, and by work on the freeing
-// thread's current stream. The next owner of the memory waits for both, on its stream. Regions are
-// kept until the arena ends, because peers have them open.
+// A freed block may still be in use by the group's collectives and by work on the freeing thread's
+// current stream. The stream of the memory's next owner waits for both. Regions are kept until the
+// arena ends, because peers have them open.
 class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
  public:
-  // `communication` runs the group's collectives. `keep` owns the catalogue, which is this rank's.
+  // `communication` runs the group's collectives. `keep` owns `catalogue`, which is this rank's.
   DeviceArena(Stream communication, Catalogue& catalogue, std::shared_ptr<CommMemory> keep);
   ~DeviceArena();
 
-  // Zero-filled (by the calling thread's current stream), 256-byte aligned. Throws CudaError if the
-  // device is out of memory.
+  // Returns 256-byte aligned memory that the calling thread's current stream fills with zeros.
+  // Throws CudaError if the device is out of memory, CommError if there are too many regions.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
   // The location of this memory, if all of it is managed here.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, Bytes size) const;
 
-  // The group ends after an error: peers may still use the memory, so it is never freed.
+  // For a group that ends after an error: peers may still use the memory, so it is never freed.
   void abandon() { abandoned_ = true; }
 
  private:

@@ -1,17 +1,17 @@
-// Direct all-reduce: every rank exchanges with every other rank, in one hop (one-shot) or two
-// (two-shot), where the ring takes 2 (world - 1).
+// Direct all-reduce: every rank exchanges data with every other rank, in one hop (one-shot) or two
+// hops (two-shot). The ring takes 2 (world - 1) hops.
 //
 // One-shot: every rank sends its input to all others, by packets, and computes the sum itself.
 //
 //     rank 0  line i --> ranks 1, 2, 3     own, and line i from 1, 2, 3 --> ((x0 + x1) + x2) + x3
 //     rank 1  line i --> ranks 0, 2, 3     ...
 //
-// For messages so small that only the number of hops matters. The sum is in rank order on every
-// rank, as in staged messages on the host (executor/staging.cpp), with the same bits. packets.cuh
-// says when packets may be overwritten.
+// It is for messages so small that only the number of hops matters. Every rank sums in rank order,
+// so the bits are those of staged messages on the host (executor/staging.cpp). packets.cuh explains
+// when packets may be overwritten.
 //
-// Two-shot: every rank sums its own chunk, directly from the buffers of all ranks, and stores the
-// result directly into them.
+// Two-shot: every rank sums its own chunk, directly from the inputs of all ranks, and stores the
+// result directly in the outputs of all ranks.
 //
 //     meet                       all ranks' kernels have begun: their inputs are ready
 //     rank r: out[r] of all  =  ((in[r] of r + in[r] of r + 1) + in[r] of r + 2) + ...
@@ -19,8 +19,8 @@
 //
 // Each element is loaded once from each rank and stored once to each rank, without a slot in
 // between. In place is no special case: only rank r touches chunk r, and it loads an element from
-// all ranks before it stores the element anywhere. The order of the sum is the order of the
-// two-shot schedule (schedule/direct.hpp), on every executor.
+// all ranks before it stores the element anywhere. The order of the sum is that of the two-shot
+// schedule (schedule/direct.hpp) on any executor.
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 
@@ -73,9 +73,9 @@ __global__ void one_shot(const __grid_constant__ DirectCall call) {
 // The contract of a meeting: each thread of the block has done its loads and stores; barrier; one
 // thread per peer stores the meeting's number into the peer's station (release), then polls for the
 // peer's number in its own (acquire); barrier. Accesses of any rank before the meeting are visible
-// to all ranks after it. Blocks meet only the blocks with the same number: block b waits for the
-// parts that it needs (first meeting) and for the parts that are stored into its rank's buffers
-// (second); all blocks of a rank together wait for everything.
+// to all ranks after it. A block meets only the blocks with the same number on other ranks: these
+// wrote the inputs' readiness (first meeting) or store their share into this rank's output
+// (second). The blocks of a rank together wait for everything.
 __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t step) {
   const auto release = order_of(End::arrival_release);
   const auto acquire = order_of(End::arrival_acquire);
@@ -97,7 +97,8 @@ __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t
   return __syncthreads_and(all_here) != 0;
 }
 
-// Elements [begin, end) of the work buffer, kLanes at a time; the addresses must be aligned for it.
+// Sums elements [begin, end) of the work buffer, kLanes at a time; addresses must be aligned for
+// it.
 template <kernels::Reduction op, class T, int kLanes>
 __device__ void add_up(const DirectCall& call, std::uint64_t begin, std::uint64_t end) {
   using P = Pack<T, kLanes>;

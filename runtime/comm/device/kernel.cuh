@@ -1,5 +1,5 @@
-// Building blocks of engine B's kernels: a launch for the type and size of a call, polling with a
-// limit, and one pass over data.
+// Building blocks of engine B's kernels: selecting the element type and the grid of a call, polling
+// with a limit, and one pass over data.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -109,8 +109,8 @@ __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int6
   return true;
 }
 
-// The action of a rank on a chunk in one step of a ring: it receives a message, adds its own input
-// to it, keeps the result in its output, and sends it on, or does some of these.
+// The action of a rank on a chunk in one step of a ring. It consists of one or more of these parts:
+// receive a message, add the rank's own input, keep the result in the output, send it on.
 //
 //     kSend                input                  -> next
 //     kCopySend            input                  -> output, next
@@ -145,8 +145,8 @@ constexpr RingStep kNoStep{kNoVerb, 0};
 //                                       own op message --------<
 //     message, in a slot of this rank -'                        '--> onward, a slot of the next
 //
-// It moves 16 bytes at a time if all addresses are aligned for that, else element by element, or
-// byte by byte if the caller's buffer is not even aligned to its elements. The result is the same.
+// The pass moves 16 bytes at a time if all addresses are aligned for that, else element by element,
+// or byte by byte if a buffer is not even aligned to its elements. The result is the same.
 struct Flow {
   const std::byte* own;      // null: no own input is added
   const std::byte* message;  // null: no message was received
@@ -155,7 +155,7 @@ struct Flow {
   std::uint64_t count;       // elements
 };
 
-// Arithmetic with a factor for every type, with the value that it has when the kernel runs.
+// Arithmetic with a factor of any type, resolved to its value when the kernel runs.
 struct Factored : Arithmetic {
   std::uint64_t integer;
 };
@@ -183,7 +183,8 @@ __device__ T multiplied(T x, const Factored& a) {
     return kernels::cuda::scaled(x, a.scale);
 }
 
-// One element or pack: own, multiplied if a.scaled is set, op message if it `comes`.
+// own = own (multiplied by the factor if a.scaled) op message, for each element of a pack. If
+// `comes` is false there is no message, and own is only multiplied.
 template <kernels::Reduction op, class T, int kLanes, class Arithmetics>
 __device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool comes,
                      const Arithmetics& a) {
@@ -194,8 +195,8 @@ __device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool 
   }
 }
 
-// Whole packs, with kUnroll loads in flight. Fewer for bytes, because each byte needs its own
-// register for the reduction.
+// Processes whole packs, kUnroll at a time to keep several loads in flight. For bytes kUnroll is 1,
+// because each byte needs its own register for the reduction.
 template <kernels::Reduction op, class T, int kLanes>
 __device__ void flow_packs(const Flow& f, std::uint64_t packs, const Factored& a) {
   using P = Pack<T, kLanes>;
@@ -243,7 +244,8 @@ __device__ void flow_elements(const Flow& f, const Factored& a) {
   }
 }
 
-// Called by all threads of the block. Two arrays may be the same memory, but not overlap partly.
+// Must be called by all threads of the block. Arrays may be the same memory, but must not overlap
+// partially.
 template <class T>
 __device__ void flow(const Flow& f, const Factored& a) {
   constexpr int kLanes = static_cast<int>(16 / sizeof(T));

@@ -159,8 +159,8 @@ std::byte* KernelEngine::station(int rank) {
   return device_peers_.address(rank, device_peers_.of(rank).station);
 }
 
-// The monitor ends kernels when the deadline has passed, and can report more; the kernel's own
-// clock is the fallback for a monitor that cannot.
+// The monitor ends kernels when the deadline has passed, and can report more. The kernel's own
+// clock is the fallback if the monitor is blocked.
 KernelTimeout KernelEngine::timeout_of(std::uint64_t operation) const {
   constexpr std::chrono::seconds kFirstTheMonitor{2};
   KernelTimeout timeout{.report = report_, .operation = operation};
@@ -176,9 +176,9 @@ int KernelEngine::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) co
       std::clamp<std::size_t>((bytes + block - 1) / block, 1, at(shape_.channels)));
 }
 
-// Calls by packets are numbered from 1 on. Before the numbers wrap around, all packets are zeroed:
-// a line that was last written 2^32 calls ago must not look like a new one. All ranks do so in the
-// same call, and no rank sends the next packet before all have zeroed theirs.
+// Calls by packets are numbered from 1 on. When the numbers wrap around, all packets are zeroed,
+// because a line that was last written 2^32 calls ago must not look like a new one. All ranks do so
+// in the same call, and no rank sends the next packet before all have zeroed theirs.
 std::uint32_t KernelEngine::next_packet_flag() {
   if (++packet_calls_ != 0) return packet_calls_;
   packet_calls_ = 1;

@@ -1,5 +1,5 @@
-// Engine B: one persistent kernel per collective, which itself waits for its peers' kernels. The
-// host is not involved while it runs: a hop costs as much as a store to the neighbour.
+// Engine B: one kernel per collective, which itself waits for its peers' kernels. The host is not
+// involved while the kernel runs, so a hop costs only a store to the neighbour's memory.
 //
 // | call                                          | kernel      | order of the sum        |
 // |-----------------------------------------------|-------------|-------------------------|
@@ -10,11 +10,11 @@
 // | all_gather, broadcast                         | ring        | (nothing is added)      |
 // | everything else                               | engine A    |                         |
 //
-// Rings of up to 32 KiB use packets, larger ones slots.
+// A ring uses packets for work buffers of up to 32 KiB, slots for larger ones and for broadcast.
 //
 // All kernels of a collective must run simultaneously: on distinct devices, or on one device with
-// room for all of them. Kernels of different processes on the same device do not run
-// simultaneously; whereabouts.hpp refuses that.
+// room for all of them. Kernels of different processes on one device do not run simultaneously, so
+// whereabouts.hpp refuses engine B for them.
 #pragma once
 
 #include "runtime/comm/device/calls.hpp"
@@ -34,7 +34,7 @@ class KernelEngine {
 
   // The record that the monitor watches, in pinned host memory.
   [[nodiscard]] KernelReport* report() const { return report_; }
-  // The group has ended after an error: kernels may still access the record, so it is never freed.
+  // For a group that ends after an error: kernels may still write the record, so it is never freed.
   void abandon() { report_ = nullptr; }
 
   [[nodiscard]] bool serves(const Call& call, const Sharing& sharing) const;

@@ -10,7 +10,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{1};          // between looks at the oldest operation
-constexpr milliseconds kPeersLook{10};    // age at which the peers are checked, too
+constexpr milliseconds kPeersLook{10};    // age of an operation from which peers are checked, too
 constexpr milliseconds kLastWords{2000};  // for kernels to see `stop` and end
 
 std::string describe(const KernelReport& t) {
@@ -92,7 +92,8 @@ void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   if (has_complained(operation))
     return fail(operation, FailureKind::timeout, report_->peer,
                 operation.call() + " has waited beyond its deadline");
-  // A failing peer reports it before it releases all streams: operations that end then have failed.
+  // A failing peer reports its failure before it releases all streams, so operations that end after
+  // the report have failed.
   if (!done && age < kPeersLook) return;
   Peers::Failed failed = done ? peers_.look_for_report() : peers_.look_for_failure(-1);
   if (!done && failed.kind == FailureKind::none && age >= peers_.timeout()) {
@@ -110,8 +111,8 @@ void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   fail(operation, failed.kind, failed.culprit, failed.text);
 }
 
-// Ends the kernels that still spin, so that their report can be added, then breaks the group, and
-// only then releases the streams.
+// Ends the kernels that still spin, so that their report can be added to the message, then breaks
+// the group, and only then releases the streams.
 void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, std::string text) {
   std::int64_t step = -1;
   if (report_ != nullptr) {
@@ -167,7 +168,7 @@ void Monitor::wait_for(const Operation& operation) {
     else
       std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  // A failure that the thread has not found yet may have ended it.
+  // The operation may have ended because of a failure that the thread has not found yet.
   {
     std::unique_lock lock(mutex_);
     if (ended_) return;

@@ -1,9 +1,9 @@
-// Watches launched operations that no thread waits for: streams have no deadline.
+// Watches launched operations, because streams have no deadline and no host thread may be waiting.
 //
-// A thread looks at the oldest operation that is not done. If it takes too long after its data was
-// ready, or if a peer has failed or died, the thread tells the kernels of engine B to stop, records
-// where they waited, and breaks the group: the next call throws, and so does host_wait() on every
-// rank. Peers read the same failure on this rank's board.
+// A thread looks at the oldest operation that is not done. If the operation takes too long after
+// its data was ready, or if a peer has failed or died, the thread tells the kernels of engine B to
+// stop, records where they waited, and breaks the group: the next call throws, and so does
+// host_wait(). Peers read the failure on this rank's board and throw it, too.
 #pragma once
 
 #include <condition_variable>
@@ -29,7 +29,7 @@ class Operation {
  public:
   explicit Operation(ringsmith::Event ready) : ready_(std::move(ready)) {}
 
-  // The data is ready: the caller's stream has done all work that it held at the time of the call.
+  // Happens when the data is ready: the caller's stream has done all work enqueued before the call.
   [[nodiscard]] const ringsmith::Event& ready() const { return ready_; }
 
   // Call once, when all work has been enqueued on the group's stream.
@@ -59,11 +59,12 @@ class Monitor {
   Monitor(Peers& peers, DevicePeers& device_peers, Device device, KernelReport* report);
   ~Monitor() { stop(); }
 
-  // The number of the next operation.
+  // Returns the number of the next operation and counts it.
   [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
   void watch(std::shared_ptr<const Operation> operation);
 
-  // Blocks until the operation is done; throws its failure or an earlier one. Also after stop().
+  // Blocks until the operation is done; throws if it or an earlier one has failed. May be called
+  // after stop().
   void wait_for(const Operation& operation);
 
   // The group has failed on the host's side: ends all waits on the device.

@@ -1,19 +1,21 @@
-// The steps of a ring, by packets: the low-latency protocol ("LL"). The flag is sent with the data,
-// in one store that cannot be torn:
+// The steps of a ring, by packets: the low-latency protocol ("LL"). Each store contains data and a
+// flag, and cannot be torn:
 //
 //     word  [ 4 bytes of data | number of the call ]        8 bytes, stored and loaded atomically
 //     line  [ word ][ word ]                                8 bytes of data
 //
-// The receiver polls the word that contains the data: no fence, no counter, no barrier, and threads
-// proceed independently. Half of the bytes sent are flags, which pays off if latency counts.
+// The receiver polls the word that contains the data. There is no fence, counter or barrier, and
+// threads proceed independently. Half of the bytes sent are flags; the protocol pays off where
+// latency matters more than bandwidth.
 //
 // The contract: a word orders no other access, so relaxed is enough; data and flag cannot be
 // separated because they are one word. It remains to show when a word may be overwritten. A call
 // writes each line once, and consecutive calls (flag, flag + 1) use different halves. A rank that
-// has finished call n has received data to which every rank contributed after it had begun call n,
-// and a rank begins call n after its kernel of call n - 1 has ended: so in call n + 1 no rank reads
-// packets of call n - 1. (Hence no broadcast by packets: its root receives nothing.) The number has
-// 32 bits; the host zeroes the packets before it wraps around (kernel_engine.cpp).
+// has finished call n has received data to which every rank contributed after that rank had begun
+// call n, and a rank begins call n after its kernel of call n - 1 has ended. So once a rank is in
+// call n + 1, no rank reads packets of call n - 1. This rules out broadcast by packets, whose root
+// receives nothing. The number has 32 bits; the host zeroes the packets when it wraps around
+// (kernel_engine.cpp).
 #pragma once
 
 #include "runtime/comm/device/kernel.cuh"
@@ -109,7 +111,7 @@ class Packets {
   __device__ void finish() {}
 
  private:
-  // Every message of the call has separate lines.
+  // Every message of a call has its own lines.
   [[nodiscard]] __device__ std::byte* line_of(std::byte* station, std::uint64_t message,
                                               std::uint64_t line) const {
     return station + packets_at(call_.packet_flag, call_.world) +

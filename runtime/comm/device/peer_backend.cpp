@@ -21,9 +21,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// How long an ending group waits for its peers to release its memory: normally; after a failure.
+// How long a group that ends waits for its peers to close its memory: normally, and after a
+// failure.
 constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{1000};
-// A call on the device may fail because of a death that has not been noticed yet.
+// How long to look for a failed peer if a CUDA call fails: a peer's death may be the cause.
 constexpr std::chrono::milliseconds kNotice{500};
 
 bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
@@ -78,7 +79,7 @@ class PeerBackend : public DeviceBackend {
     device_peers_->meet(bootstrap);
     const std::string broken = ping.exchange(bootstrap, ranks);
     if (broken.empty()) return;
-    // A peer's memory is released before its owner frees it.
+    // A peer's memory must be closed before its owner frees it.
     device_peers_->close();
     if (!device_peers_->wait_for_others_to_close(kFarewell)) arena_->abandon();
     if (wish != CudaEngine::automatic) cuda_ipc::throw_unreachable(wish, broken);
@@ -120,7 +121,7 @@ class PeerBackend : public DeviceBackend {
       peers.record_failure(failed.kind, failed.culprit, failed.text);
       monitor_->give_up();
       throw_failure(failed.kind, failed.text, peers.where(failed.culprit));
-    } catch (...) {  // the host's engine has reported it
+    } catch (...) {  // Peers has reported the failure
       monitor_->give_up();
       throw;
     }

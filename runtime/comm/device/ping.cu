@@ -56,7 +56,7 @@ std::string Ping::exchange(Bootstrap& bootstrap, const std::vector<Whereabouts>&
       if (said != "ok") return said;
     return {};
   };
-  // No rank looks into its area before all have written.
+  // agree() is also a barrier: no rank looks at its own area before all ranks have written.
   const std::string failed = agree(write_and_read(ranks));
   return failed.empty() ? agree(look(ranks)) : failed;
 }

@@ -1,9 +1,9 @@
 // Tests peer access with data before a group relies on it.
 //
-// A driver that grants access proves little: with some bridges and virtual machines handles open,
-// but data that is written through them never arrives. So every rank writes a word into every other
-// rank's memory and reads one from there, with the instructions of the rings' kernels, and all
-// ranks agree on the result.
+// A driver that grants access proves little: behind some PCIe bridges and in some virtual machines,
+// opening a peer's handle succeeds, but data written through it never arrives. So every rank writes
+// a word into every other rank's memory and reads one from there, with the instructions of the
+// rings' kernels, and all ranks agree on the result.
 //
 //   area of rank r:   [ from 0 ][ from 1 ] ... [ r's own, for others to read ] ... [ from n - 1 ]
 #pragma once
@@ -23,8 +23,8 @@ class Ping {
   Ping(Peers& peers, DevicePeers& device_peers, DeviceArena& arena);
 
   // Collective, after meet(). Opens the memory that the peers have shared. Returns "" if every rank
-  // sees the writes of every other rank, otherwise the first failure: the same text on all ranks.
-  // Waits for the current stream.
+  // sees the writes of every other rank; otherwise returns the first failure, with the same text on
+  // all ranks. Waits for the current stream.
   [[nodiscard]] std::string exchange(Bootstrap& bootstrap, const std::vector<Whereabouts>& ranks);
 
  private:

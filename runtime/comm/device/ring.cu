@@ -1,4 +1,4 @@
-// Engine B: one kernel per collective, a ring of ranks that pass chunks to the next rank.
+// The ring of engine B: one kernel per collective, in which every rank passes chunks to the next.
 //
 //        .--> 0 ---> 1 --.      behind(j): the chunk of the position j places behind
 //        '--- 3 <--- 2 <-'
@@ -18,9 +18,9 @@
 // Each element's sum is formed once, along one path, and then only copied: all ranks get the same
 // bits, equal to ring_all_reduce (runtime/comm/schedule/ring.hpp) on any executor.
 //
-// The steps below do not deal with memory or order, which are left to the classes that execute
-// them: slots.cuh for large messages, packets.cuh for small ones. A kernel computes its steps in a
-// loop, so that it contains one copy of the executing code, whose state stays in registers.
+// The steps below do not deal with memory or memory order. The classes that execute them do:
+// slots.cuh for large messages, packets.cuh for small ones. A kernel computes its steps in a loop,
+// so that it contains the executing code once, with its state in registers.
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 #include "runtime/comm/device/slots.cuh"

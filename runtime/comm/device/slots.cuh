@@ -35,7 +35,7 @@ class Slots {
         sent_(mine_.sent),
         taken_(mine_.taken) {}
 
-  // A pass moves one piece of this channel's share of every chunk around the ring.
+  // Number of passes. Each moves one piece of this channel's share of every chunk around the ring.
   [[nodiscard]] __device__ std::uint64_t passes() const {
     std::uint64_t longest = 0;
     for (int q = 0; q < call_.world; ++q) longest = max(longest, share_of(q).count);

@@ -45,7 +45,7 @@ struct Channel {
   std::uint64_t taken;              // messages taken out of our slots
 };
 
-// Shared by all ranks; zero when the group is created.
+// One per rank, mapped by its peers; zero when the group is created.
 struct Station {
   Channel channels[kRings][kMostChannels];
   Counter arrived[kMostRanks][kMostChannels];  // direct.cu: [rank][block]: last meeting reached
@@ -104,7 +104,7 @@ constexpr std::size_t station_bytes(int world, const Shape& shape) {
   return slots_at(kRings, 0, world, shape);
 }
 
-// The places where one processor's stores become visible to another's loads, by name.
+// Names of the places where one processor's stores become visible to another's loads.
 //
 // Each pair is a release at one end and an acquire at the other, at system scope: device scope ends
 // at the edge of a GPU, and volatile orders nothing. A test weakens each end in turn to relaxed and

@@ -10,13 +10,13 @@
 //     rank 1   host:       wait until progress >= 5, enqueue wait(event 5), move, ...
 //              stream:                          ........ wait [move that needs it]
 //
-// The hosts tell each other that the event has been recorded (a counter in shared host memory, with
-// the waits and deadlines of transport/peers.hpp); the streams tell each other that it has
-// happened. So hosts run ahead, and no host waits for a device.
+// The hosts tell each other that an event has been recorded, by a counter in shared host memory
+// (with the waits and deadlines of transport/peers.hpp). The event itself tells the other stream
+// that the move is done. So hosts run ahead, and no host waits for a device.
 //
-// Events are reused. A wait is for the latest record of the event, which may be later than the
-// intended one. That is safe and never a deadlock: a wait is always enqueued after the record that
-// it refers to, so waits cannot form a circle.
+// Events are reused. A wait refers to the latest record of its event, which may be later than the
+// intended one. This is safe and cannot deadlock: a wait is always enqueued after the record that
+// it refers to, so waits cannot form a cycle.
 #pragma once
 
 #include "runtime/comm/device/device_memory.hpp"
@@ -48,10 +48,10 @@ class HandOff {
   Stream stream_;
 };
 
-// The executor of executor/mapped.cpp on streams: if all buffers are communication memory, a
-// message is a peer's read or write of the buffer itself. Otherwise, and for schedules that cannot
-// run in place, the data passes through staging memory, one slice of every chunk at a time, so that
-// the order of the sums, which depends on the chunks, is the same:
+// executor/mapped.cpp on streams. If all buffers are communication memory, a message is a peer's
+// read or write of the buffer itself. Otherwise, and if the schedule has no mapping for these
+// buffers, the data passes through staging memory, one slice of every chunk at a time. The chunks,
+// and with them the order of the sums, stay the same:
 //
 //     input --copy--> staging input ==moves of all ranks==> staging output --copy--> output
 class StreamEngine {
@@ -85,10 +85,10 @@ class StreamEngine {
   std::shared_ptr<CommMemory> staging_input_, staging_output_;
 };
 
-// The schedule of a call on device memory, on this engine; engine B computes the same sums.
+// Returns the algorithm of a call on device memory; engine B forms the sums in the same order.
 [[nodiscard]] std::string_view device_algorithm(const Call& call, int world);
 
-// send and recv of device memory: the FIFO of executor/p2p.hpp, with its slots on the sender's
+// send and recv of device memory: the FIFO of executor/p2p.cpp, with its slots on the sender's
 // device. The hosts' slots contain the location of the data instead of the data itself.
 //
 //     sender's stream     wait(credit) [copy into slot] event ...

@@ -65,7 +65,8 @@ Whereabouts parse(const std::string& record) {
   return w;
 }
 
-// True if my device can reach that one, or if it is invisible to this process and may be reachable.
+// True if my device can reach the device with this UUID, or if that device is not visible to this
+// process, and so may be reachable.
 bool reaches(int mine, const std::string& uuid) {
   for (int device = 0; device < device_count(); ++device) {
     if (uuid_of(properties_of(device)) != uuid) continue;
@@ -80,7 +81,7 @@ struct Shared {
   int first = -1, second = -1;
 };
 
-// Two ranks on one device: of the same process if one_process, otherwise of different ones.
+// Finds two ranks on one device: in the same process if one_process, otherwise in different ones.
 Shared find_shared(const std::vector<Whereabouts>& ranks, bool one_process) {
   for (int a = 0; a < static_cast<int>(ranks.size()); ++a)
     for (int b = a + 1; b < static_cast<int>(ranks.size()); ++b)

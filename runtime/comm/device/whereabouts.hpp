@@ -1,4 +1,5 @@
-// Which rank is on which device, and so which engine a group can use, and why not a better one.
+// Determines which device each rank is on, which engine the group can therefore use, and why not a
+// better one.
 #pragma once
 
 #include <string>
@@ -15,7 +16,7 @@ struct Whereabouts {
   Device device;        // as numbered in its own process
   std::string name;     // of the device
   Shape shape;          // that engine B would choose for this device
-  std::string reaches;  // by rank: '1' if this rank's device can reach that rank's memory
+  std::string reaches;  // by rank: '0' if this rank's device cannot reach that rank's memory
 };
 
 // Collective. Returns the whereabouts of all ranks, in rank order.
@@ -28,10 +29,11 @@ struct Decision {
   std::string refused;             // why neither engine works: a device cannot reach another one
 };
 
-// Throws the UsageError for a requested engine whose devices cannot reach each other.
+// Throws the UsageError for a requested engine that devices without access to each other cannot
+// run.
 [[noreturn]] void throw_unreachable(CudaEngine asked, const std::string& why);
-// Pure: all ranks make the same decision. Throws UsageError if an engine is requested whose devices
-// cannot reach each other, or engine b where its kernels would deadlock.
+// A pure function, so all ranks make the same decision. Throws UsageError if an engine is requested
+// but the devices cannot reach each other, or if engine b is requested but would deadlock.
 [[nodiscard]] Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked);
 
 }  // namespace ringsmith::comm::cuda_ipc

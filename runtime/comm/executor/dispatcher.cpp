@@ -4,7 +4,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Up to this size of a rank's part, in bytes, one hand-off with a copy is faster than two without.
+// Up to this size of Call::bytes(), one hand-off with a copy is faster than two hand-offs without.
 // More than two ranks usually have fewer cores than ranks, so a hand-off costs a context switch.
 constexpr std::size_t kSmallForTwo = std::size_t{8} << 10;
 constexpr std::size_t kSmallForMore = std::size_t{16} << 10;

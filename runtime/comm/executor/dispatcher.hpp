@@ -1,4 +1,4 @@
-// Runs one call at a time: opens it with the agreement barrier and selects the executor.
+// Runs one call at a time: opens a collective with the agreement barrier and selects the executor.
 //
 // | message                                   | executor | order of the sum       |
 // |-------------------------------------------|----------|------------------------|
@@ -6,9 +6,10 @@
 // | all buffers in communication memory       | mapped   | the schedule's         |
 // | anything else                             | slots    | the schedule's         |
 //
-// Small: one rank's part of the message is at most 8 KiB between 2 ranks, 16 KiB between more. Two
-// ranks whose buffers are all in communication memory need no staging even then: they read each
-// other's buffers (and with two ranks every order of a sum gives the same bits).
+// Small: the buffer whose length is the same on all ranks has at most 8 KiB between 2 ranks, 16 KiB
+// between more. Two ranks use staging only if neither input is in communication memory; otherwise
+// mapped or slots (with two ranks every order of a sum gives the same bits). A schedule that has no
+// mapping uses slots. Not in the table: barrier, send and recv (p2p) and plain_ring.
 //
 // All ranks make the same decision: it depends on the call, which the agreement barrier has
 // compared, and on the buffers that every rank announced there. Schedules are direct (all_reduce:

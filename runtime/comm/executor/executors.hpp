@@ -1,5 +1,6 @@
-// The executors: five ways to run a call, after or together with its agreement barrier; the
-// dispatcher selects one. mapped, slots and plain_ring give the same bits for the same schedule.
+// The executors: five ways to run a call; the dispatcher selects one. All but p2p run after the
+// call's agreement barrier, or around it (staged). mapped, slots and plain_ring give the same bits
+// for the same schedule.
 //
 //   mapped      directly in communication memory that all ranks of the call can reach, following a
 //               mapping (mapping.hpp)
@@ -21,7 +22,7 @@
 
 namespace ringsmith::comm {
 
-// Where the buffers of all ranks are in this process's address space.
+// The addresses of all ranks' buffers in this process, by rank.
 struct Buffers {
   std::vector<std::byte*> input, output;
 };
@@ -34,8 +35,9 @@ struct Sharing {
   bool in_place = false;  // some rank's input and output share memory
 };
 
-// Fills in the addresses of the shared buffers, which are resolve(rank, the announced value); null
-// if a rank has no such buffer or does not share it. The result is the same on all ranks.
+// Fills in the buffers' addresses, resolve(rank, announced value), or null if the call gives the
+// rank no such buffer. Leaves both entries of a rank unchanged if it does not share a buffer; then
+// the addresses must not be used. The returned summary is the same on all ranks.
 template <class Resolve>
 Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int world,
                         Buffers& buffers, Resolve resolve) {
@@ -95,7 +97,7 @@ void run_moves(const Mapping& mapping, const Arithmetic& arithmetic, Place& plac
   place.await(mapping.finally);
 }
 
-// Runs a mapping in memory. The agreement barrier of this transfer must have completed.
+// Runs a mapping in host memory. The agreement barrier of this transfer must have completed.
 void run_mapped(Peers& peers, const AgreementBarrier& agreement, const Mapping& mapping,
                 const Buffers& buffers, const Transfer& transfer);
 

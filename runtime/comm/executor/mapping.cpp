@@ -60,7 +60,7 @@ class Mapper {
     return true;
   }
 
-  // Pairs the messages between two ranks in order. receptions_[sender][move] is ordered as sends.
+  // Pairs sends and receives in order. receptions_[sender][move] has the order of Move::sends.
   void find_receptions() {
     std::map<std::pair<int, int>, std::vector<Reception>> incoming;  // by (from, to)
     for (int rank = 0; rank < schedule_.world; ++rank)
@@ -104,7 +104,7 @@ class Mapper {
     mapped(later).after.push_back({earlier.rank, static_cast<std::uint32_t>(earlier.move + 1)});
   }
 
-  // The moves that have touched one chunk of one rank since it was last written.
+  // The move that last wrote one chunk of one rank, and the moves that have read it since.
   struct Memory {
     MoveId writer;
     std::vector<MoveId> readers;
@@ -228,7 +228,8 @@ class Mapper {
     return true;
   }
 
-  // Marks the moves that some rank waits for. Most are not; their completion is not published.
+  // Marks the moves that some rank waits for. The completion of other moves, which are the
+  // majority, is not published.
   void mark_awaited() {
     const auto mark = [&](const std::vector<MappedMove::After>& after) {
       for (const auto& [rank, moves] : after) mappings_[at(rank)].moves[moves - 1].awaited = true;

@@ -7,14 +7,15 @@
 //   push  the sender stores the result directly in the receiver's buffer while it is still in
 //         registers: used when the receiver only copies a value that the sender has just computed.
 //
-//     two-shot, rank r:   out[r] of every rank = in[r] of rank 0 + in[r] of rank 1 + ...
+//     two-shot, rank r:   out[r] of every rank = in[r] of rank r + in[r] of rank r + 1 + ...
 //                         one pass: each element is read once per rank and stored once per rank
 //
-// Hand-off: every rank counts the moves it has completed. The conditions of a move are derived
-// beforehand from the plans of all ranks, as pairs (rank, moves): the data that a pull reads must
-// be there, ranks must have read the data that a store overwrites, and at the end every rank that
-// touches this rank's buffers must be done. Some schedules cannot run this way (two ranks would
-// wait for each other's reads, as in an in-place exchange); they have no mapping, and use slots.
+// Hand-off: every rank counts the moves that it has completed. What a move waits for is derived in
+// advance from the plans of all ranks, as pairs (rank, moves): before a pull, the data must have
+// been written; before a store, the data that it overwrites must have been read; and at the end,
+// every rank that touches this rank's buffers must be done. Some schedules cannot run this way,
+// e.g. an in-place exchange, in which two ranks would wait for each other's reads. They have no
+// mapping and use slots.
 #pragma once
 
 #include <optional>
@@ -58,7 +59,8 @@ struct Mapping {
   std::vector<MappedMove::After> finally;  // before the caller may touch the buffers again
 };
 
-// Returns the mapping of every rank, if there is one. Staged, every shipped schedule has one.
+// Returns the mappings of all ranks, or nothing if the schedule cannot run this way. With
+// Placement::staged, every built-in schedule can.
 [[nodiscard]] std::optional<std::vector<Mapping>> make_mappings(const Schedule& schedule,
                                                                 const std::vector<Plan>& plans,
                                                                 Placement placement);

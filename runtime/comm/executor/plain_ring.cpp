@@ -32,7 +32,7 @@ namespace ringsmith::comm {
 namespace {
 
 // The operations of one rank on one chunk, or on the slice of it that fits into a slot. Each verb
-// waits only for its own inputs.
+// waits only for the message that it receives and for a slot to send from.
 class Verbs {
  public:
   Verbs(Peers& peers, Channels& channels, const Transfer& transfer)

@@ -67,8 +67,8 @@ RawFlags trace_raw_messages(const Schedule& schedule) {
 }
 
 // The number of messages to one peer that a plan may send before receives that precede them in the
-// schedule. Each occupies a slot until the peer takes it. With more of them than slots, ranks could
-// wait for each other although the schedule is proved free of deadlock.
+// schedule. Each occupies a slot until the peer takes it. With more early messages than slots,
+// ranks could wait for each other although the schedule is proved free of deadlock.
 constexpr int kMostEarly = 2;
 
 // Replays the steps of one rank and merges them into moves.
@@ -104,7 +104,8 @@ class Replay {
 
   void send(const Step& step) {
     const int peer = step.send_peer, chunk = step.send_chunk;
-    // The move that computes the chunk may also send it, unless this would overtake a message.
+    // The move that computes the chunk may also send it, unless it would overtake a message to the
+    // same peer.
     const int writer = schedule_.separate_input ? -1 : state_[at(chunk)].writer;
     const auto sends_to_peer = [peer](const Move& m) {
       return std::count(m.sends.begin(), m.sends.end(), peer) > 0;

@@ -13,8 +13,8 @@
 //     step 3  send chunk 0 -> 1, recv 2 <- 2      chunk 1 = <-1 -> keep;  chunk 2 = <-2 -> keep
 //
 // Merging changes neither the order of messages between two ranks nor the order of any sum, so
-// every executor computes the same bits. Some messages are sent earlier than in their steps, but
-// only a few to each peer, where they wait in its slots.
+// every executor computes the same bits. Some messages are sent earlier than in the schedule, but
+// only a few to each peer, because they occupy slots until the peer receives them.
 #pragma once
 
 #include <vector>
@@ -46,13 +46,14 @@ struct Move {
 
 using Plan = std::vector<Move>;
 
-// Returns the plans of all ranks, without zero-length chunks. Throws Error if sends and receives of
-// the schedule do not pair up.
+// Returns the plans of all ranks, without zero-length chunks. Throws Error if the schedule's sends
+// and receives do not pair up, or if a rank would wait forever.
 [[nodiscard]] std::vector<Plan> make_plans(const Schedule& schedule);
 
 // True if the rank's input holds this chunk before the collective.
 [[nodiscard]] bool given(const Schedule& schedule, int rank, int chunk);
-// True if the collective promises this chunk to this rank. Otherwise its output has no room for it.
+// True if the collective promises this chunk to this rank. If not, the rank's output has no room
+// for it.
 [[nodiscard]] bool promised(const Schedule& schedule, int rank, int chunk);
 
 // The position of a chunk in the caller's buffers, in elements from their start. Some collectives

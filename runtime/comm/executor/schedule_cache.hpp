@@ -1,5 +1,4 @@
-// Schedules, plans and mappings, computed once per kind of call and cached: training repeats a few
-// calls.
+// Schedules, plans and mappings. They are cached by call, because training repeats a few calls.
 #pragma once
 
 #include <array>
@@ -18,7 +17,7 @@ struct Prepared {
   Schedule schedule;
   Plan plan;
   std::size_t most_moves = 0;  // of the longest plan of any rank
-  // Indexed by placement. A known mapping may be empty: there is none.
+  // Indexed by placement. If mapping_known but there is no mapping, the schedule has none.
   std::array<bool, 3> mapping_known{};
   std::array<std::optional<Mapping>, 3> mapping;
 };

@@ -25,7 +25,7 @@ class SlotRun {
         width_(size_of(transfer.call.dtype)) {
     std::size_t longest = 0;
     for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);
-    // A chunk has enough slices for one to move while another is reduced.
+    // The longest chunk is cut into several slices, so that one moves while another is reduced.
     slice_ =
         std::clamp(longest * width_ / kSlicesOfChunk, kSlotBytes, peers.message_bytes()) / width_;
     slices_ = (longest + slice_ - 1) / slice_;
@@ -122,7 +122,8 @@ class SlotRun {
       if (source.kind == Source::Kind::message) channels_.in(source.peer, lane.index).release();
   }
 
-  // The address of the data if the move changes nothing, or null.
+  // Returns the data's address if the move only passes on this rank's own data, unchanged; else
+  // null.
   [[nodiscard]] static const std::byte* unchanged(const Move& move,
                                                   const kernels::ReduceSource& source) {
     const bool plain =

@@ -8,7 +8,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// True if a rank gives each other rank a separate part, and if it takes one from each.
+// True if a rank gives a separate part to each rank; takes_parts: if it takes one from each.
 bool gives_parts(const Contract& contract) {
   return contract.exchanges || (contract.output == Extent::own && contract.input != Extent::own);
 }
@@ -52,7 +52,7 @@ class Block {
   void take() {
     const int me = peers_.rank(), root = t_.call.root, mine = gives_parts(contract_) ? me : 0;
     if (!has(contract_.output, me, root)) return;
-    if (t_.call.collective == Collective::broadcast && me == root) return;  // it has it
+    if (t_.call.collective == Collective::broadcast && me == root) return;  // has the data
     for (int part = 0; part < (takes_parts(contract_) ? peers_.size() : 1); ++part) {
       const Origins origins = origins_of(contract_, peers_.size(), me, root, part);
       if (contract_.reduces)

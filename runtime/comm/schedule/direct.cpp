@@ -39,7 +39,7 @@ void add_star(Schedule& schedule, const Contract& contract) {
     }
 }
 
-// In step s, two ranks that add up to s (modulo world) swap their parts for each other.
+// In step s, ranks whose numbers add up to s (modulo world) exchange their parts for each other.
 void add_exchange(Schedule& schedule) {
   const int world = schedule.world;
   require(schedule.count % static_cast<std::size_t>(world) == 0,
@@ -60,7 +60,7 @@ Schedule one_shot_all_reduce(int world, std::size_t count) {
   Schedule schedule = empty_schedule("one_shot", Collective::all_reduce, world, count, 1);
   schedule.separate_input = true;
   for (int rank = 0; rank < world; ++rank) {
-    // All sends come first: they do not wait, so every value is in flight after one round.
+    // Sends do not wait. They come first, so that every value is in flight after one round.
     for (int s = 0; s < world - 1; ++s) schedule.add(rank, send(wrap(rank - 1 - s, world), 0));
     for (int from = 0; from < world; ++from)
       schedule.add(rank, receive(from, 0, from == 0 ? Action::copy : Action::reduce));

@@ -1,6 +1,6 @@
-// Direct algorithms: every rank exchanges with every other rank, without relays. They use few
-// rounds and many links, the ring many rounds and few links: they are the choice where latency
-// matters, or where all ranks can read each other's memory.
+// Direct algorithms: every rank exchanges data with every other rank, without relays. Their data
+// dependencies allow few rounds over many links; a ring needs many rounds over few links. So they
+// are the choice where latency matters, or where all ranks can read each other's memory.
 //
 //     two-shot (4 ranks, chunk 0)                    one-shot (rank 1)
 //
@@ -20,31 +20,30 @@
 // | broadcast, reduce      | world - 1     | 1         | count; root of broadcast: world - 1     |
 // |                        |               |           | times count                             |
 //
-// The data dependencies would allow the two-shot all_reduce to run in two latencies. Its steps are
-// a pairwise exchange, each after the previous one, because that also works for messages of any
-// size without buffering; an engine that reads peers' memory directly may post everything
-// immediately, with the same sums. one_shot does post all its sends first, and so needs a slot for
-// each whole message.
+// The data dependencies would allow the two-shot all_reduce to run in two latencies. Here its steps
+// are pairwise exchanges, one after the other, because these work for messages of any size without
+// buffering; an engine that reads peers' memory directly may post everything immediately, with the
+// same sums. one_shot posts all its sends first, and so needs a slot for each whole message.
 //
-// The sums are the same expression for an element, whichever rank holds the result:
+// The sum of an element is the same expression on every rank that holds the result:
 //     direct, reduce_scatter, chunk c:  ((x[c] + x[c+1]) + x[c+2]) + ...     ranks modulo world
 //     reduce:                             ((x[root] + x[root+1]) + ...         ranks modulo world
 //     one_shot:                           ((x[0] + x[1]) + x[2]) + ... + x[world-1]
-// Every rank computes one_shot's sum itself; therefore the sum starts at rank 0 on all ranks. A
-// rank's own value is then in the middle of its sum, so the input is separate from the work buffer.
-// Peers are visited in rotation (step s: towards rank - 1 - s, from rank + 1 + s), so that no two
-// ranks send to the same rank in the same step.
+// Every rank computes one_shot's sum itself; to give the same bits, it starts at rank 0 on all
+// ranks. A rank's own value is then in the middle of its sum, so the input is separate from the
+// work buffer. Peers are visited in rotation (in step s, to rank - 1 - s and from rank + 1 + s; for
+// all_to_all see below), so that no two ranks send to the same rank in the same step.
 #pragma once
 
 #include "runtime/comm/schedule/schedule.hpp"
 
 namespace ringsmith::comm {
 
-// For every collective, from its contract (collective.hpp). World >= 1; count is the length of the
-// work buffer, in elements. For all_to_all it must be a multiple of world: the parts that ranks r
-// and p send each other have the same length. There, step s exchanges between ranks r and s - r, so
-// that a part is overwritten by the step that sends it and never before: executors that send first
-// may run it in place.
+// Returns the schedule of any collective, derived from its contract (collective.hpp). World >= 1;
+// count is the length of the work buffer, in elements. For all_to_all, count must be a multiple of
+// world, so that the parts that two ranks exchange have the same length. In step s of all_to_all,
+// ranks r and s - r (modulo world) exchange parts: the step that overwrites a part is the one that
+// sends it, so executors that send first may run it in place.
 [[nodiscard]] Schedule direct_schedule(Collective collective, int world, std::size_t count,
                                        int root = 0);
 [[nodiscard]] Schedule one_shot_all_reduce(int world, std::size_t count);

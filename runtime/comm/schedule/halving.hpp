@@ -12,7 +12,7 @@
 // | world                | rounds          | elements sent by one rank                        |
 // |----------------------|-----------------|--------------------------------------------------|
 // | p = 2^k              | 2 log2 p        | 2 count (p - 1) / p                              |
-// | p + r, 0 < r < p     | 2 log2 p + 2    | the same, and count more by ranks 0 to r - 1     |
+// | p + r, 0 < r < p     | 2 log2 p + 2    | ranks 0 to r - 1: count more; ranks p on: count  |
 //
 // If the world is not a power of two, rank p + i sends its buffer to rank i before the first round
 // and receives the result from it after the last.

@@ -8,7 +8,7 @@
 //       rank 1 -----> rank 2 --------> rank 3 -----------> rank 0
 //       x1            x1+x2            (x1+x2)+x3          ((x1+x2)+x3)+x0  = chunk 0, complete
 //
-//     all-gather: rank 0 sends it around the ring once more, unchanged.
+//     all-gather: rank 0 sends chunk 0 around the ring once more, unchanged.
 //
 // | collective     | steps       | elements sent by one rank     |
 // |----------------|-------------|-------------------------------|
@@ -18,7 +18,7 @@
 //
 // The sums. Chunk c starts at rank c+1 and ends at rank c; each rank adds its own value:
 //     chunk c = (...((x[c+1] + x[c+2]) + x[c+3]) + ...) + x[c]          ranks modulo world
-// The sum is formed once, along one path, and copied from there: all ranks get the same bits.
+// The sum is formed once, along one path, and then copied, so all ranks get the same bits.
 // all_reduce is reduce_scatter followed by all_gather, bit for bit. With direction -1 the ring runs
 // the other way:  chunk c = (...((x[c-1] + x[c-2]) + ...) + x[c], the order of gloo's ring.
 //

@@ -11,13 +11,13 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Returns the end of the block of one rank's steps, from `begin` on, that may advance together.
+// Returns the end of the block of steps, from `begin` on, whose chunks may be interleaved.
 std::size_t end_of_block(const std::vector<Step>& steps, std::size_t begin) {
   std::size_t end = begin + 1;
   const int n = steps[begin].chunks;
   const auto may_join = [&](const Step& next) {
     if (n == 1 || next.chunks != n) return false;
-    // A message that one step receives may be the reply to the whole message that the other sends.
+    // One step may receive a reply that the peer sends only after the other step's whole message.
     if (next.sends() != steps[begin].sends() || next.receives() != steps[begin].receives())
       return false;
     for (std::size_t s = begin; s < end; ++s) {

@@ -1,9 +1,10 @@
 // A collective is a schedule, and a schedule is data.
 //
 // A Schedule says, for every rank and step, which chunk the rank sends to which peer, and which
-// chunk it receives from which peer. It is a pure function of (algorithm, world size, count): no
-// memory, no sockets, no time. The checker proves it, the simulator prices it, the player draws it,
-// and one executor per transport runs it. A student's own schedule runs on all four unchanged.
+// chunk it receives from which peer. It is computed from plain values (algorithm, world size,
+// count, ...): no memory, no sockets, no time. The checker proves it correct, the simulator prices
+// it, the player draws it, and the executors run it. All of them also take a student's own
+// schedule.
 //
 //     ring all-reduce, 3 ranks, step 0 (reduce-scatter)        the work buffer of each rank
 //                                                              [chunk 0][chunk 1][chunk 2]
@@ -14,11 +15,11 @@
 //   2. the receive part completes: copy replaces the chunk, reduce does
 //      chunk = received (op) chunk.
 // A message may carry several consecutive chunks; executors move one chunk at a time, and run
-// one_chunk_steps() of the schedule. A receive from oneself (separate_input only) is a local step:
-// the chunk comes from this rank's own input, and there is no message. A step may be idle, so that
-// step s is the same round on all ranks. Sends do not wait for the matching receive (up to k
-// slots); receives wait for the send. Messages between two ranks match in order. A rank's steps run
-// in order; ranks are not otherwise synchronised.
+// one_chunk_steps() of the schedule. A receive from the rank itself (separate_input only) is a
+// local step: the chunk comes from the rank's own input, and there is no message. A step may be
+// idle, so that step s is the same round on all ranks. A send waits only for a free slot, not for
+// the matching receive; a receive waits for the send. Messages between two ranks match in order. A
+// rank's steps run in order; ranks are not otherwise synchronised.
 #pragma once
 
 #include <cstdint>
@@ -82,10 +83,11 @@ struct Schedule {
 [[nodiscard]] Schedule empty_schedule(const char* algorithm, Collective collective, int world,
                                       std::size_t count, int chunks, int root = 0);
 
-// The same schedule with one chunk per message. Consecutive steps advance together, chunk by chunk,
-// if they are of the same kind, carry the same number of chunks, meet no peer twice and send no
-// chunk that one of them received: a rank that sums the messages of several peers then has all
-// copies of a chunk before any of the next.
+// Returns the same schedule with one chunk per message. Consecutive steps are interleaved chunk by
+// chunk if they are of the same kind, carry the same number of chunks, neither send to nor receive
+// from the same peer twice, do not overlap partially, and send no chunk that one of them received.
+// A rank that sums the messages of several peers then gets all copies of a chunk before any copy of
+// the next.
 [[nodiscard]] Schedule one_chunk_steps(const Schedule& schedule);
 
 // Number of elements in a message of `chunks` chunks that begins with first_chunk.
@@ -94,7 +96,7 @@ struct Schedule {
 // Throws UsageError unless world >= 1 and 0 <= root < world.
 void check_world(int world, int root = 0);
 
-// value modulo world, in 0..world-1 also for negative values: rank arithmetic on the ring.
+// Returns value modulo world, in [0, world) for negative values, too: rank arithmetic on the ring.
 [[nodiscard]] constexpr int wrap(int value, int world) {
   const int rest = value % world;
   return rest < 0 ? rest + world : rest;

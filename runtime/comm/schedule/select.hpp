@@ -12,9 +12,9 @@
 // | scatter        | direct                                       |
 // | all_to_all     | direct                                       |
 //
-// A call that names none gets the one in executor/dispatcher.hpp, on devices in
-// device/stream_engine.hpp. "plain_ring" is also accepted for all_reduce: another way to run the
-// schedule of ring (executor/plain_ring.cpp).
+// If a call names no algorithm, executor/dispatcher.hpp chooses it, and device/stream_engine.hpp on
+// devices. "plain_ring" is also accepted for all_reduce; it has the schedule of ring, which
+// executor/plain_ring.cpp runs in another way.
 #pragma once
 
 #include <string_view>

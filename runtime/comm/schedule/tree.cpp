@@ -119,9 +119,9 @@ class Depths {
   int most_ = 0;
 };
 
-// When a rank handles a piece, in units of a piece's time. A rank is near the root of one tree and
-// far from the root of the other: in plain order of pieces it would wait in one tree for pieces
-// that pass through the other, and nothing would overlap.
+// When a rank handles a piece, in units of the time that one piece takes. A rank is near the root
+// of one tree and far from the root of the other. If it handled pieces in plain order, it would
+// wait in one tree for pieces that pass through the other, and nothing would overlap.
 struct Turn {
   int when, tree, piece;
   bool operator<(const Turn& other) const {
@@ -162,7 +162,8 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
                                      2 * pieces);  // tree t has those from t * pieces on
   const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
   for (int rank = 0; rank < world; ++rank) {
-    // Down, a rank handles a piece one unit of time after its parent; up, one after its children.
+    // Down, a rank handles a piece one unit of time after its parent; up, one unit after its
+    // children.
     std::vector<Turn> up, down;
     for (int tree = 0; tree < 2; ++tree)
       for (int piece = 0; piece < pieces; ++piece) {

@@ -1,9 +1,9 @@
-// The agreement barrier: every rank announces its call and continues once all are in it.
+// The agreement barrier: every rank announces its call and continues once all ranks have done so.
 //
-// It is a barrier that carries the call's fingerprint, so every rank finds a mismatch, and both
+// The barrier carries the call's fingerprint, so every rank detects a mismatch, and knows both
 // calls, before any data moves. Rounds are numbered from 1 and never reset. A rank that has
-// completed round g knows that all ranks have entered g and hence left g - 1: staging memory that
-// alternates between two halves by the round's parity needs no other protection.
+// completed round g knows that all ranks have entered g and hence left g - 1. So staging memory
+// that alternates between two halves by the round's parity needs no other protection.
 #pragma once
 
 #include "runtime/comm/transport/peers.hpp"

@@ -1,5 +1,6 @@
-// A rank's segment: memory that only this rank writes and that all ranks of its host read. The
-// layout is the same for all ranks of a group.
+// A rank's segment: memory that all ranks of its host map. Only its owner writes it, except that
+// peers ring its doorbell and may store results directly in its communication memory. The layout is
+// the same for all ranks of a group.
 //
 //     control | two staging areas | a Lane for each peer and FIFO | their slots | flight recorder |
 //     communication memory
@@ -31,9 +32,9 @@ struct Lane {
 };
 
 // Slots are written with ordinary stores, so the reader gets the lines from the writer's cache.
-// With non-temporal stores it would fetch them from memory, at less than half the speed. Slots of
-// 32 to 256 KiB, 2 to 8 of them, were within a tenth of each other on two cores with 2 MiB of L2.
-constexpr int kLanes = 3;  // FIFOs between two ranks: two for collectives, one for send and recv
+// With non-temporal stores the reader would fetch them from memory, at less than half the speed. On
+// two cores with 2 MiB of L2, 2 to 8 slots of 32 to 256 KiB differed in speed by less than a tenth.
+constexpr int kLanes = 3;  // FIFOs from a rank to a peer: two for collectives, one for send/recv
 constexpr int kSendLane = 2;
 constexpr std::size_t kSlots = 8;                          // messages in flight on a lane
 constexpr std::size_t kSlotBytes = std::size_t{64} << 10;  // payload of one message
@@ -68,14 +69,14 @@ class Layout {
     return slots_at() + fifo(peer, index) * kSlots * slot_bytes_;
   }
   // The FIFO, 0 to kLanes - 1, to which the counters or slots at `offset` belong; -1 for the memory
-  // before the lanes, which is for all ranks.
+  // before the lanes, which all ranks read.
   [[nodiscard]] int lane_at(std::size_t offset) const {
     if (offset < kLanesAt) return -1;
     const std::size_t fifo = offset < slots_at() ? (offset - kLanesAt) / sizeof(Lane)
                                                  : (offset - slots_at()) / (kSlots * slot_bytes_);
     return static_cast<int>(fifo % kLanes);
   }
-  // Before it: control, staging areas and counters. From it on: slots, each for one rank.
+  // Offset of the slots. Control, staging areas and counters are before it.
   [[nodiscard]] std::size_t first_slot() const { return slots_at(); }
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
   [[nodiscard]] std::size_t slots_of_peer() const {

@@ -1,16 +1,16 @@
 // The network transport: reaches the ranks on other hosts, whose memory cannot be mapped.
 //
-// In shared memory every rank writes its own segment, and the others read it. The network keeps
-// this picture: each host holds a mirror of a remote rank's segment, and every write of that rank
-// is sent to the mirror, at the same offset.
+// In shared memory every rank writes its own segment, and the others read it. The network imitates
+// this: each rank holds a mirror of every remote rank's segment, and what the remote rank writes
+// for it is sent to the mirror, at the same offset.
 //
 //      rank 0's host                                   rank 1's host
 //      [ segment of 0 ] --- write(1, offset, n) -----> [ mirror of 0 ]   read by rank 1 only
 //      [ mirror of 1  ] <-- write(0, offset, n) ------ [ segment of 1 ]
 //
 // So slots, counters, the agreement barrier and the board work as in shared memory, and every
-// executor runs on any network unchanged. There is one rule: a counter must not arrive before the
-// bytes that it publishes. TCP keeps the order of its stream, RDMA the order of its queue.
+// executor except mapped runs on any network unchanged. There is one rule: a counter must not
+// arrive before the bytes that it publishes. TCP keeps the order of a stream, RDMA that of a queue.
 #pragma once
 
 #include <algorithm>
@@ -60,9 +60,9 @@ class NetworkTransport {
   NetworkTransport(const NetworkTransport&) = delete;
   NetworkTransport& operator=(const NetworkTransport&) = delete;
 
-  // Copies `size` bytes at `from` to `offset` in rank's mirror of this rank. Only queued: the next
-  // publish() or progress() sends them. More than kCopied bytes must not change until rank
-  // acknowledges them (a credit, a round of the agreement barrier), or until flushed().
+  // Copies `size` bytes at `from` to `offset` in rank's mirror of this rank. They are only queued;
+  // the next publish() or progress() sends them. If size > kCopied, the bytes must not change until
+  // rank acknowledges them (a credit, a round of the agreement barrier), or until flushed().
   virtual void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) = 0;
   // Like write(), for bytes in any memory that are only lent: they may change once the next
   // publish() to rank has returned. It copies the bytes that have not been sent by then to
@@ -72,23 +72,24 @@ class NetworkTransport {
     std::memcpy(shelter, from, size);
     write(rank, offset, shelter, size);
   }
-  // Like write(), for an atomic counter and its new value. Then sends as much as the network
-  // accepts without blocking.
+  // Like write(), for an atomic counter's new value. Then sends as much as the network accepts
+  // without blocking.
   virtual void publish(int rank, std::size_t offset, std::uint64_t value) = 0;
-  // For a counter that no rank waits for yet: it may be sent by the next publish() or progress().
+  // Like publish(), for a counter that no rank waits for yet: the next publish() or progress() may
+  // send it.
   virtual void note(int rank, std::size_t offset, std::uint64_t value) {
     publish(rank, offset, value);
   }
 
-  // Receives all pending bytes and sends as much as the network accepts. Never blocks. For the
-  // thread whose turn it is.
+  // Receives all pending bytes and sends as much as the network accepts. Never blocks. Called only
+  // by the thread that runs the group's current call (queue.hpp).
   virtual void progress() = 0;
   // True if everything has been handed to the network. If not, to_whom is a rank with unsent bytes.
   [[nodiscard]] virtual bool flushed(int& to_whom) const = 0;
   // Blocks until bytes may have arrived, more can be sent, or a local rank rang; at most `most`.
   virtual void sleep(std::chrono::milliseconds most) = 0;
 
-  // The group has failed: its destructor must wait only briefly for peers.
+  // The group has failed: the destructor must wait only briefly for peers.
   void abandon() { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
   // Empty, or the reason why rank can no longer be reached.
   [[nodiscard]] virtual const std::string& broken(int rank) const = 0;

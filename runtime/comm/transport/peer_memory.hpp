@@ -1,6 +1,6 @@
 // The memory of a group's ranks as seen by one of them: the segment of every rank, which is the
 // shared memory of a rank on the same host or the mirror of a remote one (network_transport.hpp).
-// Also tells the other ranks about writes to it.
+// Also sends or signals this rank's writes to the other ranks.
 #pragma once
 
 #include <memory>
@@ -63,16 +63,16 @@ class PeerMemory {
     publish_count(counter, value);
     tell(rank, counter, value);
   }
-  // Like publish_to(), for a counter that no rank waits for yet. Remote ranks may see it later, but
-  // before this rank waits for anything.
+  // Like publish_to(), for a counter that no rank waits for yet. It is sent to a remote rank with
+  // the next publish_to(), or when this rank next waits.
   void note_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     if (!on_network(rank)) return publish_to(rank, counter, value);
     counter.store(value, std::memory_order_relaxed);
     network_->note(rank, offset_of(&counter), value);
     count(rank, sizeof value);
   }
-  // Sends bytes of this rank's segment, which the next publish() makes readable, to a rank that
-  // does not share this memory. They must not change until the rank has acknowledged them.
+  // Sends bytes of this rank's segment to `rank` if it does not share this memory. The next publish
+  // makes them readable there. They must not change until the rank has acknowledged them.
   void expose(int rank, const void* data, std::size_t size) {
     if (!on_network(rank)) return;
     network_->write(rank, offset_of(data), static_cast<const std::byte*>(data), size);
@@ -81,8 +81,9 @@ class PeerMemory {
   void expose_to_all(const void* data, std::size_t size) {
     for (int r = 0; r < this->size() && network_; ++r) expose(r, data, size);
   }
-  // Like expose(), for bytes outside the segment, which may change after the publish(). `place` in
-  // the segment is reserved for them until the rank has acknowledged them.
+  // Like expose(), for bytes outside the segment, which may change after the next publish. `place`
+  // in the segment is reserved for them until the rank has acknowledged them. Only for remote
+  // ranks.
   void lend(int rank, const std::byte* data, std::byte* place, std::size_t size) {
     network_->lend(rank, offset_of(place), data, size, place);
     count(rank, size);

@@ -25,7 +25,7 @@ constexpr milliseconds kShowInterval{25};  // between two sends of the board to 
 
 // Ranks that share cores yield to each other within microseconds. A yield that takes longer has
 // given the core to another program, which does not wait for this rank. Then sleeping is better: a
-// thread that sleeps runs soon after being woken, one that yields goes to the end of the queue.
+// sleeping thread runs soon after it is woken, but a yielding thread goes to the end of the queue.
 constexpr microseconds kSlowYield{500};
 constexpr int kWaitsWithoutYield = 256;  // then yielding is tried again
 
@@ -41,7 +41,7 @@ Peers::Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
   background_ = {0, microseconds(50)};
 }
 
-// True if this machine has more ranks than CPUs that they may run on.
+// True if this machine has more ranks of the group than CPUs that they may run on.
 bool Peers::oversubscribed() const {
   std::string any;
   int ranks = 0;
@@ -115,7 +115,7 @@ int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
     sleep_until_told(ready, context);
   }
   me.board.waits_for.store(-1, std::memory_order_relaxed);
-  if (next_show > start + kShowInterval) show_board();  // the board sent last says "waits"
+  if (next_show > start + kShowInterval) show_board();  // the last one sent still says "waits"
   return last;
 }
 

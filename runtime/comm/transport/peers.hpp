@@ -2,9 +2,10 @@
 // (peer_failures.hpp), and, here, waiting for their counters.
 //
 // A wait first spins (a peer on another core answers within a microsecond), then yields (with more
-// ranks than cores the peer may need this core), then sleeps on a futex until the peer rings. While
-// it yields and sleeps, it checks every 2 ms for reasons why the wait would never end: a peer that
-// is gone (its socket has closed), a peer that has failed, the deadline.
+// ranks than cores the peer may need this core), then sleeps on a futex until a peer rings, or on
+// the sockets if the group has remote ranks. While the thread yields and sleeps, it checks every
+// 2 ms whether the wait may never end, because a peer is gone (its socket has closed), a peer has
+// failed, or the deadline has passed.
 //
 // The tracer records each wait of 20 us or more as a span, which says whether the awaited rank is
 // on the same node. A span does not separate a late peer from a slow wire.
@@ -15,11 +16,11 @@
 
 namespace ringsmith::comm {
 
-// Names of spans. Their argument is the rank waited for last.
+// Names of spans. Their argument is the rank that was waited for last.
 inline constexpr const char* kWaitWithinNode = "wait for a rank of this node";
 inline constexpr const char* kWaitBetweenNodes = "wait for a rank of another node";
 
-// How long a thread may hold its core before it gives way.
+// How long a thread spins and yields before it sleeps.
 struct SpinLimits {
   int spins = 0;                         // polls with a pause between them
   std::chrono::microseconds yielding{};  // then polls with sched_yield between them, then sleep
@@ -45,7 +46,8 @@ class Peers : public PeerFailures {
         for_peer, [](void* r) { return (*static_cast<Ready*>(r))(); }, &ready);
     trace_wait(last, begin);
   }
-  // Waits until all published data is on its way. Nothing sends it while this rank computes.
+  // Blocks until all published data has been handed to the network, because no thread would send it
+  // while this rank computes.
   void flush();
   // Sets whether a wait may use the core (its thread has nothing else to do) or shares it with
   // computation. May be called while another thread waits.
@@ -73,7 +75,7 @@ class Peers : public PeerFailures {
 
   SpinLimits foreground_, background_;
   std::atomic<bool> holds_core_{true};
-  int crowded_ = 0;  // long waits left during which it does not yield
+  int crowded_ = 0;  // number of further long waits that do not yield
 };
 
 }  // namespace ringsmith::comm

@@ -1,6 +1,7 @@
-// How ranks find each other before they can communicate: rank, size, and an exchange of small
-// records. They come from the launcher of the processes (mpirun, ringrun, a test). No data of a
-// collective is sent through a bootstrap. The implementations are in runtime/comm/bootstrap.
+// How ranks find each other before they can communicate. A bootstrap tells a rank its number and
+// the size of the job, and exchanges small records between the ranks, usually with help of the
+// program that launched them (mpirun, ringrun, a test). No data of a collective is sent through a
+// bootstrap. The implementations are in runtime/comm/bootstrap.
 #pragma once
 
 #include <array>
@@ -42,8 +43,8 @@ class Bootstrap {
   [[nodiscard]] virtual int size() const = 0;
   // Collective: every rank passes one record, up to 4 KiB, and gets all records in rank order.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& record) = 0;
-  // Returns a rank that is known to have ended since the last all_gather, if this bootstrap can
-  // know it; otherwise {}. For callers that wait for a peer. Does not block.
+  // Returns a rank that is known to have ended since the last all_gather; {} if there is none, or
+  // if this bootstrap cannot know. For callers that wait for a peer. Does not block.
   [[nodiscard]] virtual std::optional<LostMember> lost_rank() { return {}; }
   // The group is broken: peers may be gone, so the destructor must not wait for them.
   virtual void abandon() {}
@@ -51,16 +52,16 @@ class Bootstrap {
   [[nodiscard]] virtual bool ends_survivors() const { return false; }
   // This rank's node number in the parent group, if this bootstrap is for a part of a group.
   [[nodiscard]] virtual std::optional<int> node() const { return {}; }
-  // Empty if it has all ranks of the job; else names its ranks, for error messages.
+  // Names this bootstrap's ranks, for error messages; empty if they are all ranks of the job.
   [[nodiscard]] virtual std::string scope() const { return {}; }
 };
 
 // A rank's random word, by which members of a job recognize each other on the sockets between them.
 //
 // Each rank draws a word for each group and announces it through the bootstrap, which only members
-// of the job read. A caller must first show the word of the rank that it calls. Over TCP this is
-// the only protection; within a host the kernel also tells which user's process is at the other end
-// (shm/greeting.hpp).
+// of the job read. A rank that connects to another must first send the other rank's word. Over TCP
+// this is the only protection; within a host the kernel also tells which user's process is at the
+// other end (shm/greeting.hpp).
 using Word = std::array<std::uint64_t, 2>;
 
 // From the kernel's random generator, or the processor's.

@@ -87,13 +87,15 @@ struct Origins {
   return {one, one + 1};
 }
 
-// avg sums contributions times fl(1/world), as PyTorch DDP does. Floating types only.
+// avg sums the contributions, each multiplied by fl(1/world), as PyTorch DDP does. It is for
+// floating types only.
 enum class ReduceOp : std::uint8_t { sum, avg, prod, min, max };
 [[nodiscard]] std::string_view name_of(ReduceOp op);
 ReduceOp parse_reduce_op(std::string_view name);  // throws UsageError naming the choices
 
-// Orders of the sums. automatic chooses by size and kind of memory, with fixed thresholds, so that
-// the choice (and with it the bits) is the same in every run (executor/dispatcher.hpp).
+// Algorithms, which determine the order of each sum. automatic chooses by size and kind of memory
+// with fixed thresholds, so that the choice, and with it every bit, is the same in every run
+// (executor/dispatcher.hpp).
 enum class Algorithm : std::uint8_t {
   automatic,
   ring,

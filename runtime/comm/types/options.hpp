@@ -31,7 +31,7 @@ enum class Transport : std::uint8_t { automatic, shm, tcp, rdma };
 struct GroupOptions {
   // Deadline of every wait; milliseconds::max() for none. UsageError unless it is above 0.
   std::chrono::milliseconds timeout{30'000};
-  Algorithm algorithm = Algorithm::automatic;  // for collectives that have it
+  Algorithm algorithm = Algorithm::automatic;  // of the reductions that have it
   Device device;                               // cpu: host memory only; same kind on all ranks
   CudaEngine engine = CudaEngine::automatic;   // same on all ranks
   BootstrapKind bootstrap = BootstrapKind::automatic;  // how the ranks find each other
@@ -46,8 +46,8 @@ struct GroupOptions {
   // (transport/tcp/stream.hpp). Always on between hosts; this option turns it on within a host,
   // where no adapter touches the bytes. Same on all ranks. RDMA adapters have their own checksums.
   bool checksum = false;
-  // Ranks r k to r k + k - 1 count as node r, as if it were a host: TCP between nodes, shared
-  // memory within. 0: nodes are the actual hosts. Same on all ranks.
+  // If k > 0, ranks n k to n k + k - 1 count as node n, as if they had a host of their own: TCP
+  // between nodes, shared memory within. 0: nodes are the actual hosts. Same on all ranks.
   int ranks_per_node = 0;
   // An existing folder for the flight recorder's files (failure/last_words.hpp) of a group that
   // fails; empty: they are not written.

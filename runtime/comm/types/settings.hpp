@@ -21,7 +21,7 @@ namespace ringsmith::comm {
 // then it has a list of values.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// Conversion to a text and back. parse_settings() throws CommError if the text is malformed.
+// Converts settings to text and back. parse_settings() throws CommError if the text is malformed.
 [[nodiscard]] std::string to_text(const Settings& settings);
 [[nodiscard]] Settings parse_settings(const std::string& text);
 

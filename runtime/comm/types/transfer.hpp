@@ -53,7 +53,7 @@ struct Transfer {
   Call call;
   ConstBuffer input;
   Buffer output;
-  Site site = {};                                            // of the call, if no buffer has it
+  Site site = {};                                            // of a call without buffers
   std::uint64_t sequence = 0;                                // assigned when it runs
   std::shared_ptr<cuda_ipc::Operation> operation = nullptr;  // on device memory
 
@@ -72,7 +72,7 @@ class Work {
   [[nodiscard]] virtual bool is_completed() const = 0;
   // Later work of this thread (on its current stream, for device buffers) sees the result.
   virtual void wait() = 0;
-  // After it, the host sees the result, too.
+  // Like wait(), and the host sees the result afterwards, too.
   virtual void host_wait() { wait(); }
 };
 
