@@ -1,11 +1,11 @@
-// Groups of some ranks of a group: their members, and how these find each other.
+// Groups of some ranks of a parent group: who is a member, and how the members find each other.
 //
 //     parent      0  1  2  3  4  5  6  7        new_group({4, 6})
 //     subgroup                0     1           rank 4 is its rank 0, rank 6 its rank 1; the others
 //                                               get a group whose every call throws
 //
-// The members exchange their records through messages of the parent, and then connect like the
-// ranks of any group: a subgroup has its own memory, connections and queue.
+// The members exchange their records by send and recv in the parent group, and then connect like
+// the ranks of any group. A subgroup has its own memory, connections and queue.
 #pragma once
 
 #include "runtime/comm/process_group.hpp"

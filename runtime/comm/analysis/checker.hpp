@@ -4,9 +4,9 @@
 //                buffer, do not overlap and leave no gap
 // 2. messages    between each pair of ranks, the n-th send matches the n-th receive and its length
 // 3. progress    all ranks finish with k slots per connection, for each requested k; if not, the
-//                circle of ranks that wait for each other is reported
+//                cycle of ranks that wait for each other is reported
 // 4. values      every promised chunk holds every contribution exactly once, and nothing else
-// 5. cost        steps and bytes agree with the algorithm's table (shipped algorithms)
+// 5. cost        steps and bytes agree with the algorithm's table (built-in algorithms only)
 //
 // Each part relies on the parts before it, so checking stops after the first part that finds a
 // fault. The proof holds for all inputs and all timings: interpreter.hpp has the argument (one
@@ -57,12 +57,12 @@ struct CheckOptions {
 [[nodiscard]] std::vector<Finding> check(const Schedule& schedule,
                                          const CheckOptions& options = {});
 
-// The cost of each shipped algorithm, by the formulas in the generators' headers, computed a second
-// time without looking at any step: the checker compares the steps with it.
+// The cost of a built-in algorithm by the formulas in the generators' headers, computed without
+// looking at any step, so that the checker can compare the steps with it.
 struct Promise {
-  int steps = 0;            // of the rank that has most
-  std::size_t busiest = 0;  // elements sent by the rank that sends most
-  std::size_t total = 0;    // elements sent by all ranks together
+  int steps = 0;            // of the rank that has the most
+  std::size_t busiest = 0;  // elements sent by the rank that sends the most
+  std::size_t total = 0;    // elements sent, summed over all ranks
   bool operator==(const Promise&) const = default;
 };
 

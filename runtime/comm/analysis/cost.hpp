@@ -53,8 +53,8 @@ struct CostModel {
                                 int senders = 1) const;
 };
 
-// How often each constant enters the time of a schedule on uniform links: found by simulating it
-// with one constant set to 1 and the others to 0. Elements of one byte.
+// How often each constant enters the time of a schedule on uniform links. Each is found by a
+// simulation with that constant set to 1 and the others to 0, and elements of one byte.
 struct CostShape {
   double steps = 0;    // times alpha
   double moved = 0;    // bytes, times beta
@@ -62,7 +62,8 @@ struct CostShape {
 };
 [[nodiscard]] CostShape shape_of(const Schedule& schedule);
 
-// Predicted seconds. Elements of one byte; the schedule has node_of; the buffer is the working set.
+// Returns the predicted seconds, for elements of one byte. The nodes are the schedule's node_of;
+// the buffer is the working set.
 [[nodiscard]] double predicted_time(const CostModel& model, const Schedule& schedule);
 
 // The textbook times in seconds, for uniform links and chunks of equal size; simulate() gives the

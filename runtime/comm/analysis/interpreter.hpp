@@ -1,9 +1,9 @@
 // Runs a schedule without data: which ranks post, receive, and wait for which peers.
 //
 // One run is enough. A rank's steps are fixed in advance, a receive names its peer, and a message
-// never makes an earlier possible step impossible: executions are monotone. So, in whatever order
-// the ranks are served, all maximal executions perform the same steps and stop at the same place
-// (Kahn process networks, with bounded queues): if this run finishes, every run finishes.
+// never disables a step that was possible before: executions are monotone. So in whatever order the
+// ranks are served, all maximal executions perform the same steps and stop at the same place (they
+// are Kahn process networks with bounded queues). If this run finishes, every run finishes.
 //
 //     rank 0   post ---message---> receive   rank 1        a connection holds at most k messages
 //              step 4              step 4                  that were posted and not yet received
@@ -34,7 +34,7 @@ struct Blocked {
   int peer = 0;          // the other end of that connection
 };
 
-// Is notified of every event of a run, in a possible order.
+// Is notified of every event of a run, in one of the possible orders.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -52,8 +52,8 @@ class Observer {
 // The content of every chunk of every rank, as the list of its contributions.
 //
 // A value is represented by its contributions: {rank 0's chunk 2} at the start, and after a reduce
-// the contributions of both sides, each as often as it was added. Two values are the same sum (in
-// some order) exactly if their lists are equal, so one run is a proof for all inputs.
+// the contributions of both sides, each as often as it was added. Two values are the same sum,
+// apart from its order, if and only if their lists are equal, so one run is a proof for all inputs.
 //
 //     ring all-reduce, 3 ranks, chunk 0    rank 0     rank 1     rank 2
 //       before                             {0}        {1}        {2}

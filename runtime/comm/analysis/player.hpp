@@ -4,8 +4,8 @@
 //     rank   sends        receives          chunk 0  1      2      3
 //     0      3 -> 1       2 <- 3 +          [0...]   [0...] [0.  3] ...
 //
-// play() runs the steps without data and keeps every state; the renderers draw the states: as text
-// for a terminal, or as a self-contained picture (SVG) that is readable on light and dark paper.
+// play() runs the steps without data and keeps every state. The renderers draw the states as text
+// for a terminal, or as a self-contained SVG that is readable on light and dark backgrounds.
 #pragma once
 
 #include "runtime/comm/analysis/interpreter.hpp"
@@ -21,8 +21,8 @@ struct Message {
 };
 
 struct Playback {
-  // [step][rank][chunk]: the state before the step; the last entry is the result. Rank r's state at
-  // step s is after its own steps before s: ranks need not be at the same step at the same time.
+  // [step][rank][chunk]: the state before the step; the last entry is the result. Each rank's state
+  // is that after its own earlier steps; ranks need not be at the same step at the same time.
   std::vector<std::vector<std::vector<Value>>> states;
   std::vector<Message> messages;  // in an order in which they could be received
 };

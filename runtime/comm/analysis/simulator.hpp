@@ -91,10 +91,11 @@ struct Topology {
   [[nodiscard]] Network network(int senders_per_node) const;
 };
 
-// Seconds of an all-reduce of `bytes` bytes: "ring", "hierarchical", or any all-reduce of
-// select.hpp. These two are simulated without building all their steps. For the ring the result is
-// the same to the bit; for hierarchical, up to rounding where the bytes divide evenly: all nodes do
-// the same. Throws UsageError if the world does not fit the topology.
+// Returns the seconds that an all-reduce of `bytes` bytes takes, by any algorithm of select.hpp.
+// "ring" and "hierarchical" are simulated without building all their steps. For the ring the result
+// is the same to the bit. For hierarchical it is the same up to rounding if the bytes divide
+// evenly, because all nodes then do the same. Throws UsageError if the world does not fit the
+// topology.
 [[nodiscard]] double all_reduce_time(const Topology& topology, std::string_view algorithm,
                                      int world, double bytes);
 

@@ -1,5 +1,5 @@
-// The ways in which the ranks of a job find each other: Open MPI, a folder, a TCP store; and the
-// choice among them. Ranks as threads: threads.hpp; as children of one process: forked.hpp.
+// The ways in which the ranks of a job find each other (Open MPI, a folder, a TCP store), and the
+// choice among them. threads.hpp is for ranks that are threads, forked.hpp for forked ranks.
 #pragma once
 
 #include <chrono>
@@ -17,14 +17,14 @@ class StoreServer;
 // Throws UsageError if the environment is incomplete.
 [[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
                                                         std::chrono::milliseconds timeout);
-// Makes this process a rank of `bootstrap`'s job: `automatic` then returns it. For processes that
-// were forked with their place (forked.hpp), which the environment does not contain.
+// Makes this process a rank of `bootstrap`'s job: make_bootstrap(automatic) then returns it. For
+// processes that were forked with their place (forked.hpp), which the environment does not contain.
 void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap);
 
 // Open MPI, used only for rank, size and the exchange of records. No data goes through it.
 //
-// Initialises MPI unless the program has done so, and then finalises it at exit. After an error it
-// does not: MPI_Finalize would wait for peers that may never arrive.
+// Unless the program has initialised MPI, this class does so and finalises MPI at exit. After an
+// error it does not finalise: MPI_Finalize would wait for peers that may never arrive.
 class MpiBootstrap : public Bootstrap {
  public:
   explicit MpiBootstrap(std::chrono::milliseconds timeout);  // of each all_gather
@@ -40,8 +40,8 @@ class MpiBootstrap : public Bootstrap {
   int size_ = 1;
 };
 
-// Ranks meet in a folder that all of them can access. There is no port, and no secret except the
-// folder's permissions. For hosts that share a file system, and containers that share a volume.
+// Ranks meet in a folder that all of them can access, on hosts that share a file system or in
+// containers that share a volume. There is no port, and no secret except the folder's permissions.
 //
 //     FOLDER/rank-2          rank 2 is here: its world size and place
 //     FOLDER/record-2-0      its record in the first exchange
@@ -49,8 +49,8 @@ class MpiBootstrap : public Bootstrap {
 //     FOLDER/verdict         an error was found: all ranks fail with this message
 //
 // Files appear complete and are never replaced: each is written under another name, then linked. A
-// folder that an earlier job left behind (it crashed) is detected and reported, never used. So is
-// one that another user owns or may write to: that user could speak for ranks.
+// folder that a crashed job left behind is detected and reported, never used. So is a folder that
+// another user owns or may write to, because that user could pose as a rank.
 class FileBootstrap : public Bootstrap {
  public:
   // Creates a missing folder (mode 0700). Throws MismatchError if the rank is taken or world sizes
@@ -84,8 +84,8 @@ class FileBootstrap : public Bootstrap {
 // they were started by srun, or by hand with RANK etc. in the environment.
 class StoreBootstrap : public Bootstrap {
  public:
-  // Starts the store on rank 0, unless the launcher holds it, and connects; waits until the store
-  // answers. Throws TimeoutError, and MismatchError as Exchange does.
+  // Starts the store on rank 0, unless the launcher holds it. Then connects and waits until the
+  // store answers. Throws TimeoutError if it does not, and MismatchError as Exchange does.
   StoreBootstrap(const JobPlace& place, const Secret& secret, std::chrono::milliseconds timeout);
   ~StoreBootstrap() override;
 

@@ -1,10 +1,11 @@
 // An all-gather of small records through a store, with which the members of a job (its ranks, or
-// the launchers of its nodes) find each other. If one never arrives, all of them get a clear error.
+// the launchers of its nodes) find each other. If a member never arrives, all others get a clear
+// error.
 //
 // Member r writes its record to ".../from/r" and counts itself in ".../arrived". The last member to
-// arrive packs all records together and writes ".../result", for which all members wait: one
-// waiting request each, for any number of members. The first member that finds a fault writes the
-// verdict to the same key, so that all members fail immediately, with the same message:
+// arrive packs all records together and writes ".../result". Every member waits for this key only,
+// whatever their number. The first member that finds a fault writes the verdict to the same key, so
+// that all members fail immediately, with the same message:
 //
 //     a member is missing      the first whose deadline passes checks which have not arrived, or
 //                              which one has all records and does not publish them
@@ -55,7 +56,8 @@ class Exchange {
   // Call it before the store ends: waits until all members have the result of the last all_gather,
   // for at most 2 s once one of them is lost.
   void await_readers();
-  // The member known to have ended that will make the next all_gather fail. Does not wait.
+  // Returns the member that is known to have ended and will make the next all_gather fail. Does not
+  // block.
   [[nodiscard]] std::optional<LostMember> lost_member();
 
  private:

@@ -1,12 +1,12 @@
-// Ranks that one process forks meet in memory that it mapped before.
+// Ranks that one process forks meet in shared memory that it mapped before the forks.
 //
 //     parent:  ForkedMeeting meeting(3);   fork     fork     fork
 //                     |                     |        |        |
 //        [ records of rank 0 | of rank 1 | of rank 2 ]   join(0), join(1), join(2)
 //
-// No port, no folder, no secret: no other process has the memory. The process that forked the ranks
-// also ends them when one dies (runtime/launch/spawn.hpp); here a rank only waits for the others
-// until its deadline.
+// This needs no port, folder or secret, because no other process has the memory. The process that
+// forked the ranks ends them when one dies (runtime/launch/spawn.hpp); here a rank only waits for
+// the others until its deadline.
 #pragma once
 
 #include <chrono>

@@ -9,9 +9,9 @@
 //     self    -              a process alone
 // clang-format on
 //
-// `automatic` takes the first kind, in this order but with file before env, of which any variable
-// is set. An incomplete set is an error that lists the missing variables: a rank that silently ran
-// alone would leave the others waiting.
+// `automatic` takes the first kind of which any variable is set, in this order but with file before
+// env. An incomplete set is an error that lists the missing variables, because a rank that silently
+// ran alone would leave the others waiting.
 #pragma once
 
 #include <functional>
@@ -39,8 +39,8 @@ struct JobPlace {
 // Throws UsageError, one line with the remedy, if variables are missing or invalid.
 [[nodiscard]] JobPlace find_place(BootstrapKind wanted, const Environment& environment);
 
-// The launcher's value, unchecked; 0 if there is none. For programs that print something once, or
-// pin themselves to a core, before they have joined.
+// Return the launcher's value, unchecked; 0 if there is none. For programs that print something on
+// one rank only, or pin themselves to a core, before they have joined the job.
 [[nodiscard]] int rank_hint(const Environment& environment = process_environment());
 [[nodiscard]] int local_rank_hint(const Environment& environment = process_environment());
 

@@ -29,7 +29,7 @@ class SelfBootstrap : public Bootstrap {
 };
 
 // Where the threads of one process meet. Only one thread at a time uses the bootstrap between the
-// processes, not always the same one.
+// processes, but not always the same thread.
 class ThreadRendezvous {
  public:
   explicit ThreadRendezvous(int world)  // one process for the whole job
@@ -38,7 +38,7 @@ class ThreadRendezvous {
       : processes_(std::move(processes)), mine_(static_cast<std::size_t>(ranks_per_process)) {}
   [[nodiscard]] Bootstrap& processes() const { return *processes_; }
   [[nodiscard]] int ranks_per_process() const { return static_cast<int>(mine_.size()); }
-  // Throws on all threads: UsageError if another process has another number of ranks.
+  // Throws UsageError on all threads if another process has another number of ranks.
   [[nodiscard]] std::vector<std::string> all_gather(int thread, const std::string& record);
 
  private:

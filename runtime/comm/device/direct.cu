@@ -73,9 +73,9 @@ __global__ void one_shot(const __grid_constant__ DirectCall call) {
 // The contract of a meeting: each thread of the block has done its loads and stores; barrier; one
 // thread per peer stores the meeting's number into the peer's station (release), then polls for the
 // peer's number in its own (acquire); barrier. Accesses of any rank before the meeting are visible
-// to all ranks after it. A block meets only the blocks with the same number on other ranks: these
-// wrote the inputs' readiness (first meeting) or store their share into this rank's output
-// (second). The blocks of a rank together wait for everything.
+// to all ranks after it. A block meets only the blocks with the same number on other ranks: in the
+// first meeting it waits until the inputs that it reads are ready, in the second until those blocks
+// have stored their shares. The blocks of a rank together wait for everything.
 __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t step) {
   const auto release = order_of(End::arrival_release);
   const auto acquire = order_of(End::arrival_acquire);

@@ -1,5 +1,6 @@
-// The last output of a rank whose group fails: its flight recorder as a file, and, if its launcher
-// ends it first, a line with the reason. Both may be written in a signal handler.
+// The last output of a rank whose group fails: a file with its flight recorder and, if the launcher
+// ends the rank before it can report the failure, a line with the reason. Both may be written in a
+// signal handler.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,10 @@ struct FlightHeader {
   std::uint64_t magic = kMagic;
   std::uint64_t bytes = 0;  // size of the whole file
   std::int32_t rank = -1, world = 0;
-  std::int32_t pid = 0, written_by = -1;  // rank that wrote it: `rank`, unless that was killed
+  std::int32_t pid = 0, written_by = -1;  // the rank that wrote the file: `rank`, or a survivor
   char host[64] = {};
   char group[64] = {};
-  // The time of writing, by two clocks: their difference converts the entries' times to dates.
+  // The time of writing on two clocks; their difference converts the entries' times to dates.
   std::uint64_t monotonic = 0, wall = 0;  // nanoseconds
   // The board, and the failure.
   std::uint64_t sequence = 0;
@@ -69,15 +70,16 @@ class LastWords {
     pid_t pid = 0;
     std::string host;
     int socket = -1;
-    bool remote = false;  // then the network may have closed its socket
+    bool remote = false;  // a closed socket may also mean a network failure
     const RankReport* report = nullptr;
   };
   LastWords(int rank, std::vector<Peer> peers);
   ~LastWords();
-  // The flight files to write then, by rank; null: none. Writes this rank's file, and the file of
-  // the peer that failed if it is on this host. They must outlive this object.
+  // Sets the flight files by rank, which must outlive this object; null: none. The handler writes
+  // this rank's file, and that of the failed peer if the peer is on this host.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
-  // The rank has found the failure and is about to report it: gives it time to do so.
+  // Call when the rank has found the failure itself and is about to report it: the handler then
+  // gives it time to do so instead of printing the line.
   static void already_said();
   // For a handler of SIGTERM: if there is a reason, prints the line and ends the process.
   static void say_if_lost() noexcept;

@@ -10,8 +10,8 @@
 
 namespace ringsmith::comm {
 
-// The places in the program from which this rank has made calls, numbered, with their texts in its
-// segment. A call carries only the small number; code that must name the place reads the text.
+// Numbers the places in the program from which this rank has made calls, and stores their texts in
+// its segment. A call carries only the small number; code that must name the place reads the text.
 class Sites {
  public:
   // mine: the texts that other ranks read; zero-filled.
@@ -91,8 +91,8 @@ class OwnReport {
   OwnReport(RankReport& mine, Flight* flight)
       : board_(mine.board), sites_(mine.sites), flight_(flight) {}
 
-  // This rank has entered a call. Returns the place's text if it was just written, else nullptr: it
-  // must be sent to ranks that do not share this memory.
+  // Call when this rank enters a call. Returns the place's text if it has just been written, and so
+  // must be sent to ranks that do not share this memory; otherwise nullptr.
   const SiteText* begin(const Call& call, std::uint64_t sequence, Site site) {
     const Sites::Number at = sites_.number_of(site);
     flight_.begin(call.pack(), call.count, sequence, at.value);

@@ -1,6 +1,6 @@
 // The state that a rank publishes about itself, in memory that all ranks of its host map and that
-// the wires mirror on other hosts. Error messages use it to name the ranks that wait for each other
-// and the last call of a killed rank.
+// is mirrored to remote ranks. Error messages use it to name the ranks that wait for each other and
+// the last call of a killed rank.
 //
 // Each field is written by its owner only. Fields of a record are relaxed atomics; the field that
 // is stored last, with release, publishes them.
@@ -77,7 +77,7 @@ struct Elsewhere {
   std::atomic<char> text[kElsewhereText]{};  // "": nowhere
 };
 
-// Every rank publishes this report, whatever else its segment holds.
+// The report that every rank publishes, at the start of its segment.
 struct RankReport {
   Board board;
   Failure failure;
@@ -119,11 +119,11 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
 //     41       40     all_reduce(sum, f32, 1024)    train.cpp:88  1203.120 s   1203.124 s
 //     42       41     all_reduce(sum, f32, 1024)    train.cpp:88  1203.128 s   -
 //
-// One writer (the thread whose turn it is) and no lock; the oldest entry is overwritten. A reader
-// must expect any state: an entry that is being written has number 0. Because the segment is
-// shared, a killed rank leaves its recorder to the survivors of its host. Times have the resolution
-// of the kernel's tick (1 to 4 ms; a few nanoseconds to read): enough to see who hung, and since
-// when.
+// There is one writer (the thread that runs the group's current call) and no lock; the oldest entry
+// is overwritten. A reader must expect any state; an entry that is being written has number 0.
+// Because the segment is shared, survivors on the host can read the recorder of a killed rank. The
+// clock takes a few nanoseconds to read and has the resolution of the kernel's tick (1 to 4 ms),
+// which is enough to see which rank hung, and since when.
 struct alignas(64) FlightEntry {
   std::atomic<std::uint64_t> number{0};  // of the operation in this group, from 1; published last
   std::atomic<std::uint64_t> call{0};    // Call::pack()

@@ -1,5 +1,5 @@
-// For the error that ends a wait: each rank's current call, how long it has waited and for which
-// rank, and the kernel's state of its process.
+// Text for the error that ends a wait: each rank's current call, how long it has waited and for
+// which rank, and what the kernel says about its process.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace ringsmith::comm {
 
-// The visible state of a rank: its board, and a remote rank's two agreement barrier entries.
+// The visible state of a rank: its board and, for a remote rank, its agreement barrier entries.
 struct Sight {
   const Board* board = nullptr;
-  const Answer* answers = nullptr;  // null: not remote, so the board is up to date
+  const Answer* answers = nullptr;  // null: the rank is not remote, so its board is up to date
   const SiteText* sites = nullptr;
   bool stopped = false;        // its process is stopped, whatever its board says
   std::string elsewhere = {};  // the call of another group in which it waits
@@ -51,7 +51,7 @@ class WaitForGraph {
     [[nodiscard]] std::string describe() const;
   };
   static Place look_at(const Sight& sight);
-  // Returns ranks that each wait for the next, the last one for the first; empty if none do.
+  // Returns ranks of which each waits for the next and the last for the first; empty if none do.
   [[nodiscard]] std::vector<int> find_circle() const;
   [[nodiscard]] const Place& place(int rank) const {
     return places_[static_cast<std::size_t>(rank)];
@@ -60,13 +60,13 @@ class WaitForGraph {
   std::vector<Place> places_;
 };
 
-// The kernel's state of a process that others wait for, which distinguishes a hang from a stop:
+// Describes the state of a process, as the kernel knows it, to distinguish a hang from a stop:
 // ": its process is stopped by a signal; kill -CONT 4711 lets it continue", ": its process
 // computes", ": its process sleeps in open() of a file or a FIFO", ": its process has ended"; empty
 // if this process cannot see it. Only for processes of the same machine.
 [[nodiscard]] std::string state_of_process(pid_t pid);
 
-// True if stopped by a signal or a debugger. False if this process cannot see it.
+// True if the process is stopped by a signal or a debugger. False if it is not visible from here.
 [[nodiscard]] bool is_stopped(pid_t pid);
 
 }  // namespace ringsmith::comm

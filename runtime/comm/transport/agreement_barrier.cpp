@@ -43,8 +43,8 @@ void AgreementBarrier::await_all() {
   if (mismatch) report_mismatch();
 }
 
-// All ranks should name the same two ranks: the lowest rank of the largest party, and the lowest
-// rank outside it. To this end, late ranks get a moment to arrive, unless a rank reports a failure.
+// All ranks should name the same two ranks: the lowest ranks of the two largest parties. To this
+// end, late ranks get a moment to arrive, unless a rank reports a failure.
 void AgreementBarrier::report_mismatch() {
   constexpr std::chrono::milliseconds kMoment{500};
   adopt_report();

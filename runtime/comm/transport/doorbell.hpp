@@ -8,9 +8,9 @@
 //       sleep, while rings == seen
 //       sleeping = no
 //
-// The two middle lines are a store followed by a load of another location, on both sides. They are
-// seq_cst: with release and acquire both loads could read the old value (as happens on arm64), and
-// the sleeper would never wake. So either it sees the counter, or the publisher sees the sleeper.
+// On both sides, a store is followed by a load of another location. They are seq_cst, so that
+// either the sleeper sees the counter, or the publisher sees the sleeper. With release and acquire
+// both loads could read the old value (this happens on arm64), and the sleeper would never wake.
 // tests/memory_order runs these functions in every order that C++ allows.
 #pragma once
 
@@ -38,7 +38,7 @@ struct alignas(kLine) Doorbell {
   }
   // Called by any rank after publish_count().
   [[nodiscard]] bool owner_sleeps() const { return sleeping.load() != kAwake; }
-  // Rings, and returns how the owner sleeps, which is how it must be woken.
+  // Rings, and returns how the owner sleeps, which determines how it must be woken.
   [[nodiscard]] std::uint32_t ring() {
     rings.fetch_add(1);
     return sleeping.load();

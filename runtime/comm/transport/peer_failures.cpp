@@ -92,8 +92,8 @@ void PeerFailures::show_board() {
   network_->progress();
 }
 
-// Looks at all peers, not only at the one waited for, because that one may itself wait for the
-// culprit. Reports have priority: a rank that failed and left says which rank is to blame.
+// Looks at all peers, not only at for_peer, because for_peer may itself wait for the culprit.
+// Reports have priority: a rank that failed and left says which rank is to blame.
 PeerFailures::Failed PeerFailures::look_for_failure(int for_peer) const {
   std::vector<int> gone;
   for (int r = 0; r < size(); ++r)
@@ -101,7 +101,7 @@ PeerFailures::Failed PeerFailures::look_for_failure(int for_peer) const {
   if (Failed report = look_for_report(); report.kind != FailureKind::none) return report;
   for (const int r : gone) {
     const std::uint32_t left = control(r).board.left.load();
-    if (left != kStays && r != for_peer) continue;  // it was no longer needed
+    if (left != kStays && r != for_peer) continue;  // this rank does not wait for it
     if (on_network(r) && network_->damaged(r))
       return {
           FailureKind::other, r,

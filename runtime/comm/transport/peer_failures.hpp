@@ -38,8 +38,8 @@ class PeerFailures : public PeerMemory {
   // Like fail(), but does not throw; the next call will. Only the first failure counts.
   void record_failure(FailureKind kind, int culprit, const std::string& text);
   [[nodiscard]] Where where(int peer) const;
-  // Marks the group as aborted. The thread that is in a call notices it and reports it;
-  // report_aborted() reports it for a group that is in no call.
+  // Marks the group as aborted. A thread that is in a call notices the mark and reports it. If none
+  // is, call report_aborted().
   void mark_aborted(Site site);
   void report_aborted();
   // " at train.cpp:120", the place at which rank made the call; empty if unknown.
@@ -51,11 +51,14 @@ class PeerFailures : public PeerMemory {
     int culprit = -1;
     std::string text;
   };
-  // Never blocks. A peer that has left the group in good order is a failure only if awaited.
+  // Never blocks. A peer that has left the group, even because of an exception, is a failure only
+  // if it is for_peer; a peer that is gone without leaving always is.
   [[nodiscard]] Failed look_for_failure(int for_peer) const;
   // Only failures that peers have reported (no system call), or an abort of this group.
   [[nodiscard]] Failed look_for_report() const;
-  [[nodiscard]] bool is_gone(int rank) const;  // its process has ended, or it has left the group
+  // True if the connection to rank has ended: the rank has left, its process has ended, or the
+  // network has failed.
+  [[nodiscard]] bool is_gone(int rank) const;
   // The message for a passed deadline: the rank to blame, and the state of all ranks. Sets culprit.
   [[nodiscard]] std::string explain_timeout(int for_peer, int& culprit) const;
   [[nodiscard]] std::string wait_for_graph() const { return see_all().describe(); }
@@ -66,8 +69,8 @@ class PeerFailures : public PeerMemory {
   ~PeerFailures();
   // Sends this rank's current activity to remote ranks.
   void show_board();
-  // Publishes in this process's other groups, for ranks of this host, that this rank waits in this
-  // group (or no longer does).
+  // Publishes in this thread's other groups, for ranks of this host, that this rank waits in this
+  // group, or that it no longer does.
   void tell_other_groups(bool waits);
 
  private:

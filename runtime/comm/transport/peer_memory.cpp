@@ -62,7 +62,7 @@ PeerMemory::PeerMemory(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions&
   connect_network(options);
 }
 
-// Commits the slots for ranks that share this memory. The other slots are rarely used.
+// Commits the slots for ranks that share this memory. The slots for remote ranks are rarely used.
 void PeerMemory::commit_slots(Segment& segment) const {
   for (int r = 0; r < size(); ++r)
     for (int index = 0; index < kLanes && r != rank_ && !peer(r).link.remote; ++index)
@@ -115,7 +115,7 @@ std::vector<int> PeerMemory::node_of() const {
 void PeerMemory::ring(int rank) {
   Doorbell& bell = control(rank).bell;
   if (bell.ring() == kOnSockets) {
-    const char byte = 0;  // if the socket is full, its unread bytes wake the peer
+    const char byte = 0;  // if the socket is full, its unread bytes wake the peer anyway
     (void)::send(peer(rank).link.socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     return;
   }

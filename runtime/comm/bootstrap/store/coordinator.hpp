@@ -87,8 +87,8 @@ class Coordinator {
     std::string text;  // QuorumAnswer::encode(), or the reason for the failure
   };
   [[nodiscard]] std::optional<Reply> take_reply(Caller caller, Clock::time_point now);
-  // True if the caller was silent for too long or a new process has its rank: it is no longer a
-  // member, and its connection must be closed.
+  // True if the caller is no longer a member, because it was silent for too long or a new process
+  // has its rank. Its connection must be closed.
   [[nodiscard]] bool is_dropped(Caller caller) const;
   // Ranks dropped for their silence since the last call. Their processes may hang.
   [[nodiscard]] std::vector<int> take_silent_ranks() { return std::exchange(silent_ranks_, {}); }

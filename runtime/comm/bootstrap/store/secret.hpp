@@ -57,12 +57,12 @@ namespace ringsmith::comm::store {
 
 // Authentication of the store's connections.
 //
-// Both sides know the job's secret. It never crosses the network: each side sends 32 random bytes
-// and proves with them that it knows the secret (HMAC-SHA256; RFC 2104, RFC 4231 has the test
-// vectors). Both derive a session key from the secret and the random bytes. Every frame carries a
-// tag, made with this key, over direction, sequence number and body: a frame that was altered,
-// repeated, reordered or inserted is rejected. Bodies are not encrypted: the store holds addresses,
-// not data.
+// Both sides know the job's secret. It never crosses the network: each side sends 32 random bytes,
+// and proves that it knows the secret by an HMAC-SHA256 (RFC 2104; test vectors in RFC 4231) over
+// the random bytes of both. Both derive a session key from the secret and these bytes. Every frame
+// carries a tag, made with this key, of its direction, sequence number and body, so that altered,
+// repeated, reordered and inserted frames are rejected. Bodies are not encrypted, because the store
+// holds addresses, not data.
 //
 //     store  -> client   "rngstr01" | Ns                     Ns, Nc: 32 random bytes
 //     client -> store    Nc | HMAC(secret, "client" Ns Nc)
@@ -79,7 +79,7 @@ inline constexpr std::size_t kVerdict = 1 + kTag;              // bytes, store t
 [[nodiscard]] bool start_crypto();
 
 [[nodiscard]] std::string hmac_sha256(std::string_view key, std::string_view text);
-// Compares in constant time: the time does not tell where they differ.
+// Compares in constant time, so that the time does not reveal where the tags differ.
 [[nodiscard]] bool equal_tags(std::string_view a, std::string_view b);
 
 struct Handshake {

@@ -3,9 +3,10 @@
 // Any host may connect to its port. Strangers (connections without proof) get little time for the
 // proof and little memory. When there are too many, one is dropped: the oldest from the address
 // that has most of them. So clients that know the secret get through from any other address, and
-// from the same one if they prove it before as many others have connected. Connections through the
-// door (door.hpp) are never dropped for others. The interface is chosen (never all of them by
-// accident), and port 0 takes a free port, so that two jobs never race for one.
+// also from that address if they send the proof before too many others have connected. Connections
+// through the door (door.hpp) are never dropped in favour of others. The interface must be chosen,
+// so that the store never listens on all of them by accident, and port 0 takes a free port, so that
+// two jobs never race for one.
 #pragma once
 
 #include <array>

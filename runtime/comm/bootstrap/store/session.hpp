@@ -66,8 +66,8 @@ class Session {
   // Number of bytes that receive() accepts now; 0: leave them in the socket.
   [[nodiscard]] std::size_t room() const;
   void receive(std::string_view bytes);
-  // Performs at most one action; true if there was one. Call it until it returns false, for all
-  // sessions of the table: each may have waited for a key that another has just written.
+  // Performs at most one action and returns true if there was one. Call it for all sessions of the
+  // table until all return false, because one may wait for a key that another has just written.
   bool advance(Clock::time_point now);
 
   // Bytes to send; the caller erases from the front the bytes that it has sent.

@@ -6,8 +6,8 @@
 //
 // The immediate value holds the counter's position and the low bits of its new value. The receiver
 // stores the counter when the completion arrives; all earlier writes of the connection are then in
-// place. Only every kSignalEvery-th write requests a completion, which says that all writes before
-// it are done and that their entries in the send queue are free again.
+// place. Only every kSignalEvery-th request asks for a completion at the sender, which means that
+// it and all earlier requests are done and that their entries in the send queue are free again.
 #pragma once
 
 #include <array>
@@ -40,15 +40,15 @@ struct Immediate {
   static constexpr unsigned kValueBits = 14;
   [[nodiscard]] static std::uint32_t pack(std::size_t offset, std::uint64_t value);
   [[nodiscard]] static std::size_t offset(std::uint32_t immediate);
-  // The new value, given the previous one: it grows by less than 2^kValueBits at a time.
+  // Returns the new value, given the previous one. Values grow by less than 2^kValueBits at a time.
   [[nodiscard]] static std::uint64_t value(std::uint32_t immediate, std::uint64_t before);
 };
 
 class Connection {
  public:
-  // Maximum number of requests in flight. A peer that does not poll gets at most a message for each
-  // slot and each credit of the lanes, and two answers of the agreement barrier; these fit into
-  // kReceives.
+  // Maximum number of requests in flight. kReceives suffices for a peer that does not poll: it gets
+  // at most one message for each slot and each credit of the lanes, and two answers of the
+  // agreement barrier.
   static constexpr int kSends = 128, kSignalEvery = kSends / 2, kReceives = 64;
 
   // Registers only the parts of the mirror that the peer writes for `rank`.
@@ -85,7 +85,7 @@ class Connection {
   std::size_t first_slot_;
   MemoryRegion mirror_, slots_;
   QueuePair queue_pair_;
-  // Random, because a remote attacker that knew it and the queue pair could forge packets.
+  // Random, because an attacker that knew this number and the queue pair's could forge packets.
   std::uint32_t first_packet_ = std::random_device()() & 0xffffff;
   Endpoint theirs_;
   std::deque<Request> noted_;

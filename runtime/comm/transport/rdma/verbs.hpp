@@ -35,7 +35,7 @@ using MemoryRegion = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
 }
 
 // A port of a device. On Ethernet (RoCE) a peer is addressed by a GID, and each GID belongs to one
-// version of the protocol. Index 0 is often the wrong one, so all are considered.
+// version of the protocol. The GID at index 0 often has the wrong version, so all are considered.
 struct Device {
   Context context;
   ProtectionDomain domain;

@@ -1,9 +1,10 @@
 // The messages that ranks of a host exchange on their sockets: "I am rank 2, here is your word",
 // then "here is my memory"; or "I leave, because of rank 1".
 //
-// Any process of the machine can connect to an abstract Unix socket. So the kernel is asked for the
-// user of the process, each message carries the random word of its receiver (types/bootstrap.hpp),
-// and memory is sent to, and accepted from, only a process that has shown the word:
+// Any process of the machine can connect to an abstract Unix socket. So ranks ask the kernel for
+// the user at the other end, and each message carries the random word of its receiver
+// (types/bootstrap.hpp). A rank sends its memory only to a process that has shown the word, and
+// accepts memory only with it:
 //
 //     rank 2                                     rank 0, the listener
 //     "rank 2", word of 0 --------------------->  is the word mine?
@@ -28,11 +29,12 @@ struct Greeting {
   };
   Kind kind = Kind::nothing;
   int rank = -1;        // the sender
-  int blames = -1;      // the rank because of which it leaves
+  int blames = -1;      // the rank because of which the sender leaves
   Descriptor memory{};  // the sender's memory, if requested
 };
 
-// True if a process of this user connected, or listens, at the other end, as the kernel recorded.
+// True if the kernel recorded that the process that connected, or listens, at the other end belongs
+// to this user.
 [[nodiscard]] bool of_our_user(int socket) noexcept;
 
 // word: the receiver's; memory: -1 for none. These calls never block. send_greeting() returns false
@@ -40,12 +42,12 @@ struct Greeting {
 [[nodiscard]] bool send_greeting(int socket, const Word& word, int rank, int memory) noexcept;
 void send_farewell(int socket, const Word& word, int culprit) noexcept;
 
-// Receives a message for the rank whose word is `mine`. Descriptors are accepted only if requested:
-// the kernel drops descriptors from strangers.
+// Receives a message for the rank whose word is `mine`. Without Take::memory, the kernel discards
+// any descriptors in it, so that a stranger cannot fill this process's descriptor table.
 enum class Take : std::uint8_t { words, memory };
 [[nodiscard]] Greeting receive_greeting(int socket, const Word& mine, Take take);
 // Returns the culprit's rank if the next message is a farewell, which stays in the socket; else -1.
-// For peers that have been greeted: otherwise they send only doorbells.
+// For peers that have been greeted, which otherwise send only doorbells.
 [[nodiscard]] int overhear_farewell(int socket, const Word& mine) noexcept;
 
 }  // namespace ringsmith::comm

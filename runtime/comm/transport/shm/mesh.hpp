@@ -1,7 +1,7 @@
 // A Unix socket between every two ranks of a host. It carries the descriptor of each rank's shared
 // memory once, and later only doorbells. It stays open because the kernel closes it when the
-// process at the other end dies: so a dead peer is noticed, whatever killed it. greeting.hpp says
-// which processes may get the memory.
+// process at the other end dies, whatever killed it, so that the peer's death is noticed.
+// greeting.hpp says which processes may get the memory.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ namespace ringsmith::comm {
 struct PeerLink {
   Descriptor socket;  // invalid for the rank itself
   Descriptor memory;  // the peer's memfd
-  Word word{};        // sent to the peer; the rank's own is expected from peers
+  Word word{};        // the peer's word, which this rank sends to it
   pid_t pid = 0;
   std::string host;          // its name
   bool same_host = true;     // same machine and network namespace: Unix sockets reach it
-  bool same_machine = true;  // same kernel: it shares our cores
+  bool same_machine = true;  // same kernel: it shares this rank's CPUs
   int node = 0;              // the same for ranks that may share memory; rank 0's is 0
   bool remote = false;       // cannot be reached by shared memory
   std::string cpus;          // the CPUs the peer may run on, as a string of 0 and 1
@@ -45,8 +45,8 @@ struct PeerLink {
 [[nodiscard]] bool hung_up(const Descriptor& socket);
 
 // The ranks of a host greet each other on Unix sockets, in any order, and exchange their memory. If
-// one dies meanwhile, the rank that notices it tells the others before it leaves, so that all name
-// the same rank; transport/tcp/connect.cpp does the same for TCP.
+// a rank dies meanwhile, the rank that notices tells the others before it leaves, so that all name
+// the dead rank; transport/tcp/connect.cpp does the same for TCP.
 //
 // Strangers may connect, too: processes of other users, which the kernel identifies, and processes
 // of this user that do not know the word (greeting.hpp). Their messages are dropped, and no rank

@@ -39,8 +39,8 @@ class Segment {
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] const Descriptor& file() const { return file_; }
 
-  // Allocates the memory of this range. Throws CommError with the sizes if there is not enough;
-  // without this call, touching the range would end in SIGBUS.
+  // Allocates the memory of this range. Throws CommError with the sizes if there is not enough.
+  // Without this call, touching the range when memory is short would raise SIGBUS.
   void commit(Bytes offset, Bytes size);
   // Returns the memory of the whole pages in this range to the system; then they read as zero.
   void release(Bytes offset, Bytes size);
@@ -53,8 +53,9 @@ class Segment {
   Bytes size_;
 };
 
-// The address space for communication memory of each of `ranks` ranks, in addition to `fixed` bytes
-// of its segment. Throws ResourceError with limit, need and remedy if a limit leaves too little.
+// Returns how much address space each of `ranks` ranks may reserve for communication memory, in
+// addition to the `fixed` bytes of its segment. Throws ResourceError with limit, need and remedy if
+// a limit leaves too little.
 [[nodiscard]] Bytes communication_space(Bytes fixed, int ranks);
 
 // The free parts of a memory range: first fit, neighbours merged. Allocations are usually few and

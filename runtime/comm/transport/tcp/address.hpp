@@ -46,20 +46,22 @@ struct Listener {
 [[nodiscard]] std::string loopback_address();
 
 // Returns a non-blocking connection. If none can be made before the deadline, returns an invalid
-// one, the reason in `why` and its errno in `error`. UsageError if the host's name is unknown.
+// descriptor, and stores the reason in `why` and its errno in `error`. Throws UsageError if the
+// host's name is unknown.
 [[nodiscard]] Descriptor connect_to(const Address& address, Deadline deadline, std::string& why,
                                     int* error = nullptr);
 
-// True if the connection stays within this host: both ends have the same address, and so agree.
+// True if the connection stays within this host, because both ends have the same address. Both ends
+// get the same answer.
 [[nodiscard]] bool within_host(const Descriptor& socket);
 
 // Makes the kernel detect, within 15 s, a peer whose host has disappeared, and turns off the delay
 // of small packets. Bytes may stay unacknowledged for 40 s: see endure().
 void tune(const Descriptor& socket);
 
-// A cable that is unplugged and replugged within `silence` costs time, not the job. So the kernel
-// must not give up earlier, and must retry soon afterwards: by default it doubles the time between
-// two attempts, up to 2 minutes.
+// Makes the kernel keep a connection over `silence`, so that a cable that is unplugged and plugged
+// in again within that time costs time, not the job. Also makes it retry soon afterwards: by
+// default it doubles the time between two attempts, up to 2 minutes.
 void endure(const Descriptor& socket, std::chrono::milliseconds silence);
 
 // Returns the address of interface `where` ("eth0"), or `where` itself if there is none.

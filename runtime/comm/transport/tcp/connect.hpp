@@ -1,8 +1,8 @@
 // TCP sockets between a rank and the ranks with which it cannot share memory.
 //
 // Each rank listens on one interface and announces its address and a random word through the
-// bootstrap. Of two ranks the higher one connects. Its greeting carries the word, which only
-// members of the job know; a connection without it is closed. The rest is plain TCP, neither
+// bootstrap. Of two ranks the higher one connects. Its greeting carries the listener's word, which
+// only members of the job know; a connection without it is closed. The rest is plain TCP, neither
 // encrypted nor authenticated: anyone who can read or alter packets between the hosts can read or
 // alter the data.
 #pragma once

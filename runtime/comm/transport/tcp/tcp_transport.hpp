@@ -19,8 +19,8 @@ class TcpTransport : public NetworkTransport {
   // mirrors[r]: this rank's mirror of remote rank r, up to the arena; null for local ranks.
   TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
                const Layout& layout, Doorbells doorbells, const GroupOptions& options);
-  // Waits until the peers' hosts have received everything. A socket that is closed with unread
-  // bytes (such as a credit that is no longer needed) discards the bytes that it has not delivered.
+  // Waits until the peers' hosts have received everything: if a socket is closed while it has
+  // unread bytes (such as a credit that is no longer needed), the kernel discards undelivered ones.
   ~TcpTransport() override;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override {
@@ -64,7 +64,7 @@ class TcpTransport : public NetworkTransport {
   [[nodiscard]] static bool delivered(const Wire& wire);
 
   Layout layout_;
-  bool checksum_;                // within a host, too
+  bool checksum_;                // also for connections within a host
   std::vector<Wire> wires_;      // by rank
   std::vector<pollfd> entries_;  // of all streams, in order; fd is -1 for closed ones
 };
