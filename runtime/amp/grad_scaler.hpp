@@ -7,19 +7,19 @@
 //     scaler.scale(loss).backward();            gradients are S times too large
 //     scaler.unscale_(optimizer);               only if they are needed, for clipping: g /= S
 //     clip_grad_norm_(optimizer.params(), 1.0);
-//     scaler.step(optimizer);                   g /= S unless done; optimizer.step() unless a
-//                                               gradient is inf or NaN then: optimizer.skip()
-//     scaler.update();                          S /= 2 if one was; S *= 2 after 2000 steps in a row
-//                                               without
+//     scaler.step(optimizer);                   g /= S unless done; then optimizer.step(), or
+//                                               optimizer.skip() if a gradient is inf or NaN
+//     scaler.update();                          S /= 2 after a skip; S *= 2 after 2000 steps in a
+//                                               row without a skip
 //
 // Rules, defaults and order of calls match torch.cuda.amp.GradScaler
 // (torch/cuda/amp/grad_scaler.py). bf16 has the range of f32 and needs no scaler.
 //
 // A skipped step has no effect: parameters, the optimizer's state, and the state of communication
 // hooks (PowerSGD's error, counters) are unchanged, and hooks learn the new scale
-// (GradBucket::loss_scale). The effects of forward remain, as in PyTorch:
-// the batch and its random numbers are consumed, and BatchNorm's running statistics include the
-// batch, except in channels where it was not finite (kernels/batchnorm.hpp).
+// (GradBucket::loss_scale). The effects of forward remain, as in PyTorch: the batch and its random
+// numbers are consumed, and BatchNorm's running statistics include the batch, except in channels
+// where it was not finite (kernels/batchnorm.hpp).
 //
 // Ranks. All ranks must skip the same steps, or their parameters and scales diverge for good. With
 // DistributedDataParallel they do so without communication: each rank inspects gradients that are

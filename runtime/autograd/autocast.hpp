@@ -49,8 +49,8 @@ class Autocast {
 // State of the calling thread, for passing to another thread that continues its work.
 [[nodiscard]] AutocastState autocast_state();
 
-// ---- for authors of functions: return an operand in the dtype to compute in; the operand itself
-// if there is no guard or it is undefined ----
+// ---- for authors of functions: these return an operand in the dtype in which to compute, or the
+// operand itself if there is no guard or the operand is undefined ----
 namespace autocast {
 
 [[nodiscard]] Tensor lower(const Tensor& t);

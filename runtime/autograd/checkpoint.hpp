@@ -47,10 +47,10 @@ namespace detail {
 
 }  // namespace detail
 
-// Returns function(inputs...), of any type. The function is copied: references in it must stay
-// valid until backward. Backward throws Error if the function then saves other tensors than now.
-// With Draws::yes the second run resets the generators and restores them afterwards: no other
-// thread may draw meanwhile.
+// Returns function(inputs...), which may have any type. The function is copied, so references in it
+// must stay valid until backward. Backward throws Error if the second run saves other tensors than
+// the first. With Draws::yes the second run resets the generators to their state before the first,
+// and restores them afterwards; no other thread may draw meanwhile.
 template <Draws draws = Draws::yes, class Function, class... Tensors>
 auto checkpoint(Function function, const Tensors&... inputs) {
   if (!grad_enabled()) return function(inputs...);

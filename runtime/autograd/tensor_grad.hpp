@@ -1,4 +1,5 @@
-// The end of the graph: adds a gradient to a leaf's .grad; and the gradient state of a tensor.
+// The end of the graph, which adds a gradient to a leaf's .grad, and the gradient state of a
+// tensor.
 //
 //   .grad undefined, no target    the incoming tensor itself if it has no other owner; else a copy
 //   .grad undefined, target set   written into the target, and .grad becomes the target
@@ -40,11 +41,11 @@ class AccumulateGrad : public Node {
 // target. A defined .grad is left unchanged.
 void set_grad_target(const Tensor& leaf, const Tensor& view);
 
-// For functions that can write a gradient directly to its destination (a GEMM with beta = 0 or 1):
-// inside apply(), the destination of the gradient along `edge`, if this function is the only
-// contributor in this backward. Write it (accumulate: add to it) and return exactly this tensor for
-// the edge; AccumulateGrad then does not copy. Undefined tensor: there is no such destination,
-// return a new tensor as usual.
+// For functions that can write a gradient directly to its destination (a GEMM with beta = 0 or 1).
+// Called inside apply(): returns the destination of the gradient along `edge` if this function is
+// the only contributor in this backward. The function must write the gradient there (if accumulate,
+// add to it) and return exactly this tensor for the edge; AccumulateGrad then does not copy. If the
+// tensor is undefined, there is no such destination: return a new tensor as usual.
 struct GradDestination {
   Tensor tensor;
   bool accumulate = false;

@@ -1,7 +1,8 @@
 // Shared by the caching allocators of host, pinned and device memory: size classes and statistics.
 //
-// Requests are rounded up to one of eight sizes per octave, so that a freed block can serve the
-// next request of a similar size, and at most 1/8 is wasted.
+// Requests are rounded up to a multiple of 64 bytes, above 512 bytes to one of eight sizes per
+// octave. So a freed block can serve the next request of a similar size, and large requests waste
+// less than 1/8.
 //
 //   64 128 ... 512 576 640 704 ... 1024 1152 1280 ...
 #pragma once

@@ -10,8 +10,8 @@
 
 namespace ringsmith {
 
-// The value of an unlimited timeout: milliseconds::max() would overflow in the clock's nanoseconds
-// and in sums. Two of these plus the uptime do not overflow.
+// Stands for an unlimited timeout, because milliseconds::max() would overflow in the clock's
+// nanoseconds and in sums. Twice this value plus the uptime does not overflow.
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(100 * 365 * 24);
 
 [[nodiscard]] inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout) {

@@ -16,17 +16,17 @@ namespace ringsmith {
 [[nodiscard]] std::string host_name();
 [[nodiscard]] std::string process_place();  // "pid 4711 on host-a"
 
-// Repairs settings inherited from the parent with which a program cannot work. run_main() calls
-// this first.
+// Repairs settings that a program may inherit from its parent but cannot work with. run_main()
+// calls this first.
 //
 //   SIGCHLD ignored     reset to default: otherwise the exit status of children would be lost
 //   signals blocked     unblocked: a signal that ends the program would stay pending forever
 //
-// Other ignored signals stay ignored: nohup, and a shell's & without job control.
+// Other ignored signals stay ignored, as nohup and a shell's & without job control expect.
 void repair_inheritance() noexcept;
-// Opens closed descriptors 0 to 2 on /dev/null: otherwise the first file or socket would get the
-// number, and output would be written into it. Every program linked with this file does so before
-// main() and before constructors that open files.
+// Opens /dev/null on those of the descriptors 0 to 2 that are closed. Otherwise the next file or
+// socket would get such a number, and output would be written into it. Every program linked with
+// this file does so before main() and before constructors that open files.
 void open_standard_streams() noexcept;
 
 // True if the signal is ignored. Do not install a handler for it then.
@@ -48,7 +48,7 @@ std::uint64_t allow_open_files(std::uint64_t files);
 // Resident memory now (VmRSS).
 [[nodiscard]] Bytes resident();
 // Address space in use, whether backed by memory or not (VmSize), and its limit (RLIMIT_AS, ulimit
-// -v); empty: unlimited.
+// -v), which is empty if there is none.
 [[nodiscard]] Bytes address_space();
 [[nodiscard]] std::optional<Bytes> address_space_limit();
 
@@ -76,9 +76,9 @@ class Descriptor {
 // blocks; returns as sendmsg().
 ssize_t send_with_descriptor(int socket, const void* data, std::size_t size,
                              int descriptor) noexcept;
-// Receives a message without blocking; returns as recvmsg(). A received descriptor is stored in
-// `descriptor`; if that is null, the kernel drops it. EMFILE: one arrived, but this process has no
-// room for another.
+// Receives a message without blocking; returns as recvmsg() does. A received descriptor is stored
+// in `descriptor`; if that is null, the kernel drops it. Fails with EMFILE if a descriptor arrived
+// but this process has too many open.
 ssize_t receive_with_descriptor(int socket, void* data, std::size_t size,
                                 Descriptor* descriptor) noexcept;
 

@@ -46,19 +46,19 @@ namespace ringsmith {
 
 class CheckpointManager {
  public:
-  // For one rank only. Creates the folder if it does not exist (its parent must), and locks it for
-  // its lifetime: a second manager, in this or another process, is refused. keep: number of
-  // checkpoints to keep, at least 1; older ones are removed once a newer one is on the disk, so a
-  // kill in between leaves one more until the next save(). Throws UsageError naming the folder and
-  // the remedy.
+  // For one rank only. Creates the folder if it does not exist (its parent must exist), and locks
+  // it for this object's lifetime, so that a second manager, in this or another process, is
+  // refused. keep: number of checkpoints to keep, at least 1. Older ones are removed once a newer
+  // one is on the disk, so a kill in between leaves one more until the next save(). Throws
+  // UsageError naming the folder and the remedy.
   explicit CheckpointManager(std::string folder, int keep = 3);
   ~CheckpointManager();  // waits for the writer; an error that was not fetched by wait() is lost
   CheckpointManager(const CheckpointManager&) = delete;
   CheckpointManager& operator=(const CheckpointManager&) = delete;
 
   // Returns the newest usable checkpoint; empty if there is none. Unusable ones are skipped,
-  // reported to `skipped` with the reason, and do not count towards `keep`. examine: throws
-  // UsageError for a checkpoint that is intact but of no use.
+  // reported to `skipped` with the reason, and do not count towards `keep`. `examine` must throw
+  // UsageError for a checkpoint that is intact but cannot be used.
   [[nodiscard]] std::optional<Snapshot> load_newest(
       const std::function<void(const std::string&)>& skipped,
       const std::function<void(const Snapshot&)>& examine = [](const Snapshot&) {});

@@ -8,8 +8,8 @@
 //
 // The folder counts only if it has a manifest and all files named in it are intact. Every file is
 // written with fsync and rename (atomic_file.hpp) before the manifest, so kill -9, a power cut or a
-// full disk leave a folder without one; bytes lost or changed on the disk later are detected by the
-// digests. `sha256sum` prints the same.
+// full disk leave a folder without one. The digests, which are those of `sha256sum`, detect bytes
+// that are lost or changed on the disk later.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot);
     const std::string& folder);
 
 // Returns the newest usable snapshot; empty if there is none. An unusable one is skipped and
-// reported with its path and the reason. examine: throws UsageError for one that is intact but of
-// no use.
+// reported with its path and the reason. `examine` must throw UsageError for a snapshot that is
+// intact but cannot be used.
 [[nodiscard]] std::optional<Snapshot> newest_snapshot(
     const std::string& folder,
     const std::function<void(const std::string& path, const std::string& why)>& skipped,
@@ -54,8 +54,8 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot);
 // True if the folder was written to its end; its other files are not checked.
 [[nodiscard]] bool has_manifest(const std::string& path);
 
-// Removes such a folder, its manifest first, so that the remains after a kill do not count. Files
-// that cannot be removed are left.
+// Removes a snapshot's folder, the manifest first, so that a partly removed one does not count as a
+// snapshot. Files that cannot be removed are left.
 void remove_snapshot(const std::string& path) noexcept;
 
 }  // namespace ringsmith

@@ -3,8 +3,8 @@
 //
 // ---- settings ----
 // A rank with another learning rate, or other data, causes no error: its replica drifts away while
-// all losses keep falling. Therefore a program should compare its settings before its first step;
-// every rank throws the same message if they differ:
+// all losses keep falling. Therefore a program should compare the ranks' settings before its first
+// step. If they differ, every rank throws the same message:
 //
 //     require_agreement(*group, {{"--lr", fmt::format("{}", lr)},
 //                                {"the training data", sha256(std::as_bytes(std::span(data)))}});
@@ -14,23 +14,24 @@
 // ---- the model ----
 // Ranks whose models differ by one layer would exchange unrelated gradients, or hang. Each rank
 // describes its model as lines of text, one per tensor. The ranks first compare only lengths and
-// digests, and exchange the lines if these differ, to say where.
+// digests. If any differ, all ranks exchange their lines, to report the first difference.
 //
 // ---- the gradients ----
 // Which rank had a gradient for which parameter: one bit each, exchanged at the end of backward.
 //
 // A rank that lacks a gradient must not leave its peers waiting in an all-reduce that it never
-// joins, and an average over too few ranks must not go unnoticed. Therefore each rank sends its
-// bits once its buckets have been launched; every rank sees the same table and reaches the same
-// verdict in the same step:
+// joins, and an average over too few ranks must not go unnoticed. Therefore each rank joins all
+// all-reduces and then sends its bits. Every rank sees the same table and reaches the same verdict
+// in the same step:
 //
 //              w0 b0 w1 b1
 //   rank 0      1  1  1  1        'w1', 'b1' lack a gradient on rank 1
 //   rank 1      1  1  0  0
 //
-// The record also carries the number of forwards that the rank has made: a rank that skipped a
-// backward would otherwise silently average its gradients of one step with its peers' of another.
-// It also says whether the rank's backward had a fault; the ranks then exchange the descriptions.
+// The record also carries the number of forwards that the rank has made; otherwise a rank that
+// skipped a backward would silently average its gradients of one step with its peers' of another.
+// It also says whether the rank's backward had a fault. If any had, all ranks exchange
+// descriptions.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +56,8 @@ class UsageMap {
   void clear();
 
   // Collective: exchanges the bits of all ranks. Throws CommError if the ranks are at different
-  // steps, and UsageError on every rank, with the same message, if any rank passes a non-empty
-  // `fault`: the message holds the faults and their ranks.
+  // steps. Throws UsageError on every rank if any rank passes a non-empty `fault`; the message is
+  // the same on all ranks and contains the faults and their ranks.
   void exchange(std::uint64_t step, const std::string& fault = {});
 
   // Results of the last exchange.
@@ -83,7 +84,7 @@ void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // {"parameter 'fc.weight'", "f32[4, 5]"}, ...; then the buffers.
 [[nodiscard]] comm::Settings settings_of(const Module& model);
 
-// "rank 1", "ranks 0, 2", or "every rank" if all of world are named.
+// "rank 1", "ranks 0, 2", or "every rank" if all `world` ranks are named.
 [[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);
 
 // "parameter 'fc.weight' f32[4, 5]"; kind is the leading word.

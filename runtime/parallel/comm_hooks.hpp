@@ -1,4 +1,4 @@
-// Communication hooks: what the ranks exchange for a bucket in place of DDP's all-reduce.
+// Communication hooks: functions that exchange a bucket's gradients in place of DDP's all-reduce.
 //
 //   backward   g5 g4 g3 | g2 g1 | g0 |
 //   bucket 0   [======] hook(bucket 0) --> future ..................> result replaces bucket 0
@@ -34,8 +34,8 @@ struct GradBucket {
   Tensor buffer;                  // all gradients, concatenated; communication memory
   std::vector<Tensor> gradients;  // views of `buffer` with the parameters' shapes
   std::vector<Tensor> parameters;
-  // GradScaler's factor of these gradients; 0 without a scaler. A hook that keeps parts of
-  // gradients multiplies them by new / old when it changes.
+  // GradScaler's factor of these gradients; 0 without a scaler. When the factor changes, a hook
+  // that keeps parts of gradients must multiply them by new / old.
   double loss_scale = 0;
 };
 
@@ -59,10 +59,10 @@ class Future {
 struct CommHook {
   std::string name;  // for messages and logging data
   std::function<Future(const GradBucket&)> call;
-  // Called if the optimizer step for the last backward's gradients is skipped (Optimizer::skip, by
-  // GradScaler). The hook must restore its state from before that backward; otherwise infinities
-  // and NaNs would remain in it. Called once, on every rank, before the next backward. Empty for a
-  // hook without state.
+  // Called if the optimizer step for the last backward's gradients is skipped (Optimizer::skip,
+  // e.g. by GradScaler). The hook must restore its state from before that backward; otherwise
+  // infinities and NaNs would remain in it. Called at most once per backward, on every rank, before
+  // the next backward. Empty for a hook without state.
   std::function<void()> skipped = nullptr;
 };
 
@@ -72,11 +72,12 @@ struct CommHook {
 [[nodiscard]] comm::WorkPtr run_hook(const CommHook& hook, GradBucket bucket, std::string& fault);
 
 // ---- the built-in hooks ----
-// Divides by the number of ranks, then sums: as DDP without a hook, but with a true division.
+// Divides by the number of ranks, then sums. DDP without a hook multiplies by the reciprocal
+// instead.
 [[nodiscard]] CommHook allreduce_hook(std::shared_ptr<comm::ProcessGroup> group);
-// The same in 16 bits, half the bytes: rounds, divides, sums with a rounding after each addition,
-// and converts back to the gradients' dtype. f16 has 11 significant bits and overflows at 65520;
-// bf16 has 8 bits and the range of f32.
+// The same in 16 bits, with half the bytes of f32: rounds, divides, sums with a rounding after each
+// addition, and converts back to the gradients' dtype. f16 has 11 significant bits and overflows at
+// 65520; bf16 has 8 significant bits and the range of f32.
 [[nodiscard]] CommHook fp16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 [[nodiscard]] CommHook bf16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 // No communication: each rank keeps its own gradients. For measuring the cost of communication.

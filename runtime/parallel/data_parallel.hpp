@@ -42,10 +42,10 @@ namespace ringsmith {
 
 // The bytes that DataParallel sends over the link between the root and one other device.
 //
-// Counted where the copies are made, whatever transport carries them; the root's own part crosses
-// no link. Per training step on N devices, with P bytes of parameters, the root's links carry
-// (N - 1) P out and as much back, in addition to inputs and outputs. This grows with each device,
-// whereas a rank of a ring all-reduce sends 2 P (N - 1) / N, which is bounded.
+// The bytes are counted where the copies are made, whatever transport carries them. The root's own
+// part crosses no link. Per training step on N devices, with P bytes of parameters, the root's
+// links carry (N - 1) P out and as much back, in addition to inputs and outputs. This grows with
+// each device, whereas a rank of a ring all-reduce sends 2 P (N - 1) / N, which is bounded.
 struct LinkTraffic {
   // from the root
   Bytes parameters;

@@ -1,5 +1,5 @@
 // Statistics of DistributedDataParallel, under the names of PyTorch's _get_ddp_logging_data(), for
-// people and tests. Sizes in bytes, times in nanoseconds.
+// diagnosis and tests. Sizes are in bytes, times in nanoseconds.
 //
 //   of the model     num_parameter_tensors total_parameter_size_bytes dtypes
 //   of the options   bucket_cap_bytes first_bucket_bytes broadcast_buffers find_unused_parameters

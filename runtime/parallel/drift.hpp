@@ -4,7 +4,7 @@
 //
 //   each rank   computes a 64-bit digest of all its parameters  one pass over them
 //   all ranks   all_gather the digests, 8 bytes per rank        equal: done
-//               all_gather a digest per parameter               only if not: to name them
+//               all_gather a digest per parameter               otherwise: names those that differ
 #pragma once
 
 #include "runtime/comm/process_group.hpp"

@@ -3,16 +3,16 @@
 //   rank 0   f b   f b   f b   f b  |         f b  a forward and its backward
 //   rank 1   f b   f b   . .   . .  |         . .  shadows of the peers' steps: the exchange of
 //   rank 2   f b   f b   f b   . .  |              states, buffers, zeros for each bucket
-//                                   rank 0, the last joiner, broadcasts its model
+//                                   rank 0, the last to run out, broadcasts its model
 //
 // Every forward begins with an exchange: which ranks still have inputs, and whether the backward
 // will reduce. A rank that has run out keeps taking part in its peers' collectives until all have
 // run out; then the last of them broadcasts its parameters and buffers. Other collectives in the
 // loop, such as SyncBatchNorm or metrics, are not shadowed (use throw_on_early_termination there).
 //
-// As PyTorch's DistributedDataParallel.join() (torch.distributed.algorithms.Join), except: one
-// exchange per forward, not three; the gradients of a rank that has run out are dropped; a forward
-// under NoGradGuard exchanges nothing.
+// Like PyTorch's DistributedDataParallel.join() (torch.distributed.algorithms.Join), except that
+// there is one exchange per forward, not three; that a rank that has run out drops its gradients;
+// and that a forward under NoGradGuard exchanges nothing.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,8 @@ class Join {
   [[nodiscard]] int active() const;   // ranks with inputs
   [[nodiscard]] int divisor() const;  // for the gradients
   [[nodiscard]] bool reduces() const { return reduces_; }
-  // The highest rank that had an input last: its buffers, and finally its model, are authoritative.
+  // The highest of the ranks that had inputs in the last exchange in which any rank had. Its
+  // buffers and, at the end, its model replace the others'.
   [[nodiscard]] int authority() const { return authority_; }
 
  private:

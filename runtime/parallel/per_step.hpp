@@ -98,7 +98,7 @@ struct PerStepOptions {
   std::function<Metadata()> save = {};
   std::function<void(const Metadata&)> load = {};
   // Called once, after the first quorum has formed, on each rank that begins the training, but not
-  // on a rank that joins later. Empty: begin at step 0.
+  // on a rank that joins later. Empty: the training begins at step 0.
   std::function<Begin(bool is_first)> begin = {};
   const StopRequest* stop = nullptr;           // of this process; must outlive the training
   std::function<void(PerStepMoment)> at = {};  // for tests
@@ -123,9 +123,9 @@ class PerStepTraining {
   PerStepTraining& operator=(const PerStepTraining&) = delete;
 
   // Forward and backward: computes the gradients of this rank's loss, a mean over its samples, and
-  // returns that loss. All but the last of several backwards must be under no_sync(); if losses are
-  // scaled, scale all of them. Not called on a rank that joins. It may throw the errors of
-  // collectives, and may be called again for the same step.
+  // returns that loss. All but the last of several backwards must be under no_sync(); with a
+  // scaler, all losses must be scaled. Not called on a rank that joins. The function may throw the
+  // errors of collectives, and may be called again for the same step.
   using Gradients = std::function<double(DistributedDataParallel&, const Turn&)>;
   // Called before the update of a step that counts, after the gradients were unscaled. The turn's
   // rank is -1 on a rank that has joined in this step.

@@ -14,10 +14,11 @@
 // compression for distributed optimization", NeurIPS 2019. Rules, defaults and random numbers match
 // PyTorch's powerSGD_hook; the order of the sums differs, so results agree up to rounding.
 //
-// An infinity would remain in the error and in Q forever. Therefore the state before the last
-// backward (another copy of the error and of Q) is kept, and restored bit for bit if the step is
-// skipped. Errors hold scaled gradients: when GradScaler changes its scale, they are multiplied by
-// new / old. PyTorch's hook does not: there, k overflows in a row make the errors 2^k too large.
+// An infinity would remain in the error and in Q forever. Therefore the hook keeps the state from
+// before the last backward (another copy of the error and of Q), and restores it bit for bit if the
+// step is skipped. Errors contain scaled gradients, so when GradScaler changes its scale, they are
+// multiplied by new / old. PyTorch's hook does not do this: k overflows in a row make its errors
+// 2^k times too large.
 #pragma once
 
 #include <cstdint>

@@ -3,10 +3,10 @@
 //
 //   batch of 10 rows, 4 replicas     rows per replica: ceil(10 / 4) = 3
 //
-//   |0 1 2|3 4 5|6 7 8|9|            the last has fewer; a batch of 5 would make 2 + 2 + 1: three
-//    r0    r1    r2    r3            chunks, and the fourth replica stays idle
+//   |0 1 2|3 4 5|6 7 8|9|            the last has fewer; a batch of 5 would give the three chunks
+//    r0    r1    r2    r3            2 + 2 + 1, and the fourth replica would stay idle
 //
-// PyTorch's rule (torch.chunk). Nothing here records a graph; data_parallel.cpp does, both ways.
+// This is PyTorch's rule (torch.chunk). Nothing here records a graph; data_parallel.cpp does.
 #pragma once
 
 #include <cstddef>
@@ -66,8 +66,8 @@ class ReplicaError : public Error {
   ExitCode code_;
 };
 
-// Runs body(i) on a separate thread for each device. If some throw, throws ReplicaError for the
-// lowest of them. `turn`, if given, is locked around each body: one replica's host code at a time.
+// Runs body(i) on a separate thread for each device. If any of them throw, throws ReplicaError for
+// the lowest i. `turn`, if given, is locked around each body, so that they run one at a time.
 void parallel_apply(const std::vector<Device>& devices,
                     const std::function<void(std::size_t replica)>& body,
                     std::mutex* turn = nullptr);

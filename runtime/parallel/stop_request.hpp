@@ -49,8 +49,8 @@ class StopRequest {
   [[nodiscard]] bool here() const noexcept;
   // Collective: true if any rank got a signal; the same on all ranks. An all-reduce of one value.
   [[nodiscard]] bool agreed(comm::ProcessGroup& group) const;
-  // Everything is written, and only the process's exit remains: from here on a first signal has no
-  // effect, so that it cannot turn exit code 0 into 143.
+  // Call when everything is written and the process is about to exit. From then on a first signal
+  // has no effect, so that it cannot turn exit code 0 into 143.
   void work_is_done() noexcept { done_ = true; }
   // Throws Preempted if agreed() is true. Save before you call it.
   void throw_if_agreed(comm::ProcessGroup& group) const;

@@ -9,9 +9,9 @@
 //              averages; summed over the ranks for the gradient of x
 //
 // Under DDP a BatchNorm2d sees only its rank's part of the batch, and its running statistics are
-// rank 0's. With few samples per rank, this is not the training that one process would do; with
-// SyncBatchNorm it is, up to rounding. The ranks' batches may differ in size or be empty. As
-// PyTorch's torch.nn.SyncBatchNorm, but the exchange is in f64.
+// rank 0's. With few samples per rank, the result differs from training in one process; with
+// SyncBatchNorm it is the same up to rounding. The ranks' batches may differ in size or be empty.
+// Like PyTorch's torch.nn.SyncBatchNorm, but the exchange is in f64.
 #pragma once
 
 #include <memory>
@@ -21,9 +21,9 @@
 
 namespace ringsmith {
 
-// Collective in forward, and in backward if x requires a gradient, when training on several ranks;
-// otherwise the same as batch_norm. x: (n, c) or (n, c, h, w). Throws UsageError, the same on every
-// rank, unless there is more than one value per channel on all ranks together.
+// When training on several ranks, collective in forward, and in backward if x requires a gradient;
+// otherwise the same as batch_norm. x: (n, c) or (n, c, h, w). Throws the same UsageError on every
+// rank unless each channel has more than one value, summed over all ranks.
 Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const Tensor& x,
                        const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                        const Tensor& running_var, bool training, double momentum = 0.1,

@@ -20,8 +20,8 @@
 //   ZeroRedundancyOptimizer optimizer(
 //       ddp, [](auto p) { return std::make_unique<AdamW>(std::move(p), AdamOptions{}); });
 //
-// It is used like every optimizer, also by GradScaler. However, clip with clip_grad_norm(), and
-// note that state_dict() is collective.
+// It is used like any other optimizer, also with GradScaler, except that state_dict() is collective
+// and that gradients must be clipped with clip_grad_norm().
 //
 // Bits. With all_reduced gradients the parameters equal plain training's, bit for bit: the update
 // is elementwise. With scattered gradients they do so on 1 and 2 ranks; on more, sums may be
@@ -60,8 +60,9 @@ class ZeroRedundancyOptimizer : public Optimizer {
 
   // step() is collective. A parameter without a gradient is left unchanged, as by every optimizer.
 
-  // Collective. As clip_grad_norm_: scales the averaged gradients so that their 2-norm is at most
-  // max_norm; returns the norm before. Scattered: summed in double over parts and ranks.
+  // Collective. Like clip_grad_norm_, scales the averaged gradients so that their 2-norm is at most
+  // max_norm, and returns the norm before. Scattered: squares are summed in f64 over parts and
+  // ranks.
   double clip_grad_norm(double max_norm);
 
   void set_lr(double lr) override;
@@ -75,8 +76,9 @@ class ZeroRedundancyOptimizer : public Optimizer {
   [[nodiscard]] std::vector<Tensor> gradients() const override;
   [[nodiscard]] bool any_rank(bool mine) const override;
 
-  // Collective: the state of all ranks, in the format of a plain optimizer of ddp's parameters
-  // (Optimizer::state_dict): any number of ranks, or a plain optimizer, can continue from it.
+  // Collective: returns the state of all ranks in the format of a plain optimizer of ddp's
+  // parameters (Optimizer::state_dict), so that any number of ranks, or a plain optimizer, can
+  // continue from it.
   [[nodiscard]] StateDict state_dict() const override;
   // The state must be the same on every rank. Throws UsageError naming the entry that does not fit.
   void load_state_dict(const StateDict& state) override;
