@@ -2,7 +2,7 @@
 //
 //   sampler -> indices -> DataLoader's worker threads -> Dataset::get -> Batch, in sampler order
 //
-// Text datasets are declared here; images, read from files or drawn, in images.hpp.
+// Text datasets are declared here, image datasets in images.hpp.
 #pragma once
 
 #include <cstdint>

@@ -30,9 +30,9 @@ struct PixelStatistics {
 // position, and mirrored.
 //
 //     +-pad-------+
-//     |  +-----+  |       one of (2 pad + 1)^2 positions, one of two directions: determined by
-//     |  |    +--+|--+    (seed, epoch, sample), so that the result does not depend on the number
-//     |  |    |  ||  |    of ranks or loader threads
+//     |  +-----+  |       (seed, epoch, sample) determine one of (2 pad + 1)^2 positions and one of
+//     |  |    +--+|--+    two directions, so the result does not depend on the number of ranks or
+//     |  |    |  ||  |    loader threads
 //     |  +----|--+|  |
 //     +-------|---+  |
 //             +------+

@@ -1,9 +1,9 @@
 // Samplers: the order of the samples, and the rank of each.
 //
 //   permutation   4 1 7 5 3 9 0 8 6 2 | 4 1      L = 10, R = 3: padded with its own beginning
-//   rank 0        4     5     0     2            strided, not contiguous, so that step t of all
-//   rank 1          1     3     8     4          ranks together covers the same section of the
-//   rank 2            7     9     6     1        permutation for any number of ranks
+//   rank 0        4     5     0     2            strided, not contiguous, so that all ranks' samples
+//   rank 1          1     3     8     4          of one step are the next consecutive section of the
+//   rank 2            7     9     6     1        permutation
 //
 // The indices equal torch.utils.data.DistributedSampler's for the same arguments.
 #pragma once
@@ -55,8 +55,8 @@ struct DistributedSamplerOptions {
   bool drop_last = false;  // truncates the dataset to a multiple of R, instead of repeating samples
 };
 
-// Progress of all ranks together: the first `used` positions of the epoch's permutation are done.
-// Thus a checkpoint of R ranks can be continued by R', without repeating or omitting a sample:
+// The progress of all ranks: the first `used` positions of the epoch's permutation are done. Thus
+// R' ranks can continue from a checkpoint of R ranks without repeating or omitting a sample:
 //
 //   permutation   4 1 7 5 3 9 | 0 8 6 2      R = 3, two samples each: used = 6
 //   rank 0 of 2                 0   6
@@ -96,10 +96,10 @@ class DistributedSampler : public Sampler {
   std::int64_t samples_ = 0;  // per rank, from there on
 };
 
-// The samples of one step after another, for a varying number of ranks: a step consists of the next
-// ranks * batch positions of the epoch's permutation, distributed as by DistributedSampler, to
-// which it is equal while the number of ranks is constant. A step that fails is distributed again,
-// among the ranks present then:
+// Distributes samples step by step among a varying number of ranks. A step consists of the next
+// ranks * batch positions of the epoch's permutation, distributed as DistributedSampler does; while
+// the number of ranks is constant, the result is the same. A step that fails is distributed again,
+// among the ranks that are then present:
 //
 //   permutation   4 1 7 5 3 9 | 0 8 6 2 |      batch 2: a step of 3 ranks, then one of 2
 //   rank 0        4     5       0   6

@@ -1,5 +1,5 @@
-// Text as tokens: common fragments of words, numbered by a byte-pair vocabulary; and files of texts
-// that were tokenised before.
+// Text as tokens, which are common fragments of words, numbered by a byte-pair vocabulary; and
+// files of tokenised texts.
 //
 //   " rings"   r i n g s -> r in g s -> r ing s -> " r" ing s -> " ring" s     -> 7858 82
 //              repeatedly, the adjacent pair whose token has the smallest number is merged
@@ -54,8 +54,8 @@ struct TokenText {
   std::vector<Token> train, validation;
 };
 // Reads a shard, or a folder's *.bin in the order of their names. Files with "val" in the name are
-// for validation; if there are none, the last tenth of each file. Throws UsageError, also for a
-// token that is not below `vocabulary`.
+// for validation; if there are none, the last tenth of each file is. Throws UsageError if a file
+// cannot be read, or if a token is not below `vocabulary`.
 [[nodiscard]] TokenText load_token_shards(const std::string& path, std::int64_t vocabulary);
 
 }  // namespace ringsmith

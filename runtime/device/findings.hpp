@@ -1,15 +1,15 @@
 // Errors that kernels have found and that the host has not read yet.
 //
 // A kernel checks every index. If the host waited for the result, each step would drain the device
-// twice. Instead, the kernel writes into pinned memory, and the host reads it later,
+// twice. Instead, the kernel writes its result to pinned memory, and the host reads it later,
 //
 //   step 1   check ......... forward, backward, optimizer       the host does not wait
 //   step 2   look at step 1's; check ...                        "embedding: index 10 at ..."
 //
-// at the thread's next check, and whenever it waits for the device anyway: a copy to the host
-// (Tensor::item(), cpu()) and synchronize(). So a loss that is read never comes from a bad index,
-// and a program that reads nothing is told a step later. Until then results contain NaN: kernels do
-// not read outside of their tables.
+// at the thread's next check, and whenever the thread waits for the device anyway: in a copy to the
+// host (Tensor::item(), cpu()) and in synchronize(). So a loss that is read never comes from a bad
+// index, and a program that reads nothing is told a step later. Until then results contain NaN,
+// because kernels do not read outside of their tables.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Finding {
 // Returns the text of the error.
 using Say = std::function<std::string(std::uint64_t position, std::int64_t value)>;
 
-// One check of the calling thread, while its kernels are put on the current stream.
+// One check by the calling thread, from before its kernels are launched on the current stream.
 class Pending {
  public:
   // Throws errors that earlier checks have found by now.
@@ -41,7 +41,7 @@ class Pending {
 
   // The kernels write their result here.
   [[nodiscard]] Finding* finding() const;
-  // Call when the kernels are on the current stream.
+  // Call when the kernels have been launched on the current stream.
   void launched();
 
  private:

@@ -4,12 +4,12 @@
 //     kernels::linear          |--- KernelScope: its FLOP and bytes ---|
 //
 // Operations are the differentiable functions (runtime/autograd/functions) and the nodes that
-// backward runs. The work of a kernel (kernels/work.hpp) counts for the innermost operation of its
-// thread; a kernel outside of any, such as an optimizer's, is an operation under its own name. The
-// host time of an operation excludes the operations inside it, so that the rows add up.
+// backward runs. The work of a kernel (kernels/work.hpp) counts towards the innermost operation of
+// its thread; a kernel outside of any operation, such as an optimizer's, is an operation under its
+// own name. The host time of an operation excludes the operations inside it, so the rows add up.
 //
-// On a GPU the host only queues kernels. Two events around each of them, on its stream, measure its
-// time there, including the time between the launch of a kernel and its first block.
+// On a GPU the host only queues kernels. Two events on the stream, before and after each kernel,
+// measure its time, including the time between the kernel's launch and its first block.
 //
 // Operations are also spans of the tracer (Category::operation), on a separate track for each GPU.
 // When the profiler is off, each operation and each kernel costs one relaxed load.

@@ -9,8 +9,8 @@
 // - a compute stream, shared by all threads of the process, as in PyTorch: work that one thread has
 //   queued is ordered before work that another queues later. It is every thread's current stream
 //   until a StreamGuard sets another;
-// - any number of others (create()): streams of high priority are for collectives, whose kernels
-//   should get the next free multiprocessor before the concurrent kernels of the backward pass.
+// - any number of other streams (create()). Those of high priority are for collectives, whose
+//   kernels should get the next free multiprocessor before concurrent kernels of backward.
 //
 // Streams do not block each other and are created on first use.
 #pragma once
@@ -104,7 +104,8 @@ class Event {
   Timing timing_ = Timing::off;
 };
 
-// Both: recorded with Timing::on on one device, and happened (CudaError otherwise).
+// Both events must have been recorded with Timing::on on one device, and must have happened
+// (CudaError).
 [[nodiscard]] double seconds_between(const Event& from, const Event& to);
 
 }  // namespace ringsmith

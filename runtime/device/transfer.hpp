@@ -1,4 +1,4 @@
-// Copies between the CPU and devices, and between devices; and the pinned memory for them.
+// Copies between the CPU and devices, and between devices, and the pinned memory for these copies.
 //
 //   cpu -> cuda    the host copies into pinned memory, and the device's current stream from there;
 //                  the source may be overwritten immediately
@@ -49,8 +49,8 @@ class PinnedBlock {
   std::vector<Event> busy_;
 };
 
-// A few bytes copied from a device to the host, which does not wait: a loss, for example, that is
-// read when the step's backward is queued.
+// A few bytes that are copied from a device to the host while the host continues, e.g. a loss that
+// is read after the step's backward has been queued.
 class Fetch {
  public:
   // Copies after all work that the device's current stream holds; `from` may be freed immediately,

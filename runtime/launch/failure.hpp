@@ -54,10 +54,11 @@ struct Blamed {
 };
 [[nodiscard]] std::optional<Blamed> blamed_in(const std::vector<std::string>& tail, int own);
 
-// The failure that explains the others; empty if there is none. A rank that reports lost or late
-// peers (exit codes 3 and 4) is a witness: any other failure takes precedence, then the rank that
-// the witness blames. Among equals, the earliest. Time alone is not enough: two ranks may be found
-// dead in the same instant, and chance would decide between the cause and the witness.
+// Returns the failure that explains the others; empty if there is none. A rank that reports lost or
+// late peers (exit codes 3 and 4) is a witness: any other failure takes precedence over it, then
+// the failure of the rank that it blames. Among equals, the earliest counts. Time alone is not
+// enough: two ranks may be found dead at the same instant, and chance would decide between the
+// cause and the witness.
 [[nodiscard]] std::optional<Failure> root_cause(const std::vector<Failure>& failures);
 
 // The report: several lines, the last without a newline.
@@ -68,8 +69,8 @@ struct Blamed {
 [[nodiscard]] std::string memory_group_folder(const std::string& proc_cgroup,
                                               const std::string& mounts = "/sys/fs/cgroup");
 
-// Explains why a rank was killed: the kernel sends SIGKILL to processes of a control group that
-// exceeds its memory limit and reports it nowhere but in a counter of the group.
+// Explains why a rank was killed: if a control group exceeds its memory limit, the kernel sends
+// SIGKILL to processes in it and reports this nowhere but in a counter of the group.
 class MemoryGroup {
  public:
   MemoryGroup() = default;
@@ -79,8 +80,8 @@ class MemoryGroup {
   // (version 1) in this directory.
   explicit MemoryGroup(std::string folder);
 
-  // The explanation for a process that has just been killed by SIGKILL. Each call that blames the
-  // kernel uses up one kill that the kernel has counted since this object was created.
+  // Returns the explanation for a process that has just been killed by SIGKILL. Each call that
+  // blames the kernel uses up one of the kills counted since this object was created.
   [[nodiscard]] std::string why_killed();
 
  private:

@@ -1,5 +1,5 @@
-// How the launchers of a job communicate: one per node, all clients of the store in node 0's
-// launcher. They exchange the number of ranks that each one starts, and how these ended.
+// How the launchers of a job communicate: there is one per node, and all are clients of the store
+// in node 0's launcher. They exchange how many ranks each one starts, and how these ended.
 //
 //     job/verdict     "ok", or why the job ends; the first write decides. It is also each
 //                     launcher's will, so that the others notice its death
@@ -52,9 +52,9 @@ class Nodes {
   // The outer end of the store's door, which the ranks inherit; -1: the store is elsewhere.
   [[nodiscard]] int door() const { return door_.get(); }
 
-  // With per_step: whether all steps have been counted; whether no further step can be; how many
-  // counted steps included this rank. silent_ranks() is a descriptor from which to read the ranks
-  // (int) whose processes were silent for too long.
+  // With per_step: whether all steps have counted; whether no further step can count; how many
+  // steps that counted included this rank. silent_ranks() is a descriptor from which to read the
+  // numbers (int) of ranks that were silent for too long.
   [[nodiscard]] bool training_over() const { return server_ && server_->counters().over; }
   [[nodiscard]] bool training_failed() const { return server_ && server_->counters().failed; }
   [[nodiscard]] std::int64_t counted_steps(int rank) const {
@@ -66,13 +66,14 @@ class Nodes {
   [[nodiscard]] int verdict_ready() const { return verdict_ready_.get(); }
   [[nodiscard]] const Verdict& verdict() const { return verdict_; }
 
-  // All ranks here have succeeded. When all nodes have called this, the verdict is "ok".
+  // Call when all ranks here have succeeded. Once all nodes have called this, the verdict is "ok".
   void say_done();
   // The nodes that have not called say_done().
   [[nodiscard]] std::string still_running() const;
   // Proposes the end of the job. The verdict is the first proposal of any node.
   void say_over(const std::string& why, Verdict::Kind kind = Verdict::Kind::over);
-  // A rank ended without failure. If the ranks have not met yet, it counts as lost to the others.
+  // Call when a rank has ended without failure. If the ranks have not met yet, the rank counts as
+  // lost to the others.
   void say_rank_ended(int rank, const std::string& how);
   // Publishes the failures of the ranks here, which have ended. Returns the failures of all nodes.
   [[nodiscard]] std::vector<Failure> share_failures(const std::vector<Failure>& here,

@@ -12,8 +12,8 @@
 
 namespace ringsmith::launch {
 
-// A small process that outlives the launcher for a moment: it kills all ranks when the launcher is
-// gone, for whatever reason.
+// A small process that briefly outlives the launcher and kills all ranks when the launcher is gone,
+// for whatever reason.
 //
 // Each rank asks the kernel to be killed with the launcher (PR_SET_PDEATHSIG), but that does not
 // cover the rank's own children: a rank that is a shell script would leave its program running.
@@ -30,10 +30,10 @@ class Guardian {
   // Called by the launcher once the process exists.
   void watch(pid_t group);
   void forget(pid_t group);
-  // The same for the calling process; safe between fork and exec.
+  // Like watch(), for the calling process; safe between fork and exec.
   void watch_me() const;
 
-  // A line that says how the guardian ended, if it ended too early; returned once.
+  // Returns a line that says how the guardian ended, if it ended too early; returns it only once.
   [[nodiscard]] std::string obituary();
   [[nodiscard]] pid_t pid() const { return pid_; }
 
@@ -49,8 +49,8 @@ class Guardian {
 };
 
 // Processes that ranks leave behind outside their groups (setsid, daemons) and that must not
-// survive into the next round. From construction on, this process becomes the parent of orphans
-// below it.
+// survive into the next round. From construction on, the kernel makes this process the parent of
+// its orphaned descendants.
 class Orphans {
  public:
   Orphans();

@@ -6,16 +6,16 @@
 //
 // One ringrun holds the rendezvous: node 0, or with c10d the ringrun on the endpoint's host. It
 // takes part in every round as node 0 and alone decides which others do. There is no vote and no
-// lock, and if it is lost, so is the job. The others are its clients. A is the number of a client,
-// in order of arrival; K counts its requests:
+// lock, and if it is lost, so is the job. The other ringruns are its clients. Client A, numbered in
+// order of arrival, makes requests K = 1, 2, ...:
 //
 //     meeting/ringruns    a counter: the last A
 //     meeting/ready/A/K   A has no running ranks and asks for a place: its options and process
 //     meeting/place/A/K   the answer: a place in the next round, or why there is none
 //     meeting/gone/A      A's will: set when A's connection is lost
 //
-// Each round has its own store with its own port and secret, closed at the end of the round, so
-// processes left over from an earlier round cannot connect to it.
+// Each round has its own store, with its own port and secret, which is closed at the end of the
+// round, so processes left over from an earlier round cannot connect to the current store.
 #pragma once
 
 #include <memory>
@@ -34,16 +34,16 @@ struct Round {
   int restarts = 0;  // rounds before this one that followed a failure
   int node = 0, nodes = 1;
   std::uint16_t port = 0;  // of the round's store; 0: node 0 takes a free one
-  std::string word = {};   // random, the round's secret is derived from it; "": the only round
+  std::string word = {};   // random; the round's secret is derived from it; "": the only round
 };
 
 class Rendezvous {
  public:
-  // How a round ended. failed: counts as a restart; joined: another node arrived, does not count.
+  // How a round ended. failed counts as a restart; joined (another node has arrived) does not.
   enum class End { none, well, failed, joined, stopped };
 
-  // Holds the rendezvous, or connects to its holder. Does neither for a job on one node, or of one
-  // round between numbered nodes, which needs none. Throws UsageError or TimeoutError.
+  // Holds the rendezvous, or connects to its holder. Does neither if the job needs none, because it
+  // has one node, or numbered nodes and one round. Throws UsageError or TimeoutError.
   Rendezvous(const LaunchOptions& options, const comm::Secret& secret);
   ~Rendezvous();
 
@@ -53,15 +53,15 @@ class Rendezvous {
   // holder is lost.
   [[nodiscard]] std::optional<Round> next(End last);
   [[nodiscard]] comm::Secret secret_of(const Round& round) const;
-  // The holder: publishes the port of the round's store to its members.
+  // For the holder: publishes the port of the round's store to the round's members.
   void open(const Round& round, std::uint16_t port);
-  // The holder: true if more nodes than in this round may take part. newcomer() then returns a line
-  // about a node that has arrived since; "": none has.
+  // For the holder: true if more nodes than in this round may take part. newcomer() then returns a
+  // line about a node that has arrived since; "" if none has.
   [[nodiscard]] bool has_room() const { return store_ && holds_ && round_.nodes < options_.nodes; }
   [[nodiscard]] std::string newcomer();
-  // The holder: tells the others that there will be no further round.
+  // For the holder: tells the others that there will be no further round.
   void close(int exit_code, const std::string& why);
-  // On a node that was in no round: the job's exit code.
+  // For a node that was in no round: the job's exit code.
   [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:

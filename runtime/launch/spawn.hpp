@@ -12,11 +12,11 @@
 //        |  --fork--> ...                    |
 //        '--waits----------------------------'    or throws RankFailed after ending the others
 //
-// The ranks are copies of this process: its current memory, open files and standard streams. A copy
-// has only the thread that called fork(); other threads, and any locks they held, are not usable in
-// it. Therefore, before spawn() there must have been
-//   - no thread that still runs: no DataLoader with workers, no set_threads() above 1 put to use,
-//     no process group, no MPI_Init. spawn() counts the threads and throws UsageError;
+// The ranks are copies of this process, with its current memory, open files and standard streams. A
+// copy has only the thread that called fork(); other threads, and any locks they held, are not
+// usable in it. Therefore, before spawn() there must have been
+//   - no thread that still runs: no DataLoader with workers, no computation with set_threads() above
+//     1, no process group, no MPI_Init. spawn() counts the threads and throws UsageError;
 //   - no use of a GPU, nor of an emulated one: a device belongs to the process that opened it.
 // Reading a command line, files and datasets is fine; the memory is shared until written.
 #pragma once
@@ -41,7 +41,7 @@ struct SpawnOptions {
   std::chrono::milliseconds grace{5'000};  // between SIGTERM and SIGKILL
 };
 
-// Names the rank that failed first, and how. Its exit code: the rank's, or 128 + signal.
+// Names the rank that failed first, and how. exit_code() is the rank's, or 128 + signal.
 class RankFailed : public Error {
  public:
   RankFailed(const std::string& message, int rank, int code)

@@ -1,4 +1,4 @@
-// A GPT: the decoder-only transformer, pre-norm; and text generation.
+// A GPT, i.e. a decoder-only transformer with pre-normalisation, and text generation.
 //
 //   tokens (b, t) -> tok[token] + pos[index] -> block x layers -> norm -> head -> logits (b, t, v)
 //
@@ -33,8 +33,8 @@ struct GPTOptions {
   // During training each block saves only its input and is recomputed in backward
   // (runtime/autograd/checkpoint.hpp): same results, less memory, one third more computation.
   bool activation_checkpointing = false;
-  // Initial values: weights N(0, 0.02), divided by sqrt(2 layers) at the end of a branch, biases 0;
-  // otherwise the layers' own initial values.
+  // True: weights are initialised from N(0, 0.02), at the end of a branch with a standard deviation
+  // of 0.02 / sqrt(2 layers); biases are 0. False: the layers' own initial values.
   bool gpt2_init = false;
 };
 

@@ -57,7 +57,8 @@ class GELU : public Module {
 };
 
 // In training each element is 0 with probability p, else divided by 1 - p. Masks come from the
-// default generator: seed it differently on each rank, or all ranks drop the same elements.
+// default generator, or the device's. Seed it differently on each rank, or all ranks drop the same
+// elements.
 class Dropout : public Module {
  public:
   explicit Dropout(double p = 0.5);  // UsageError unless p is in [0, 1)
@@ -130,8 +131,8 @@ class Conv2d : public Module {
 };
 
 // Normalises each channel over the batch in training, and by running averages in evaluation. The
-// averages are buffers. Under DDP they are rank 0's, not the global batch's;
-// convert_sync_batchnorm() (runtime/parallel/sync_batch_norm.hpp) replaces the function for that.
+// averages are buffers. Under DDP they are those of rank 0's batches, not of the global batch;
+// convert_sync_batchnorm() (runtime/parallel/sync_batch_norm.hpp) changes this.
 class BatchNorm2d : public Module {
  public:
   explicit BatchNorm2d(std::int64_t channels, double momentum = 0.1, double eps = 1e-5);

@@ -9,9 +9,9 @@
 //                |   (conv bn ReLU, twice, conv bn)|                 50: 1x1, 3x3, 1x1 with 4 times
 //                +--> identity, or conv 1x1 bn ----+                 the channels
 //
-// A block only has to learn the difference from its input, and the gradient passes undiminished
-// along the lower path. In ResNet-50's blocks the stride is in the 3x3 kernel, as in torchvision.
-// He, Zhang, Ren and Sun, "Deep residual learning for image recognition", 2015.
+// A block only has to learn the difference between its output and its input, and the gradient
+// passes undiminished along the lower path. In ResNet-50's blocks the 3x3 kernel has the stride, as
+// in torchvision. He, Zhang, Ren and Sun, "Deep residual learning for image recognition", 2015.
 #pragma once
 
 #include <cstdint>

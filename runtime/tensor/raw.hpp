@@ -1,12 +1,13 @@
-// Kernels on tensors, without a graph: allocate the result, broadcast the operands, call the
-// kernel. The differentiable functions (runtime/autograd/functions) are built on them. Floating
-// dtypes unless stated otherwise; for others they throw UsageError naming the function.
+// Kernels on tensors, without a graph: these functions allocate the result, broadcast the operands
+// and call the kernel. The differentiable functions (runtime/autograd/functions) are built on them.
+// They take floating dtypes unless stated otherwise; for others they throw UsageError naming the
+// function.
 //
 // f16 and bf16 are storage formats: operands are widened, the kernel computes in f32, and the
 // result is rounded once. PyTorch's CPU kernels do the same.
 //
-// Operands passed by value may be moved in: their memory is then reused for the result if no other
-// handle shares it.
+// Operands that are passed by value may be moved in. Their memory is then reused for the result if
+// no other handle shares it.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ namespace ringsmith {
 class Storage {
  public:
   // Uninitialised, aligned to 64 bytes. Zero bytes are allowed. Throws UsageError if the device
-  // does not exist, CudaError if its memory is exhausted.
+  // does not exist, OutOfMemoryError (CPU) or CudaError (GPU) if its memory is exhausted.
   static std::shared_ptr<Storage> allocate(Bytes size, Device device = Device::cpu());
   static std::shared_ptr<Storage> adopt(std::byte* data, Bytes size, std::shared_ptr<void> keeper,
                                         Device device = Device::cpu());
