@@ -24,8 +24,9 @@ NoGradGuard::~NoGradGuard() { grad_mode = previous_; }
 EnableGradGuard::EnableGradGuard() : previous_(grad_mode) { grad_mode = true; }
 EnableGradGuard::~EnableGradGuard() { grad_mode = previous_; }
 
-// A graph may be a chain of a hundred thousand nodes, each held by the next: recursive destruction
-// would overflow the stack. The outermost destructor collects the nodes that the others release.
+// A graph may be a chain of a hundred thousand nodes, each held by the next, whose recursive
+// destruction would overflow the stack. So the outermost destructor collects the nodes that the
+// others release.
 Node::~Node() {
   std::vector<std::shared_ptr<Node>> pending;
   for (Edge& edge : edges)

@@ -153,7 +153,7 @@ void CheckpointManager::write(const Snapshot& snapshot) {
   std::size_t kept = 0;
   for (auto all = list_snapshots(folder_); !all.empty(); all.pop_back()) {
     const auto& [step, path] = all.back();
-    if (step > snapshot.step) continue;  // of a training that got further: not ours to remove
+    if (step > snapshot.step) continue;  // of a training that got further: it must not be removed
     const bool useful = useless_.count(path) == 0 && has_manifest(path);
     if (!useful || ++kept > keep_) remove_snapshot(path);
   }

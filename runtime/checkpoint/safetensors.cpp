@@ -88,8 +88,9 @@ struct Entry {
   std::uint64_t begin = 0, end = 0;
 };
 
-// JSON parsers keep the last of two equal keys, which would hide a tensor. A separate pass, because
-// with a callback the parser that builds the header would compare each entry with all entries.
+// Finds duplicate keys: JSON parsers keep the last of two equal keys, which would hide a tensor.
+// This is a separate pass, because a callback of the parser that builds the header would compare
+// each entry with all others.
 class UniqueKeys : public nlohmann::json_sax<nlohmann::json> {
  public:
   [[nodiscard]] const std::string& twice() const { return twice_; }
@@ -178,7 +179,7 @@ class Reader {
       fail("the file ended early; it is truncated or still being written");
   }
 
-  // Any other byte would be undefined behaviour as a bool.
+  // Reading any other byte as a bool would be undefined behaviour.
   void require_booleans(const std::string& name, std::span<const std::byte> bytes) const {
     for (const std::byte b : bytes)
       if (b > std::byte{1})

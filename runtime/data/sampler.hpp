@@ -1,9 +1,9 @@
 // Samplers: the order of the samples, and the rank of each.
 //
 //   permutation   4 1 7 5 3 9 0 8 6 2 | 4 1      L = 10, R = 3: padded with its own beginning
-//   rank 0        4     5     0     2            strided, not contiguous, so that all ranks' samples
-//   rank 1          1     3     8     4          of one step are the next consecutive section of the
-//   rank 2            7     9     6     1        permutation
+//   rank 0        4     5     0     2            strided, not contiguous, so that the samples of
+//   rank 1          1     3     8     4          all ranks in one step are the next section of
+//   rank 2            7     9     6     1        the permutation
 //
 // The indices equal torch.utils.data.DistributedSampler's for the same arguments.
 #pragma once

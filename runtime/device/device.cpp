@@ -22,16 +22,15 @@ bool is_in_program() {
          program.dli_fbase == here.dli_fbase;
 }
 
-// Sets the variables that the driver reads before the first call, unless the user has set them.
-// Ranks that share a process wait for each other inside their kernels: the first launch of a kernel
-// that is not loaded yet would wait for running kernels, and so would one that shares a hardware
-// queue with them.
+// Sets variables that the driver reads at its first call, unless the user has set them. Kernels of
+// ranks that share a process wait for each other. Without these settings, a launch of a kernel that
+// is not loaded yet, or that shares a hardware queue with running kernels, would wait for these.
 //
 // The driver reads both only from the environment, and setenv() may move the environment while
 // another thread reads it. So this runs before main() and before all other constructors (101 is the
-// first priority that programs may use), not at the first use of a device. A shared library of ours
-// that is loaded when the program has threads leaves the environment alone: such a program sets
-// both variables itself.
+// first priority that programs may use), not at the first use of a device. A shared library that
+// contains this code and is loaded when the program already has threads leaves the environment
+// alone; such a program must set both variables itself.
 __attribute__((constructor(101))) void prepare_driver() {
   if (!is_in_program() && __libc_single_threaded == 0) return;
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);       // default: LAZY

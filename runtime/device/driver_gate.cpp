@@ -7,8 +7,8 @@ namespace ringsmith {
 
 namespace {
 
-// Not std::shared_mutex: it may block a new reader because a writer waits, and the readers inside
-// wait for the new one.
+// Not std::shared_mutex, which may block a new reader while a writer waits: the readers that hold
+// it wait for the new one.
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;

@@ -84,7 +84,7 @@ void look() {
 
 namespace ringsmith {
 
-// Declared in stream.hpp; here, because a caller that waits gets the findings.
+// Declared in stream.hpp, but defined here, because it also throws the findings.
 void synchronize(Device device) {
   if (device.is_cpu()) return;
   Stream::current(device).synchronize();

@@ -140,7 +140,7 @@ class DeviceCache {
     class_sizes_[size_class] = size;
   }
 
-  // Blocks whose other users are done become free. Checked in the order of free().
+  // Makes blocks free whose other users are done. Checks them in the order of free().
   void collect() {
     while (!waiting_.empty()) {
       const Waiting& oldest = waiting_.front();

@@ -32,7 +32,8 @@ namespace ringsmith::device_allocator {
 [[nodiscard]] std::byte* allocate(Device device, Bytes size);
 // From any thread; the block must come from allocate(). It is lost if the device has failed.
 void free(Device device, std::byte* block) noexcept;
-// `stream` (of any device) uses the block, too, not only the stream that it was allocated for.
+// Declares that `stream` (of any device) uses the block, not only the stream for which it was
+// allocated.
 void record_use(Device device, std::byte* block, const Stream& stream);
 
 [[nodiscard]] AllocatorStats stats(Device device);

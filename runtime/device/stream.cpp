@@ -177,7 +177,7 @@ class EventPool {
     return event;
   }
 
-  // A wait that was queued for it still waits for the point that it had then.
+  // Waits that are already queued for the event keep waiting for the point that it had then.
   void give(cudaEvent_t event) {
     const std::scoped_lock lock(mutex_);
     idle_.push_back(event);

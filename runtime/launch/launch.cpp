@@ -105,7 +105,8 @@ int launch(const LaunchOptions& asked) {
   options.exit_timeout = checked_timeout("LaunchOptions::exit_timeout", asked.exit_timeout);
   options.quorum_timeout = checked_timeout("LaunchOptions::quorum_timeout", asked.quorum_timeout);
   options.grace = limited(options.grace);
-  // Our ranks must not inherit the door of a launcher that started this one.
+  // Makes the door of a launcher that started this one close-on-exec, so that the ranks of this
+  // launcher do not inherit it.
   (void)comm::store::find_door(std::getenv(comm::store::kDoorVariable));
   allow_files(options);
   options.master_address = master_address(options);
@@ -117,8 +118,8 @@ int launch(const LaunchOptions& asked) {
                     "use --bind to choose one",
                     options.master_address, number));
   const std::string program = find_program(options.command.at(0));
-  // Fails now rather than after the other nodes have arrived. With several rounds, the node's
-  // number may not be known yet.
+  // Creates the folder now, so that a failure is reported before the other nodes have arrived. With
+  // several rounds, the node's number may not be known yet.
   if (!may_repeat(options)) (void)make_log_folder(options, {});
   std::optional<Orphans> orphans;
   if (may_repeat(options)) orphans.emplace();

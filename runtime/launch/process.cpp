@@ -190,8 +190,9 @@ std::string lack_of(const std::string& path, int error, int depth = 0) {
                                                  : " does not exist on this host");
 }
 
-// A ringrun started by mpirun or srun is a launcher, not a rank: its own rank must not be mistaken
-// for its ranks'. With RINGSMITH_MEETING_DIR they would meet elsewhere.
+// Variables that ranks must not inherit. A ringrun that mpirun or srun started is a launcher, not a
+// rank, so its ranks must not take the rank that mpirun or srun gave it. With RINGSMITH_MEETING_DIR
+// they would meet in that folder instead of the store.
 constexpr std::array<std::string_view, 7> kDropped{"OMPI_COMM_WORLD_",
                                                    "PMIX_",
                                                    "PMI_",
@@ -218,7 +219,8 @@ Guardian::Guardian() {
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
-    // A reader of the launcher's output must see end of file when the launcher ends.
+    // The guardian must not hold the launcher's output open: its reader must see end of file when
+    // the launcher ends.
     const int null = open("/dev/null", O_RDWR);
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
     pipe.write = Descriptor();

@@ -190,8 +190,8 @@ void Rendezvous::look() {
   }
 }
 
-// Accepts a ringrun that fits the job. If its node number is already in use, the earlier process
-// may have been lost without having been noticed yet: the request then waits.
+// Accepts a ringrun that fits the job. If its node number is already in use, the request waits,
+// because the loss of the earlier process may not have been noticed yet.
 void Rendezvous::judge(Ringrun& other, const std::string& who) {
   std::istringstream in(who);
   std::string nodes, restarts;

@@ -15,8 +15,8 @@
 // The ranks are copies of this process, with its current memory, open files and standard streams. A
 // copy has only the thread that called fork(); other threads, and any locks they held, are not
 // usable in it. Therefore, before spawn() there must have been
-//   - no thread that still runs: no DataLoader with workers, no computation with set_threads() above
-//     1, no process group, no MPI_Init. spawn() counts the threads and throws UsageError;
+//   - no thread that still runs: no DataLoader with workers, no computation with set_threads() > 1,
+//     no process group, no MPI_Init. spawn() counts the threads and throws UsageError;
 //   - no use of a GPU, nor of an emulated one: a device belongs to the process that opened it.
 // Reading a command line, files and datasets is fine; the memory is shared until written.
 #pragma once

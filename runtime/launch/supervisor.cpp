@@ -29,8 +29,8 @@ constexpr milliseconds kOtherNodes{10'000};  // for their reports, in addition t
 constexpr milliseconds kNodesLook{200};      // poll interval for arriving nodes
 constexpr milliseconds kGroupLook{20};       // poll interval for processes that a leader left
 
-// Leaves out the signals that were ignored when ringrun started: the kernel would queue even those
-// while they are blocked.
+// Leaves out the signals that were ignored when ringrun started, because the kernel would queue
+// even these while they are blocked.
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
@@ -70,7 +70,8 @@ class Supervisor {
   [[nodiscard]] RoundEnd run(const std::string& program) {
     look_after_guardian();
     start(program);
-    // A rank of another node may be the cause: our ranks get the whole time to find it dead.
+    // A rank of another node may be the cause, so the ranks here get the whole time to detect its
+    // death.
     const auto undecided = [this] {
       return (phase_ == Phase::running && !verdict_seen_) ||
              (phase_ == Phase::settling && options_.nodes > 1);
@@ -413,7 +414,8 @@ class Supervisor {
     }
     const Verdict::Kind verdict = nodes_.verdict().kind;
     const auto has_saved = [](const Rank& r) { return r.end.preempted(); };
-    // With per_step, any rank's save counts: one that was just restarted had nothing to save.
+    // With per_step, one rank that has saved is enough: a rank that was just restarted had nothing
+    // to save.
     const bool saved = options_.per_step ? std::ranges::any_of(ranks_, has_saved)
                                          : std::ranges::all_of(ranks_, has_saved);
     constexpr int kPreempted = static_cast<int>(ExitCode::preempted);

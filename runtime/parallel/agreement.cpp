@@ -14,7 +14,7 @@ constexpr std::size_t kBits = 64;
 constexpr std::size_t kListed = 8;  // parameters named in a message; the rest are counted
 constexpr std::uint64_t kFault = std::uint64_t{1} << 63;  // flag in the step's word
 
-// The distinct texts and the ranks that have each, by lowest rank.
+// The distinct texts, each with its ranks, ordered by the lowest rank.
 using Variants = std::vector<std::pair<std::string, std::vector<int>>>;
 Variants variants_of(const std::vector<std::string>& texts) {
   Variants variants;
@@ -43,7 +43,8 @@ std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::stri
   return texts;
 }
 
-// Collective: returns every rank's text, or nothing if all are equal; only unequal texts are sent.
+// Collective: returns every rank's text, or nothing if all are equal. The texts are exchanged only
+// if their lengths or hashes differ.
 std::vector<std::string> gather_unequal(comm::ProcessGroup& group, const std::string& mine) {
   const auto world = static_cast<std::size_t>(group.size());
   const std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),

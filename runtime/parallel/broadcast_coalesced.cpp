@@ -58,9 +58,9 @@ class Packer {
     std::size_t size;
   };
 
-  // A tensor that already holds these bytes counts as unmodified: a constant buffer saved by a
-  // graph that is still to run backward stays valid. Not checked on a device: that would
-  // synchronise.
+  // A CPU tensor that already holds these bytes is left unmodified, so that a constant buffer stays
+  // valid in a graph that has saved it for backward. On a device the comparison would synchronise,
+  // so it is not made.
   void unpack(const Piece& piece, const std::byte* from) const {
     const Device device = piece.tensor->device();
     if (device.is_cpu() && std::memcmp(piece.data, from, piece.size) == 0) return;

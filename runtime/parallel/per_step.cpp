@@ -215,13 +215,13 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   return false;
 }
 
-// Goes through the store before this rank is in a group, so that a refused rank does not disturb
-// the ranks that train.
+// Compares through the store, before this rank is in a group, so that a refused rank does not
+// disturb the ranks that train.
 void PerStepTraining::compare(const char* key, const comm::Settings& mine) const {
   const std::string text = comm::join_records({std::to_string(rank_), comm::to_text(mine)});
   const auto first = comm::split_records(store_->compare_and_swap(key, "", text));
   int other = std::stoi(first.at(0));
-  // From an earlier life of this rank; all ranks that have arrived since then have the same.
+  // An earlier process of this rank wrote the text. All ranks that arrived later have the same.
   if (other == rank_) other = rank_ == 0 ? 1 : 0;
   comm::require_equal({{other, comm::parse_settings(first.at(1))}, {rank_, mine}});
 }
@@ -268,7 +268,7 @@ void PerStepTraining::meet() {
   DdpOptions ddp = options_.ddp;
   ddp.init_sync = quorum_.step == 0;  // later ranks have equal state, or wait for it
   ddp_ = std::make_unique<DistributedDataParallel>(model_, group_, ddp);
-  // Values that a rank that has just arrived does not know.
+  // The group's rank 0 sends the values that a rank that has just arrived does not know.
   constexpr std::int32_t kNotKnown = -1;  // before the first update
   std::vector<std::int32_t> known(order_.begin(), order_.end());
   known.resize(trained_parameters().size(), kNotKnown);

@@ -28,7 +28,8 @@ Tensor allocate(comm::ProcessGroup& group, Device device, std::int64_t count, DT
                               {count}, {1}, 0, dtype);
 }
 
-// The slots that overlap [from, to): f(parameter, from and to in it, offset in the range).
+// Calls f(parameter, from and to in it, offset in the range) for each slot that overlaps [from,
+// to).
 template <class F>
 void for_each_cut(const BucketLayout& layout, std::int64_t from, std::int64_t to, const F& f) {
   for (const BucketSlot& slot : layout.slots) {
@@ -235,7 +236,7 @@ StateDict ZeroRedundancyOptimizer::state_dict() const {
     const auto found = mine.find(entry_of(i, name));
     return found == mine.end() ? nullptr : &found->second;
   };
-  // By parameter: its updates, then one flag per state tensor. Another rank may have them.
+  // By parameter: the number of its updates, then one flag per state tensor that some rank holds.
   const std::size_t width = 1 + names.size();
   std::vector<std::int64_t> known(params().size() * width, 0);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {

@@ -20,7 +20,8 @@ namespace {
 using kernels::Conv2dShape;
 using kernels::Pool2dShape;
 
-// Limits strides, paddings, dilations and windows: products of two, and sums, cannot overflow.
+// Limit of strides, paddings, dilations and windows, so that products of two, and sums, cannot
+// overflow.
 constexpr std::int64_t kMostPixels = std::numeric_limits<std::int32_t>::max();
 
 constexpr const char* kAtMost = ", and at most 2^31 - 1";

@@ -143,7 +143,7 @@ Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
 
 Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias) {
   const profile::Operation operation("linear");
-  // The bias last: backward visits its cast first, and so keeps the order below.
+  // The bias is cast last: backward then visits its cast first, which keeps the order below.
   const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
                bias = autocast::lower(given_bias);
   require(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&
@@ -165,8 +165,8 @@ Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& g
     kernels::linear(device, matrix<T>(flat_rows(rows)), matrix<T>(weight), input<T>(offsets),
                     matrix<T>(flat_rows(y)));
   });
-  // The bias first: its gradient is ready before the weight's, as in PyTorch, and the order in
-  // which gradients become ready determines the layout of DDP's buckets.
+  // The bias comes first, so that its gradient is ready before the weight's, as in PyTorch. The
+  // order in which gradients become ready determines the layout of DDP's buckets.
   return record("LinearBackward", {bias, weight, x}, y, {rows, weight},
                 [](const Saved& saved, const Tensor& grad) {
                   const Tensor& w = saved[1];

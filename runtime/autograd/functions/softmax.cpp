@@ -73,8 +73,8 @@ std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
           static_cast<std::size_t>(t.size(0))};
 }
 
-// nll_loss of log-probabilities that are given, or (through_softmax) computed here from x. On a
-// device they are never stored: the kernels recompute them from x each time.
+// nll_loss of log-probabilities, which are given or, if through_softmax, computed here from x. In
+// the latter case a device never stores them: the kernels recompute them from x each time.
 Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& target,
                        Reduction reduction, std::int64_t ignore_index, double smoothing,
                        bool through_softmax) {

@@ -173,7 +173,7 @@ class Checker {
     }
   }
 
-  // Follows the chain of waits from a blocked rank until a rank repeats: that is the circle.
+  // Follows the chain of waits from a blocked rank until a rank repeats, which closes the cycle.
   static std::string circle(const std::vector<Blocked>& blocked) {
     const auto find = [&](int rank) {
       return std::find_if(blocked.begin(), blocked.end(),

@@ -117,8 +117,8 @@ std::string Exchange::member_key(int index) const {
   return me_.prefix + "/member/" + std::to_string(index);
 }
 
-// The will is for the next exchange, in which the others wait for this member. If that one is
-// already complete when this member ends, it is for the one after it.
+// The will is for the next exchange, in which the others wait for this member. If that exchange is
+// already complete when this member ends, the will is for the exchange after it.
 void Exchange::leave_will() {
   store_->leave_will(
       {key("result"), key("result", 1)},
@@ -225,8 +225,8 @@ std::string Exchange::describe_missing(int& first) {
     const int collector = std::stoi(store_->get(key("collector"), milliseconds(0)));
     blame(collector, describe(collector, "has all records, but has not sent them"));
   }
-  // Every record is there: a member was stopped before it counted its own, or the last member
-  // before it announced itself as the collector.
+  // Every record is there: either a member was stopped before it counted its own record, or the
+  // last member was stopped before it announced itself as the collector.
   for (int r = 0; r < me_.size && text.empty(); ++r)
     if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0)))))
       blame(r, describe(r, "arrived, but got no further"));

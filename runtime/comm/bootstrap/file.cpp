@@ -124,7 +124,7 @@ bool FileBootstrap::create(const std::string& name, const std::string& text) con
   return linked;
 }
 
-// Fails if there is a verdict, or if the ranks that have arrived disagree on the world size.
+// Throws if there is a verdict, or if the ranks that have arrived disagree on the world size.
 void FileBootstrap::look_at_members() const {
   if (const auto text = read_whole(path("verdict")); text) {
     if (text->size() < 2 || (text->front() != kMismatch && text->front() != kLate))

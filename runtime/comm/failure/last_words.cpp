@@ -78,13 +78,13 @@ bool write_all(int file, const iovec& part) {
   return true;
 }
 
-// rename() would replace a link, a FIFO or a device that a user has put there.
+// False for a link, a FIFO or a device that a user has put there, which rename() would replace.
 bool may_replace(const char* path) {
   struct stat there {};
   return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
 }
 
-// strerror() may allocate, so the usual errors of a folder are named here.
+// strerror() may allocate, so this function names the usual errors of a folder itself.
 void complain(const char* path, int error) {
   Line line;
   line << "flight recorder '" << path << "' could not be written: ";

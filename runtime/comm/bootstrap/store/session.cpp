@@ -148,7 +148,7 @@ bool Session::advance(Clock::time_point now) {
     if (!well_formed(request)) throw CommError("a request to the store is malformed");
     answer(request, now);
   } catch (const CommError&) {
-    // No client of ours sends this, and the start of the next frame is unknown.
+    // A StoreClient never sends this, and the start of the next frame is unknown.
     input_.clear();
     closing_ = true;
   }

@@ -79,7 +79,8 @@ class Reception {
       if (is_peer(r) && !links_[static_cast<std::size_t>(r)].memory.valid()) return r;
     return -1;
   }
-  // A rank that dies before it connects here closes no connection of this one. Others may know.
+  // A rank that dies before it connects to this one closes no connection here, but other ranks may
+  // have noticed its death.
   void ask_around() {
     for (const PeerLink& met : links_)
       if (met.memory.valid() && met.socket.valid())
@@ -89,14 +90,14 @@ class Reception {
     if (dead && !link(dead->index).memory.valid()) lost(dead->index);
   }
 
-  // False if some of them must be called again.
+  // Connects to all lower ranks; false if some attempts must be repeated.
   bool call_those_below() {
     if (!next_call_.passed()) return false;
     for (int r = 0; r < rank_; ++r)
       if (is_peer(r) && !link(r).socket.valid() && !call_on(r)) return false;
     return true;
   }
-  // False if the peer's queue is full of strangers' connections.
+  // Connects to the peer; false if the peer's queue is full of strangers' connections.
   bool call_on(int peer) {
     sockaddr_un address{};
     const socklen_t length = make_address(names_[static_cast<std::size_t>(peer)], address);
@@ -167,8 +168,9 @@ class Reception {
     }
   }
 
-  // Ranks that have not called yet would find no listener, and blame this rank. They are tracked by
-  // rank, because the culprit itself may have called before it died.
+  // Keeps the listener open for a while: ranks that have not connected yet would otherwise find
+  // none and blame this rank. They are tracked by rank, because the culprit itself may have
+  // connected before it died.
   void linger(int culprit) {
     const Deadline deadline = Deadline::in(kLinger);
     std::vector<bool> late(links_.size(), false);

@@ -259,8 +259,8 @@ std::string address_of(const std::string& where) {
 }
 
 std::string outward_address() {
-  // On the master's own host the address found is the loopback's, if its name resolves to it. Then
-  // the first interface that is up is used instead.
+  // On the master's own host, its name may resolve to the loopback. Then the first interface that
+  // is up is used instead.
   if (const char* master = std::getenv("MASTER_ADDR"); master != nullptr)
     if (std::string address = address_towards(master); !address.empty() && !is_loopback(address))
       return address;

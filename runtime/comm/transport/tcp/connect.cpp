@@ -20,13 +20,14 @@ namespace ringsmith::comm::tcp {
 namespace {
 
 constexpr std::size_t kMostGuests = 256;
-// After the first connection was closed, waits this long for a rank that knows whose fault it was.
+// How long a rank waits, after the first closed connection, for a rank that knows the culprit.
 constexpr std::chrono::milliseconds kMoment{300};
 // A rank that gives up waits this long for ranks that have not connected yet.
 constexpr std::chrono::milliseconds kLinger{1000};
 constexpr std::chrono::milliseconds kBetweenQuestions{100};  // between polls of the bootstrap
 
-// The kernel tolerates silence for this long after the deadline, so the deadline passes first.
+// How long after the deadline the kernel still tolerates silence, so that the deadline passes
+// first.
 constexpr std::chrono::milliseconds kSlack{10'000};
 
 // The first bytes that the connecting rank sends: "I am rank 3, and here is your word". Both ends
@@ -102,7 +103,7 @@ struct Guest {
 };
 
 // Accepts the connections of the ranks above this one. Their greetings arrive in any order, among
-// strangers' connections. While it waits, it finds out which rank is to blame if some stay away.
+// strangers' connections. While waiting, finds out which rank is to blame if some do not connect.
 //
 //     rank 1 dies      rank 2: cannot reach it, gives up: farewell, "because of 1" --.
 //                      rank 0: waits for 1, 2 and 3, hears it from 2  <--------------'
@@ -236,8 +237,8 @@ class Reception {
   }
 
   [[noreturn]] void complain() {
-    // The death of a connected rank keeps no other rank from connecting. So a rank that left while
-    // another is missing left because of the missing one.
+    // The death of a connected rank does not keep others from connecting. So if a connected rank
+    // has left while another rank is missing, it left because of the missing one.
     const bool has_left =
         suspicion_.ground == Suspicion::Ground::left_later ||
         (suspicion_.ground == Suspicion::Ground::silent && suspicion_.rank > rank_);
@@ -272,7 +273,7 @@ class Reception {
   Suspicion suspicion_;
 };
 
-// Nothing is congested within a host: a congestion control that paces packets only costs time.
+// There is no congestion within a host, so a congestion control that paces packets only costs time.
 void hurry(const Descriptor& socket) {
   constexpr std::array<char, 5> kPlain{"reno"};
   setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size() - 1);
