@@ -34,9 +34,8 @@ namespace vgpu {
 
 class BlockRunner;
 
-// Lanes of a warp that meet: at a shuffle, a vote, __syncwarp, or a tensor core instruction.
-//
-// Each lane brings a request; the last lane that the mask names computes all answers. Lanes that
+// The lanes of a warp meet at a shuffle, a vote, __syncwarp or a tensor core instruction.
+// Each lane brings a request; the last lane of the mask to arrive computes all answers. Lanes that
 // have left the kernel, and lanes beyond the end of the block, are not waited for.
 enum class WarpOp : std::uint8_t { shuffle, vote, sync, together };
 
@@ -47,7 +46,7 @@ struct LaneRequest {
   std::uint64_t answer = 0;  // shuffle: the value read; vote: the ballot
 };
 
-// Lanes that wait for each other, all with the same mask.
+// A set of lanes that wait for each other. All named the same mask.
 struct Meeting {
   unsigned mask = 0;
   unsigned arrived = 0;  // lanes
@@ -105,8 +104,8 @@ class Watched {
   const pthread_t thread_ = ::pthread_self();
   std::atomic<std::uint64_t> turns_{0};
   std::atomic<bool> busy_{false};
-  std::uint64_t seen_ = 0;       // for the watchdog: turns at its last check
-  std::uint64_t unchanged_ = 0;  // and the ms for which they have not changed
+  std::uint64_t seen_ = 0;       // turns_ at the watchdog's last check
+  std::uint64_t unchanged_ = 0;  // ms for which turns_ has not changed
 };
 
 // A cp.async that has not arrived.
