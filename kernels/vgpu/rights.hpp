@@ -1,5 +1,4 @@
-// Access to device memory: only threads that run a stream's operations have it, while they run
-// them.
+// Only threads that run a stream's operations can access device memory, and only meanwhile.
 //
 // Memory protection keys make this a matter of one register per thread: device memory has its
 // device's key, and a host thread has no rights to it, so that `*device_pointer` on the host faults
@@ -37,7 +36,7 @@ class DeviceRights {
   ~DeviceRights();
 
  private:
-  std::uint32_t before_ = 0;  // the register; by pages, the keys; else unused
+  std::uint32_t before_ = 0;  // Guard::keys: the register's old value; Guard::pages: the keys
 };
 
 }  // namespace vgpu

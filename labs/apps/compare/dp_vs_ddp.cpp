@@ -332,7 +332,7 @@ int run(int argc, char** argv) {
     runs.push_back(compare(n, o.run));
     for (const double d :
          {runs.back().dp_from_serial, runs.back().ddp_from_serial, runs.back().dp_from_ddp})
-      if (!(d <= apart)) apart = d;  // keeps NaN
+      if (!(d <= apart)) apart = d;  // takes NaN, too; but a later number replaces it
   }
   const ReportText text = describe(o, runs.front().parameter_bytes);
   fmt::print("{}\n{}\n\n{}\n", text.setting, text.timing, comparison_table(runs));

@@ -1,4 +1,4 @@
-// doctor: reports what this machine offers to a job; in a launched job, how ranks are connected.
+// doctor: reports the resources of this machine and, in a launched job, how ranks are connected.
 #include <algorithm>
 #include <cstdio>
 #include <fmt/chrono.h>

@@ -54,7 +54,7 @@ std::string table_of_algorithms() {
          "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong\noptions.\n";
 }
 
-// With --run, proves progress with --slots slots, else with every relevant number of slots.
+// With --run or --json, proves progress with --slots slots, else with every relevant number.
 CheckOptions how_to_check(const Options& o) {
   CheckOptions options;
   if (o.run || o.json) options.wires = {{o.slots, false}};

@@ -40,7 +40,7 @@ namespace ringsmith::apps {
 struct RunPlan {
   std::int64_t steps = 0;
   const char* unit = "samples";  // for the throughput
-  double units_per_batch = 0;    // of all ranks' batches together
+  double units_per_batch = 0;    // summed over the ranks' batches
   Device device;                 // of the model
 };
 

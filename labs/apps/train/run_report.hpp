@@ -4,8 +4,8 @@
 //   run.json       ---+-->  report.html     one file, light and dark, no network
 //   trace.json     --'
 //
-// Every figure is drawn from these files, so that the page can be made again later, also for a run
-// that died, in which run.json and trace.json are missing.
+// Every figure is drawn from these files, so that the page can be regenerated later, even for a run
+// that died and has no run.json and trace.json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
