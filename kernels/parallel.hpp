@@ -1,6 +1,7 @@
 // parallel_for: splits [0, n) over kernels::threads() threads.
 //
 //   parallel_for(rows, 64, [&](std::int64_t begin, std::int64_t end) { ... });
+//
 // The range is cut into at most threads() nearly equal pieces of about `grain` iterations or more.
 // The cut depends on (n, grain, threads), not on which thread is faster. With one thread, a short
 // range, inside another parallel_for, or while another thread uses the pool, f(0, n) is called

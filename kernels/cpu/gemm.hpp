@@ -33,6 +33,7 @@ void gemm(const Gemm& product);
 }
 
 // ---- OpenBLAS, opened at run time: the matrix products of --products openblas ----
+//
 // It is opened with dlopen rather than linked because only --products openblas needs it, and to
 // control the loading thread: on loading, OpenBLAS starts a thread for every other processor that
 // this thread may use. We allow only one, so it starts none. On loading it also chooses its kernels

@@ -1,4 +1,5 @@
 // Scaled dot-product attention: the slow, simple version, and the choice of version.
+//
 //   1  one thread per row: for a row of out or dq it loops over the keys, for a row of dk and dv
 //      over the queries. Scores are recomputed whenever they are needed. Any dim, float and double;
 //      used only for cases that version 2 does not support

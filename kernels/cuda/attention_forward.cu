@@ -1,4 +1,5 @@
 // Attention forward, version 2: tiles (FlashAttention; Dao et al., 2022).
+//
 // A block of 128 threads has a tile of queries and loops over the keys. Scores are never stored in
 // memory. They become probabilities relative to the largest score so far; when a tile contains a
 // larger score, the previous sums are scaled down:

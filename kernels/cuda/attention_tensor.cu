@@ -10,6 +10,7 @@
 // P is computed three times and dS twice. One kernel for the whole backward pass would compute both
 // only once, but need atomics for dQ, in unpredictable order: this version gives the same bits in
 // each run.
+//
 // P and dS are rounded to bf16 when they become left operands; results are rounded once. Sums,
 // scores and statistics are floats. dQ and dK get their factor 1 / sqrt(dim) at the end, so that dS
 // is rounded at the magnitude of P.

@@ -9,6 +9,7 @@
 // An im2col matrix in memory would be kh kw times as large as the image. Elements of a window
 // outside the image are zeros. The gradient of the input gathers: each pixel finds the outputs that
 // read it, so no two threads write the same element.
+//
 // dw is small and its sums are long. They are cut into chunks whose length depends only on the
 // shape, and the partial results are added in order.
 #include "kernels/conv.hpp"

@@ -13,9 +13,10 @@
 //                                                2 begins
 //                                                -> tail
 //                then the thread of piece 1 adds tail and the heads that follow, and writes row 2
-//              A piece has sqrt(n) uses (at least kLeastPiece), so a thread adds about 2 sqrt(n),
-//              however often one row is used, and the order depends only on the indices. With at
-//              most kLeastPiece uses in total, a row's uses are added in ascending i.
+//
+//              A piece has sqrt(n) uses (at least kLeastPiece), so a thread adds at most about
+//              2 sqrt(n) numbers, however often one row is used. The order depends only on the
+//              indices; with at most kLeastPiece uses in total it is ascending i.
 #include <bit>
 #include <cmath>
 #include <string>

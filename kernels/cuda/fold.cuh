@@ -1,4 +1,5 @@
 // Folds many elements into one by a tree of fixed shape: the engine of sums and maxima.
+//
 // A fold has outputs and, for each of them, terms. Outputs are numbered by a Nest of the dimensions
 // that remain (`kept`, whose operands are the outputs and, last, the input), terms by a Nest of the
 // reduced dimensions (`folded`).

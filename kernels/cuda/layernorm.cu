@@ -7,6 +7,7 @@
 //      registers while it loops over rows; the blocks write their shares as rows of a small matrix,
 //      and a fold sums its columns. The number of blocks, and therefore the bits, depends only on
 //      the number of rows
+//
 // kAdds: the forward kernel first adds the residual, and the backward kernel last adds its
 // gradient. Together they read or write eight arrays; separate kernels would read or write eleven.
 #include "kernels/cuda/elementwise_math.cuh"

@@ -35,6 +35,7 @@ namespace vgpu {
 class BlockRunner;
 
 // The lanes of a warp meet at a shuffle, a vote, __syncwarp or a tensor core instruction.
+//
 // Each lane brings a request; the last lane of the mask to arrive computes all answers. Lanes that
 // have left the kernel, and lanes beyond the end of the block, are not waited for.
 enum class WarpOp : std::uint8_t { shuffle, vote, sync, together };

@@ -29,6 +29,7 @@ class FaultStack {
 
 // These two functions read the registers that were saved for a signal handler. Apart from
 // rights.cpp, this is the only code of the emulator that depends on the processor.
+//
 // Returns the address of the interrupted instruction.
 [[nodiscard]] const void* code_at(const ucontext_t& at);
 

@@ -2,6 +2,7 @@
 //
 //   columns (taps x out pixels): row (c, kh, kw) holds, for every output pixel, the input pixel
 //                                that this tap reads
+//
 // would take nine times the memory of the image for a 3 x 3 kernel. Here they are read from the
 // image: the address is the sum of one offset for the tap and one for the output pixel. To make
 // this true at the border too, the image is copied into a frame of zeros.
@@ -47,7 +48,7 @@ constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
   return (taps + passes - 1) / passes;
 }
 constexpr std::int64_t kBlockColumns = 256;     // processed before the next taps
-constexpr std::int64_t kFrameFloats = 1 << 20;  // size of the frames that dw fills at a time
+constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that dw frames at a time
 
 using Offsets = std::vector<std::int64_t>;
 
@@ -230,8 +231,8 @@ void pack(const float* in, const Panel& panel, const std::int64_t* taps, std::in
   pack_runs<1>(in, panel, taps, depth, out);
 }
 
-// Adds the products of `depth` taps from tap k on to a panel of out. Columns that form contiguous
-// vectors are read in place; others are first packed into `packed`.
+// Adds the products of `depth` taps, from tap k on, to a panel of out, which starts from p.start if
+// k is 0. Columns that form contiguous vectors are read in place; others are first packed.
 void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::int64_t k,
                std::int64_t depth, float* packed) {
   const std::int64_t row = std::ssize(p.pixels), all = std::ssize(p.taps);
@@ -424,7 +425,7 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
       else
         for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
     };
-    constexpr std::int64_t kStreams = 8;  // rows written in turn; more would compete for cache sets
+    constexpr std::int64_t kStreams = 8;  // rows written in turn; few enough for the cache
     for (std::int64_t block = 0; block < channels; block += kStreams)
       for (std::int64_t o = 0; o < out_channels; ++o)
         for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c)

@@ -1,4 +1,5 @@
 // Computes a block of C with AVX-512-BF16 or AMX-BF16, in two steps.
+//
 // 1. Both operands become 32-bit words, each a pair of neighbouring k. They are copied unless they
 // are already stored this way:
 //

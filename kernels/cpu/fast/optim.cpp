@@ -14,7 +14,7 @@ namespace {
 
 // a * b + c with one rounding, if the processor has such an instruction. Left to itself, clang 19
 // contracts a sum in a loop's vector body but not in its remainder, so an element's bits would
-// depend on its position in a shard. Every sum of a product below therefore calls this.
+// depend on its position in a shard. Every sum with a product below therefore calls this.
 inline float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return std::fma(a, b, c);

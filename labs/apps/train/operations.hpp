@@ -4,6 +4,7 @@
 //   LinearBackward                  9     41.20  38.1 %     105.3   12.0
 //   ...
 //   between operations                     3.10   2.9 %
+//
 // On a GPU an operation's time is the time of its kernels. The last row is the rest of the step:
 // the loop itself, data and waiting; on a GPU, the time in which the device was idle.
 #pragma once

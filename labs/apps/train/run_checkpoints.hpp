@@ -15,9 +15,11 @@
 // with --device cuda also the device of each rank. Then every number is computed from the same
 // numbers in the same order; the order of the buckets, which determines the order of the sums, is
 // saved too. The exception is --comm-hook powersgd, whose state is not saved: a message says so.
+//
 // With --per-step any rank may be lost, including the one that writes. Therefore each rank has a
 // RunCheckpoints for a group that contains only itself: all ranks read, and the current first rank
 // writes (per_step.cpp).
+//
 // Only sound checkpoints. A checkpoint is written when the loss of the next step, or of the
 // evaluation at the end, is finite (CheckpointManager::hold); until then it replaces no older one.
 // Training continues from a checkpoint if its tensors are finite, its optimizer's state is valid,

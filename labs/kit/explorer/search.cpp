@@ -8,6 +8,7 @@
 //   a store    takes any position in its location's order that is not behind a store that its
 //              thread knows; and existing loads that read something else may read from it: all
 //              events added after the load are undone, unless the store depends on them ("revisit")
+//
 // This would reach the same execution in many ways, of which only one counts: a revisit may undo
 // only events that are the search's first choices (TruSt: "maximally added"). These are loads that
 // read from the last store that existed at the time, and stores that were put last.
