@@ -6,7 +6,7 @@
 //      memory is read and written once. Backward adds up its share of dweight and dbias in
 //      registers while it loops over rows; the blocks write their shares as rows of a small matrix,
 //      and a fold sums its columns. The number of blocks, and therefore the bits, depends only on
-//      the number of rows
+//      the shape
 //
 // kAdds: the forward kernel first adds the residual, and the backward kernel last adds its
 // gradient. Together they read or write eight arrays; separate kernels would read or write eleven.

@@ -83,8 +83,8 @@ void answer(const Meeting& meeting, Request request) {
 
 // Detects kernels that never yield to another thread: an endless loop, or a wait that reads through
 // a plain or volatile pointer. A thread of the emulator checks every OS thread that runs blocks. If
-// nothing has begun, waited or ended there for VGPU_DEADLINE_MS, it sends the OS thread a signal,
-// whose handler reports the current position and ends the process.
+// no thread of a block has begun or resumed there for VGPU_DEADLINE_MS, it sends the OS thread a
+// signal, whose handler reports the current position and ends the process.
 class Watched {
  public:
   explicit Watched(BlockRunner& runner);
@@ -92,7 +92,7 @@ class Watched {
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
-  // Called when a thread of the block has begun, waits or has ended. Cheap.
+  // Called when a thread of the block begins or resumes. Cheap.
   void turn() {
     turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
