@@ -365,7 +365,7 @@ class Reducer {
 };
 
 // ---- 8. The sampler: each rank gets different samples, each epoch a different order -------------
-// All ranks draw the same permutation and distribute it in turn: rank 1 of 3 takes places 1, 4, 7 ...
+// All ranks draw the same permutation and distribute it: rank 1 of 3 takes places 1, 4, 7 ...
 // It is padded with its own beginning, so all ranks get equally many samples. Otherwise they could
 // have different numbers of batches in an epoch. PyTorch's DistributedSampler has the same indices.
 // Runtime: runtime/data/sampler.hpp; loader.hpp next to it fetches batches ahead.
