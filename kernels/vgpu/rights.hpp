@@ -1,4 +1,5 @@
-// Only threads that run a stream's operations can access device memory, and only meanwhile.
+// Only threads that run a stream's operations can access device memory, and only while they run
+// them.
 //
 // Memory protection keys make this a matter of one register per thread: device memory has its
 // device's key, and a host thread has no rights to it, so that `*device_pointer` on the host faults

@@ -1,7 +1,6 @@
 // Computes the scores in tiles of kTile query rows. A causal tile ends at its last row's diagonal,
 // so most of the upper triangle is never computed. Within a tile, scores beyond a row's diagonal
-// are set to
-// -inf, whose exp is 0, so that all rows of a tile are vectors of the same length.
+// are set to -inf, whose exp is 0, so that all rows of a tile are vectors of the same length.
 //
 //      keys ->          tile 0: |##|            each tile: S by one small product, softmax in
 //   queries             tile 1: |####|          place, out (or the gradients) by further small

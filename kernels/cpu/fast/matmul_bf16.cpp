@@ -1,7 +1,7 @@
 // Computes a block of C with AVX-512-BF16 or AMX-BF16, in two steps.
 //
 // 1. Both operands become 32-bit words, each a pair of neighbouring k. They are copied unless they
-// are already stored this way:
+//    are already stored this way:
 //
 //      A   (row, pair)      the pairs of a row are contiguous: one word is broadcast, or 16 words
 //                           are a row of a tile
