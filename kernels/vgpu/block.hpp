@@ -163,7 +163,7 @@ class BlockRunner {
   [[noreturn]] void stuck(const char* what);
 
  private:
-  static void live(Fiber* self);  // the body of every fiber, Quiet
+  static void live(Fiber* self);  // the body of every fiber; runs in Quiet
   void run_one(Fiber* self);
   void suspend();              // the running thread waits; returns when it is resumed
   Fiber* choose(Fiber* free);  // the fiber to switch to; `free` could begin a thread itself
