@@ -101,7 +101,7 @@ def compare(ours, programs, folder, ranks, hidden):
     expect(done.returncode == 0, f"train_mlp on {ranks} ranks: {done.stderr}")
     lines = map(json.loads, (metrics / "metrics.jsonl").read_text().splitlines())
     theirs = {line["step"]: line["loss"] for line in lines}
-    worst = max((abs(ours[step] - theirs[step]) for step in ours), default=9)
+    worst = max((abs(ours[step] - theirs[step]) for step in ours), default=9, key=lambda d: (d != d, d))  # NaN is the worst
     print(f"{ranks} ranks, {hidden} hidden: losses within {worst:.1e} of train_mlp's")
     expect(worst <= TOLERANCE, f"{ranks} ranks: losses differ by {worst:.1e}, more than {TOLERANCE:.0e}")  # NaN <= x is false
 

@@ -220,7 +220,7 @@ double farthest(const std::vector<double>& losses, const nlohmann::json& wanted)
   double most = 0;
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const double off = std::abs(losses[i] - wanted.at(i).get<double>());
-    most = off <= most ? most : off;  // keeps NaN
+    if (!(off <= most)) most = std::isnan(off) ? HUGE_VAL : off;  // a NaN must not be lost
   }
   return most;
 }
