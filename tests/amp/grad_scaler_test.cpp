@@ -1,5 +1,5 @@
-// GradScaler's errors, its state, and training with it. Scales and skipped steps compared with
-// PyTorch's: tests/reference/amp_test.cpp; on several ranks: tests/multi/amp_test.cpp.
+// GradScaler's errors, its state, and training with it. tests/reference/amp_test.cpp compares
+// scales and skipped steps with PyTorch's; tests/multi/amp_test.cpp uses several ranks.
 #include "runtime/amp/grad_scaler.hpp"
 
 #include <cmath>

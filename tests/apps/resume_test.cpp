@@ -48,7 +48,7 @@ TEST_CASE("a resumed run has the losses and the bytes of one that never stopped"
       3, gpt(folder),
       {"--bucket-cap-mb", "0.001", "--overlap", "on", "--save-every", "1", "--keep", "30"},
       {1, 2, 7});
-  // Epochs of 5 + 5 + 5 + 1 batches: the last step of an epoch stays the short one.
+  // Epochs of 5 + 5 + 5 + 1 batches: the last step of an epoch remains the short one.
   check_resumes(2, mlp(), {"--accumulate", "5"}, {7, 14});
   check_resumes(2, gpt(folder),
                 {"--accumulate", "2", "--comm-hook", "fp16", "--activation-checkpointing"}, {7});
