@@ -4,9 +4,9 @@
     numbers   every option that takes a value, in the help of every program, at the ends of every type: the program ends
               in time, with one line that names the option and exit code 6, or does what its help says; no crash, no
               "internal error", no NaN with exit code 0
-    files     before a program runs, a file or folder that it writes is replaced by a link, a FIFO, a device, a folder or a
-              socket: links are followed or refused by name, everything else is refused by name, in time; the
-              replacement is unchanged afterwards
+    files     before a program runs, a file or folder that it writes is replaced by a link, a FIFO, a device, a folder or
+              socket: links are followed or refused by name, everything else is refused by name, in time; the replacement
+              is unchanged afterwards
     streams   every program with its descriptors 0, 1, 2 closed, in all 8 combinations: no signal ends it, and nothing
               that it prints is in a file that it writes
     signals   every program with every signal ignored: it ends as it does without this, and ignores them until then
@@ -494,7 +494,7 @@ def signals(binaries, inputs, folder, only):
                         continue
                     seen += 1
                     missing = wanted & ~int(mask[1], 16)
-                    twice = missing & before.get(pid, 0)  # seen twice: not just a child that ringrun is starting
+                    twice = missing & before.get(pid, 0)  # seen twice: not just a child that is being started
                     lost |= {s for s in ignored if twice & mask_of([s])}
                     before[pid] = missing
                 time.sleep(0.005)

@@ -217,7 +217,7 @@ TEST_CASE("ranks that begin with different states say so, and make no step", "[p
 
 TEST_CASE("a rank is asked to stop: all finish after the same step, also one that has just come",
           "[per_step]") {
-  // Rank 1 is lost in step 3, and has returned when the others have counted it.
+  // Rank 1 is lost in step 3, and has returned when the others have completed that step.
   const bool somebody_joins = GENERATE(false, true);
   PerStepPlan plan =
       plan_of(somebody_joins ? std::vector<Kill>{{1, 3, Death::reducing}} : std::vector<Kill>{});

@@ -25,7 +25,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TABLE = HERE / "REGISTERS.md"
 RINGS = "runtime/comm/device/"
-# The first block of a rank to report, among those of its device: the only order within a device.
+# The only access at device scope: it selects the first of a rank's blocks to report, all of which
+# are on one device.
 INSIDE = "atom.cas.relaxed.gpu.b64"
 
 

@@ -386,7 +386,7 @@ TEST_CASE("per step: when the rank that writes checkpoints is lost, the next one
   INFO(output);
   CHECK(code == 0);
   check_agreement(read_steps(folder / "run"), 2000, 16);
-  // Except those that a killed rank had neither written nor handed on.
+  // All checkpoints are there except those that a killed rank had neither written nor handed on.
   const auto saved = checkpoints_in(folder / "run");
   CHECK(std::ssize(saved) >= kSteps - 2 * 3);
   CHECK(saved.back() == kSteps);
@@ -584,7 +584,7 @@ TEST_CASE("per step: a rank that has taken part is never given up, and is named 
   CHECK(run.wait() == static_cast<int>(ExitCode::preempted));
   const std::string output = run.output();
   INFO(output);
-  // From its first return on, it is the last in the quorum.
+  // From its first return on, rank 1 is the last in the quorum.
   const std::regex named("repeated: rank (\\d+) \\(pid");
   int failed = 0;
   for (std::sregex_iterator at(output.begin(), output.end(), named), end; at != end; ++at, ++failed)
