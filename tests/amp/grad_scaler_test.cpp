@@ -141,7 +141,7 @@ TEST_CASE("GradScaler skips a step whose gradients overflow only when they are u
 }
 
 TEST_CASE("GradScaler: gradients too small for f16 survive, and the scale falls to what fits") {
-  // The gradient of y = 1e-5 h by h is below the smallest f16 after another factor of 1e-4.
+  // The gradient of 1e-9 h with respect to h is below the smallest f16.
   const auto gradient = [](bool enabled) {
     const Tensor w = test::on_device(full({1, 1}, 1));
     w.requires_grad_();

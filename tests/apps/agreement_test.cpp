@@ -84,9 +84,9 @@ std::optional<Options> another(const Program& program, const HelpLine& option) {
   return {};
 }
 
-// The line that both ranks must print, and their exit code.
+// Two running ranks, and the error that both must report.
 struct Disagreement {
-  std::string what;  // the beginning of the line
+  std::string what;  // the beginning of the message
   std::unique_ptr<Ranks> ranks;
   std::string log;
 };

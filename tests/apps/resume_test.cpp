@@ -127,7 +127,8 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("no checkpoint in '" + to + "'"));
   check_same(whole, to, 0);
 
-  // As after a kill -9 in step 23 that truncated step 21's checkpoint and a line of the metrics.
+  // As after a kill -9 in step 23 that interrupted the writing of step 21's checkpoint and of a
+  // line of the metrics.
   fs::remove_all(checkpoint(to, kSteps));
   fs::remove(checkpoint(to, 21) + "/manifest.json");
   fs::remove(to + "/model.safetensors");

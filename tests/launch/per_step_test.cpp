@@ -325,7 +325,8 @@ TEST_CASE(
   };
   REQUIRE(run_program(command_for("whole"), 120).exit_code == 0);
   CHECK(checkpoints_in(folder / "whole").size() == kSteps / 7 + 1);
-  // SIGTERM to all ranks; to one rank, which ends all; to ringrun, which forwards it.
+  // kill: SIGKILL to ringrun, whose guardian ends the ranks; one: SIGTERM or SIGUSR1 to one rank,
+  // which ends all; ringrun: SIGTERM to ringrun, which forwards it.
   enum class End { kill, one, ringrun };
   for (const End end : {End::kill, End::one, End::ringrun}) {
     const std::string run = folder / std::to_string(static_cast<int>(end));
