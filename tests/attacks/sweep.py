@@ -231,7 +231,8 @@ def plant(path, target, kind, old):
 
 
 def state(path):
-    """Path, type, identity (a link's target, or the inode number) and contents of a file."""
+    """Path, type, identity (a link's target, or the inode number unless it is a regular file) and
+    contents of a path."""
     try:
         info = path.lstat()
     except OSError:

@@ -88,8 +88,8 @@ def check_spills(found):
 
 
 def check_scopes(folder):
-    """Checks that every access with a memory order is at system scope, and that each kernel has
-    the orders its hand-off needs."""
+    """Checks that every access with a memory order is at system scope (or is INSIDE), and that each kernel has an
+    ordered load."""
     kernels = 0
     for ptx in sorted(folder.glob(RINGS + "*.ptx")):
         for body in re.split(r"(?=\.entry )", ptx.read_text())[1:]:

@@ -158,7 +158,7 @@ class Each:
             judge.kill()
 
     def gone(self, seconds, turns=1200):
-        """Waits until the killed processes have ended."""
+        """Waits for the killed processes to end. Returns those that are left."""
         for _ in range(turns):
             if not alive(seconds):
                 break
