@@ -27,8 +27,8 @@ struct Ending {
 
 class ForkedRanks {
  public:
-  // Runs body on every rank. An exception ends the rank as in run_main(). progress() is shared by
-  // all ranks and the test.
+  // Runs body on every rank. An exception ends the rank as in run_main(). made_progress() counts in
+  // memory that all ranks and the test share.
   using Body = std::function<void(std::shared_ptr<comm::Bootstrap>, ForkedRanks&)>;
   ForkedRanks(int world, const Body& body);
   ForkedRanks(const ForkedRanks&) = delete;

@@ -156,7 +156,8 @@ TEST_CASE("communication fails on one rank, and nobody is lost: all do the step 
 
 TEST_CASE("a rank is killed while the next quorum meets, sends the state, or receives it",
           "[per_step]") {
-  // Rank 2 is lost in step 2 and joins with step 3; then the second rank is killed.
+  // Rank 2 is lost in step 2 and joins with step 3, in which rank 0 or the joining rank 2 is
+  // killed.
   const Death death = GENERATE(Death::meeting, Death::sending, Death::receiving);
   const int rank = death == Death::receiving ? 2 : 0;
   CAPTURE(static_cast<int>(death));

@@ -33,7 +33,8 @@ struct Shape {
   bool scaled;
 };
 
-// Source and destination begin byte_offset bytes after an aligned address.
+// True if the results equal the oracle's. Sources and destinations begin byte_offset bytes after an
+// aligned address.
 template <class T>
 bool matches_oracle(Reduction op, const Shape& shape) {
   const double scale = 1.0 / 3;
