@@ -22,7 +22,7 @@ struct Run {
 
 const std::string kBin = std::string(RINGSMITH_BINARY_DIR) + "/bin/";
 
-// errors: whether standard error is read, too. Not with JSON: Open MPI may print a message there.
+// errors: also read standard error. Not for JSON, because Open MPI may print a message there.
 Run run(const std::string& command, bool errors = true) {
   // Ignore the calibration of the user who runs the tests.
   const std::string cache = "XDG_CACHE_HOME=" + std::string(RINGSMITH_BINARY_DIR) + "/test-cache ";
@@ -85,7 +85,7 @@ TEST_CASE("the table's header names size and time, and each row has a cell for e
     std::size_t n = 0;
     for (std::string word; words >> word;) ++n;
     if (line.find(" size ") != std::string::npos && line.find(" time ") != std::string::npos)
-      columns = n - 1;  // the '#'
+      columns = n - 1;  // without the '#'
     else if (columns > 0 && line[0] != '#') {
       CHECK(n == columns);
       ++rows;

@@ -147,7 +147,8 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
                       ContainsSubstring(below_file) && ContainsSubstring("--run-dir"));
   REQUIRE_THROWS_AS(create_run_dir(wanted + "/metrics.jsonl"), UsageError);
 
-  // A refused run may leave a folder for checkpoints and its lock. With a checkpoint it is in use.
+  // A refused run may leave a folder for checkpoints and its lock. A folder with a checkpoint is in
+  // use.
   const std::string left = (dir.path / "left").string();
   fs::create_directories(left + "/checkpoints");
   std::ofstream(left + "/checkpoints/lock") << "pid 1";
