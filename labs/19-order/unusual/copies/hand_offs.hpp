@@ -83,7 +83,7 @@ class Slots {
   typename Memory::template atomic<Count> tail_;  // messages sent; written by the sender
   typename Memory::template atomic<Count> head_;  // messages received; written by the receiver
   Count sent_, received_;                         // each used by one thread only
-  // The last values of head_ and tail_ that the sender and the receiver have read.
+  // The last values that the sender has read of head_ and the receiver of tail_.
   Count taken_ = sent_, stored_ = sent_;
 };
 
