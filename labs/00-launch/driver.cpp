@@ -76,8 +76,8 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
   seen.put("requests", kit::whereabouts().requests - requests);
 }
 
-// Creates two files of the job for this rank: in a sorted list of the job's files, the one
-// precedes all others, and the other follows them.
+// Creates two files of the job for this rank. In a sorted list of the job's files, one of them
+// precedes all files that a solution creates, and the other one follows them.
 constexpr const char* kLeft = ".left";
 void leave_files(kit::Folder& folder, const kit::Seat& seat) {
   for (const char* where : {"a.", "zz."})

@@ -92,8 +92,9 @@ inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 inline std::optional<Shape> strides_for(const Shape& sizes, const Shape& strides,
                                         const Shape& wanted) {
 #ifdef SOLUTION
-  // Both sizes are traversed from the back. `run` elements, `step` apart, have been taken from old
-  // dimensions but not yet given to new ones. A run grows while the next dimension continues it.
+  // Both lists of sizes are traversed from the back. `run` elements, `step` apart, have been
+  // taken from old dimensions but not yet given to new ones. A run grows while the next dimension
+  // continues it.
   Shape found = row_major(wanted);
   if (numel_of(wanted) == 0) return found;
   std::int64_t run = 1, step = 1;

@@ -97,8 +97,7 @@ class Shelf {
   }
 
   template <class Condition>
-  void wait_for(Condition done) const {  // at most 4 s, so that a wrong loader cannot make the
-                                         // test hang
+  void wait_for(Condition done) const {  // at most 4 s: a wrong loader must not hang the test
     for (const auto end = Clock::now() + milliseconds(4000); !done() && Clock::now() < end;)
       std::this_thread::sleep_for(microseconds(200));
   }
@@ -147,10 +146,10 @@ KIT_SCENARIO(permutations) {
 // For each rank (or each of `ranks`), the indices of each epoch in turn, from one sampler object.
 KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
-  // Two samplers that must not affect the observed ones: one of another data set with one sample,
+  // A sampler of another data set, with one sample, must not affect the observed ones;
   lab10::DistributedSampler other(1, {.shuffle = false});
   (void)other.indices();
-  if (in.integer("samples") < 1 << 20) {  // and one with another seed
+  if (in.integer("samples") < 1 << 20) {  // nor may one with another seed
     const std::uint64_t seed = std::uint64_t(in.integer("sampler_seed")) + 77;
     (void)lab10::DistributedSampler(in.integer("samples"), {.seed = seed}).indices();
   }
@@ -191,12 +190,10 @@ KIT_SCENARIO(load) {
   kit::describe_hangs_with(where_it_stands);
   const lab10::LoaderOptions options{in.integer("batch"), int(in.integer("workers")),
                                      int(in.integer("ahead")), in.integer("drop_last", 0) != 0};
-  const std::int64_t takes = in.integer("takes", -1);  // calls of next() before the loader is
-                                                       // destroyed; -1: all
+  const std::int64_t takes = in.integer("takes", -1);  // calls of next(); -1: until the end
   const std::int64_t ahead = options.ahead;
   const std::int64_t rest_after = in.integer("rest_after", -1), rest = in.integer("rest", 0);
-  const std::int64_t batches = in.integer("rest_always", 0);  // a rest before each of this many
-                                                              // batches
+  const std::int64_t batches = in.integer("rest_always", 0);  // rests before this many batches
   std::vector<std::int64_t> ids, lengths, begun_at;
   std::string errors;
   {

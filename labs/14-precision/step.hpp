@@ -56,8 +56,8 @@ class Replica {
 #endif
   }
 
-  // Task 6. While a NoSync lives, backwards stay local. Its destructor restores the previous state,
-  // also after an exception; NoSyncs may be nested.
+  // Task 6. While a NoSync is alive, backwards stay local. Its destructor restores the previous
+  // state, also after an exception; NoSyncs may be nested.
   class NoSync {
    public:
     explicit NoSync(Replica& replica)

@@ -1,4 +1,4 @@
-// lend: the runtime's DataParallel on three devices (all of them the CPU), with numbers to follow
+// lend: the runtime's DataParallel on three devices (all of them the CPU), with numbers small enough to follow
 // by eye. One section for each argument: step, rows, forwards, fail.
 #include <cstdio>
 #include <cstring>

@@ -11,8 +11,7 @@
 int main(int argc, char** argv) {
   const int places = argc > 1 ? std::atoi(argv[1]) : 8;
   const int every = argc > 2 ? std::atoi(argv[2]) : 4;
-  std::deque<int> completions;  // numbers of executed requests whose completions have not been
-                                // taken
+  std::deque<int> completions;  // requests whose completion has not been taken
   int posted = 0, done = 0;
   for (int events = 0; events < 6; ++events) {
     const int before = posted;

@@ -15,8 +15,8 @@ using namespace ringsmith;
 
 namespace {
 
-const std::vector<std::int64_t> kWidths{30, 250, 251, 10};  // 73,271 parameters: 2, 3 and 4 do
-                                                            // not divide them
+// 73,271 parameters in all, which is no multiple of 2, 3 or 4.
+const std::vector<std::int64_t> kWidths{30, 250, 251, 10};
 
 enum class Kind { plain, scattered, all_reduced };
 

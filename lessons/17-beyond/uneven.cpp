@@ -1,5 +1,4 @@
-// uneven: three ranks with three, one and two batches: without join(), and with its three
-// options.
+// uneven: three ranks with three, one and two batches, without join() and with it in three modes.
 #include "lessons/09-ddp/ranks.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/optim/optimizer.hpp"
