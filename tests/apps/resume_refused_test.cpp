@@ -202,7 +202,7 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
       {"the run's folder",
        text,
        resume(folder / "gpt"),
-       {"manifest.json is missing: the folder is not a checkpoint; go on with --resume " +
+       {"manifest.json is missing: the folder is not a checkpoint; continue with --resume " +
         checkpoint(folder / "gpt", kSteps)}},
       {"the folder of the checkpoints",
        text,

@@ -154,7 +154,7 @@ def check(folder, build_folder):
         compare(narrow, build_folder / "bin", folder, 3, 1)
     killed = r"^ringsmith: error: rank 1 \(process \d+\) was killed by signal 9$"
     fail_by(signal.SIGKILL, folder / "one", 3, ["WHERE; ended: rank 1$", killed])
-    fail_by(signal.SIGSTOP, folder / "narrow", 4, ["WHERE; too slow: rank 1$"])
+    fail_by(signal.SIGSTOP, folder / "narrow", 4, ["WHERE; no progress for 10 s: rank 1$"])
     for steps, words in ((1, "parameters of ranks 0 and 1 differ"), (5, "step 2: loss is not finite")):
         done = run(folder / "poisoned", 2, steps)
         expect(done.returncode == 1 and words in done.stderr, f"NaN on rank 1: exit code {done.returncode}, {done.stderr}")

@@ -192,7 +192,7 @@ Values train_with_backoff(const Group& group, const HookCase& hook,
   const Made made = hook.make(group);
   if (made.hook.call) ddp.register_comm_hook(made.hook);
   SGD optimizer({w, b}, {.lr = 0.05, .momentum = 0.9});
-  GradScaler scaler({.init_scale = 4096});
+  GradScaler scaler({.init_scale = 4096, .any_rank = any_rank(group)});
   const auto step = [&](int number, bool overflows) {
     optimizer.zero_grad();
     Generator draw(static_cast<std::uint64_t>(100 * number + group->rank()));

@@ -167,6 +167,7 @@ int run(int argc, char** argv) {
   require(
       o.mistake.empty() || !o.simulate || o.check || o.run || o.json,
       "--mistake and --simulate need --check or --run: a schedule that never ends has no price");
+  apps::require_writable(o.svg);
   const double bytes = static_cast<double>(o.count * o.element_size);
   Network network = Network::uniform({o.alpha_us * 1e-6, 1e-9 / o.bandwidth},
                                      1e-9 / o.reduce_bandwidth, o.overhead_us * 1e-6);
