@@ -189,8 +189,8 @@ KIT_SCENARIO(succession) {
   desks.observe(out);
 }
 
-// Task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms late; a rank that
-// is not in the list never arrives. The folder answers process 0 `hesitate` ms late.
+// Task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms late; a rank
+// that is not in the list never arrives. The folder answers process 0 `hesitate` ms late.
 KIT_SCENARIO(meet) {
   kit::Folder folder("meeting");
   const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late");

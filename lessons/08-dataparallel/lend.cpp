@@ -1,5 +1,5 @@
-// lend: the runtime's DataParallel on three devices (all of them the CPU), with numbers small enough to follow
-// by eye. One section for each argument: step, rows, forwards, fail.
+// lend: the runtime's DataParallel on three devices (all of them the CPU), with numbers small
+// enough to follow by eye. One section for each argument: step, rows, forwards, fail.
 #include <cstdio>
 #include <cstring>
 #include <string>
