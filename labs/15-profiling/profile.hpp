@@ -4,8 +4,8 @@
 //   thread 2         |== comm ==|     |==== comm ====|
 //                                         |==========|             exposed: no thread computes
 //
-// A trace is an unordered list of events. Times are whole nanoseconds, of either sign and up to
-// 2^60, which is 36 years: too large for a double, which has 53 bits.
+// A trace is an unordered list of events. Times are whole nanoseconds, of either sign and below
+// 2^62 (a clock that counts from 1970 shows 1.8e18): too large for a double, which has 53 bits.
 #pragma once
 
 #include <algorithm>
