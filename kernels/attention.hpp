@@ -93,8 +93,8 @@ using AttentionBackwardFn = void(Heads<const T> dout, const AttentionSaved<T>& s
                                  Heads<T> dk, Heads<T> dv, const AttentionShape& shape);
 RINGSMITH_KERNEL(attention_backward, AttentionBackwardFn)
 
-// On tensor cores: bf16 operands and results, sums and statistics in float. Elsewhere, and where
-// has_attention_bf16() is false, the caller widens the operands to float.
+// Attention on tensor cores: operands and results are bf16, sums and statistics float. Where
+// has_attention_bf16() is false, and on the CPU, the caller widens the operands to float.
 struct AttentionBf16Saved {
   Heads<const bf16> q, k, v, out;
   std::span<const RowStatistic<float>> statistics;

@@ -6,10 +6,10 @@
 //   y = (x - mean) * inv_std * weight + bias,   inv_std = 1 / sqrt(var + eps)
 //
 // Statistics are accumulated in double, so that a large mean does not swamp the variance. The
-// oracle adds in ascending (n, pixel) order and rounds where PyTorch's scalar build does: each
-// squared deviation and their sum to T; y is x alpha + (bias - mean alpha); the sums of the
-// backward pass use eight lanes of T within an image, then double over the images. If images have
-// one pixel, all sums of the oracle are in T, as in PyTorch.
+// oracle adds in ascending (n, pixel) order and rounds where PyTorch's scalar build does: it rounds
+// each squared deviation and their sum to T, computes y as x alpha + (bias - mean alpha), and adds
+// in the backward pass in eight lanes of T (four of double) within an image, then in double over
+// the images. If images have one pixel, the oracle adds in T, as PyTorch does.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct BatchNormShape {
   [[nodiscard]] constexpr std::int64_t per_channel() const { return n * pixels; }
 };
 
-// Vectors over channels have c elements.
+// Spans over channels have c elements.
+
 // Computes the mean of every channel and the sum of squared deviations from it; n * pixels must be
 // at least 1.
 template <class T>

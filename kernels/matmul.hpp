@@ -70,8 +70,8 @@ void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store = Sto
 template <class T>
 void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store = Store::replace);
-// sums[c] = (or +=) the sum of column c of x, e.g. a bias gradient. In PyTorch's order
-// (cpu/cascade.hpp).
+// sums[c] = (or +=) the sum of column c of x, e.g. a bias gradient. The oracle adds in PyTorch's
+// order (cpu/cascade.hpp).
 template <class T>
 void column_sum(Matrix<const T> x, std::span<T> sums, Store store = Store::replace);
 

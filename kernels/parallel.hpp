@@ -2,10 +2,11 @@
 //
 //   parallel_for(rows, 64, [&](std::int64_t begin, std::int64_t end) { ... });
 //
-// The range is cut into at most threads() equal pieces of at least `grain` iterations. The cut
-// depends only on (n, grain, threads), so results never depend on which thread was faster. With one
-// thread, a short range, or inside another parallel_for, f(0, n) is called directly. An exception
-// thrown by f is rethrown to the caller.
+// The range is cut into at most threads() nearly equal pieces of about `grain` iterations or more.
+// The cut depends on (n, grain, threads), not on which thread is faster. With one thread, a short
+// range, inside another parallel_for, or while another thread uses the pool, f(0, n) is called
+// directly, so results must not depend on the cut. An exception thrown by f is rethrown to the
+// caller.
 #pragma once
 
 #include <algorithm>

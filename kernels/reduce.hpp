@@ -44,7 +44,8 @@ namespace cpu {
 
 // Writes the reduction of 1..64 sources to every destination (there may be none). A destination may
 // coincide with a source; no other overlap is allowed. With one source, this is a (scaled) copy,
-// for any dtype if not scaled. Misaligned pointers are only slower. bool is a UsageError.
+// for any dtype if not scaled. Misaligned pointers only cost time. Throws UsageError for bool,
+// unless this is a copy.
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
             std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
 

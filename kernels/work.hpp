@@ -4,9 +4,9 @@
 //   layer_norm             8 for each element       kRules in kernels/cpu/work.cpp has the others
 //
 // An addition, multiplication, division, comparison, and a call of exp, log, tanh or sqrt count as
-// one each. Bytes are the sizes of all operands, once for reading and once for writing: the traffic
-// if nothing is cached. Of a table whose rows are selected (embedding), only the selected rows
-// count. For the profiler (runtime/device/profiler.hpp), off the hot path.
+// one each. Bytes are the sizes of all operands, twice for an operand that is read and written: the
+// least traffic without caches. Of a table whose rows are selected (embedding), only the selected
+// rows count. For the profiler (runtime/device/profiler.hpp), off the hot path.
 //
 // Every argument type that contributes to the work has an overload of look().
 #pragma once

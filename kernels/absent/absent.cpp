@@ -1,11 +1,11 @@
-// No devices, at link time: a program links this file instead of kernels/cuda, runtime/comm/device
-// and a CUDA runtime.
+// A program without device support links this file instead of kernels/cuda, runtime/comm/device and
+// a CUDA runtime.
 //
 //   runtime/device, comm, tensor, ...  --calls-->  kernels/cuda, comm/device, runtime   make build
 //                                      --calls-->  this file                            make train
 //
 // Compiling the kernels for devices and the emulator would double the time until a user without a
-// GPU sees a first loss. require_device() refuses every device because the count below is 0, so
+// GPU sees the first loss. require_device() refuses every device because the count below is 0, so
 // nothing else here is ever called. Every other device symbol that the libraries call is an alias
 // of ringsmith_no_devices(): symbols.sh extracts these symbols from the libraries.
 #include <cuda_runtime.h>

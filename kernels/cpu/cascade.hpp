@@ -1,5 +1,5 @@
-// PyTorch's float sums, term by term: the order in which the oracles add, so that a sum has
-// PyTorch's bits (of its scalar CPU build, ATEN_CPU_CAPABILITY=default).
+// Sums in the order in which PyTorch's scalar CPU build (ATEN_CPU_CAPABILITY=default) adds. The
+// oracles use them, so that their sums have PyTorch's bits.
 //
 // Adding n floats one after the other accumulates up to n roundings. A cascade keeps four running
 // sums: after every `step` terms level 0 is carried into level 1, after every step^2 terms level 1
@@ -42,7 +42,8 @@ T cascade_sum(std::int64_t n, const Term& term) {
   return level[0];
 }
 
-// A strided row: four interleaved cascades over term(4 i + k); the remainder is added to the first.
+// Sum of a strided row: four interleaved cascades over term(4 i + k); the remainder is added to the
+// first.
 template <class T, class Term>
 T row_sum(std::int64_t n, const Term& term) {
   const std::int64_t quarter = n / 4;
@@ -59,7 +60,8 @@ T row_sum(std::int64_t n, const Term& term) {
 template <class T>
 constexpr std::int64_t kTorchLanes = 32 / static_cast<std::int64_t>(sizeof(T));
 
-// A contiguous row: the tail is added in order, then one row_sum per lane, in order.
+// Sum of a contiguous row: the elements beyond the last whole vector are added first, then one
+// row_sum per lane, both in order.
 template <class T, class Term>
 T contiguous_sum(std::int64_t n, const Term& term) {
   constexpr std::int64_t kLanes = kTorchLanes<T>;

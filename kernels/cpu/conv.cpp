@@ -11,7 +11,7 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-// Position in the image of tap k for output o.
+// Row or column of the image that output o reads through tap k.
 std::int64_t input_index(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t k,
                          std::int64_t dilation) {
   return o * stride - pad + k * dilation;

@@ -19,7 +19,7 @@
 #define RINGSMITH_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// For lambdas that are too long for the inliner: with a call in it, their loop is not vectorised.
+// For lambdas that are too long for the inliner. A loop that calls them would not be vectorised.
 #define RINGSMITH_INLINED __attribute__((always_inline))
 
 namespace ringsmith::kernels::cpu {

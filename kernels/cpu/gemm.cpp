@@ -26,8 +26,8 @@ using SgemmFn = void(int order, int trans_a, int trans_b, int m, int n, int k, f
                      const float* a, int lda, const float* b, int ldb, float beta, float* c,
                      int ldc);
 
-// Opens a library on a thread that may use only the processor it is on. On loading, OpenBLAS starts
-// a thread for each other processor that the loading thread may use, so here it starts none.
+// Opens a library on a thread that may use only its current processor. On loading, OpenBLAS starts
+// a thread for each other processor that the loading thread may use, so it starts none here.
 // (OPENBLAS_NUM_THREADS=1 does the same, but the environment is shared and other threads may be
 // reading it.)
 void* open_on_one_processor(const char* name) {
@@ -57,7 +57,7 @@ class OpenBlas {
   SgemmFn* sgemm = nullptr;
   std::string description;
 
-  // OpenBLAS keeps the number of threads in a global, which is set only when it changes.
+  // OpenBLAS keeps the number of threads in a global; this sets it only if it must change.
   void follow_threads() {
     const int wanted = threads();
     if (current_threads_.exchange(wanted, std::memory_order_relaxed) != wanted)

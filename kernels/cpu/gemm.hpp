@@ -34,10 +34,10 @@ void gemm(const Gemm& product);
 
 // ---- OpenBLAS, opened at run time: the matrix products of --products openblas ----
 //
-// Opened with dlopen rather than linked, to control when it is loaded: on loading, OpenBLAS starts
-// a thread for every processor that it may use (here only one, so it starts none), and only
-// programs that multiply matrices need the library at all. OpenBLAS also chooses its kernels then:
-// by the processor, or by OPENBLAS_CORETYPE, which can halve the speed (1024^3 sgemm on one Zen 5
+// It is opened with dlopen rather than linked because only --products openblas needs it, and to
+// control the loading thread: on loading, OpenBLAS starts a thread for every other processor that
+// this thread may use. We allow only one, so it starts none. On loading it also chooses its kernels
+// by the processor or by OPENBLAS_CORETYPE, which can halve the speed (1024^3 sgemm on one Zen 5
 // core: Haswell 113, SkylakeX 209 GFLOP/s). blas_description() reports the choice: check it first
 // if products seem slow.
 void openblas_sgemm(const Gemm& product);

@@ -38,7 +38,8 @@ V load_bytes(const void* p) {
   return v;
 }
 
-// A mask of the lanes that hold NaN, the only value that differs from itself; integers have none.
+// Mask of the lanes that contain NaN, the only value that differs from itself. All zeros for
+// integers.
 template <class V>
 auto nan_in(const V& v) {
   return v != v;  // NOLINT(misc-redundant-expression)
@@ -68,7 +69,7 @@ struct HalfVector<bf16> {
   }
 };
 
-// f16 uses the hardware's conversions (F16C, AVX-512 or arm64); without them, one at a time.
+// f16 uses the conversions of the hardware (F16C, AVX-512 or arm64) or else converts one at a time.
 template <>
 struct HalfVector<f16> {
 #if defined(__AVX512F__)

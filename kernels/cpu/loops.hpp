@@ -1,8 +1,8 @@
-// Iterates over several strided operands of one shape together.
+// Loops over several strided operands of the same shape.
 //
 // for_each_run() calls f(offsets, n) for each innermost run of a Nest (kernels/nest.hpp); inner(k)
-// is operand k's stride in it. The runs of a call are independent, so they may be spread over
-// threads.
+// is the stride of operand k within a run. The runs of a call are independent, so they may be
+// spread over threads.
 #pragma once
 
 #include <array>

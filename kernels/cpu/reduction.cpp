@@ -1,5 +1,5 @@
-// Oracles with PyTorch's orders, the choice of version for sums, and maxima. Comparisons are exact,
-// so one version of max is both oracle and fast.
+// The oracle of sums, which adds in PyTorch's order; the choice of version; and maxima. Comparisons
+// are exact, so one version of max is both oracle and fast.
 #include "kernels/reduction.hpp"
 
 #include <cmath>

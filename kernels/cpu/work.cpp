@@ -16,7 +16,7 @@ struct Rule {
   double flop;                  // per pair of a product, or per element of the largest operand
   std::size_t picked = kNone;   // operand of which only selected rows are read or written
   bool updates = false;         // written operands are read as well
-  std::size_t reduced = kNone;  // operand whose view has only the first element of each run
+  std::size_t reduced = kNone;  // operand whose view covers only the first element of each run
 };
 constexpr Rule kRules[] = {
     {"matmul", 2},

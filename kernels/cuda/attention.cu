@@ -1,6 +1,6 @@
 // Scaled dot-product attention: the slow, simple version, and the choice of version.
 //
-//   1  one thread per row: of out and dq, with a loop over the keys, or of dk and dv, with a loop
+//   1  one thread per row: for a row of out or dq it loops over the keys, for a row of dk and dv
 //      over the queries. Scores are recomputed whenever they are needed. Any dim, float and double;
 //      used only for cases that version 2 does not support
 //   2  tiles in shared memory (attention_forward.cu, attention_backward.cu): float, dim up to 128

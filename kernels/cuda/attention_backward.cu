@@ -153,7 +153,8 @@ __global__ void __launch_bounds__(kTileThreads) backward_queries(Arguments a) {
   store_tile<S>(a.dq, job, a.s, at, dq);
 }
 
-// More than the 48 KiB that every kernel may use by default, less than the 64 KiB of every device.
+// The tiles need more than the 48 KiB that a kernel gets by default, but fit in 64 KiB, which every
+// device has.
 template <class Tiles>
 void launch_with(void (*kernel)(Arguments), std::int64_t jobs, const Arguments& a) {
   static_assert(sizeof(Tiles) <= 64 << 10);

@@ -1,8 +1,8 @@
 // Attention forward, version 2: tiles (FlashAttention; Dao et al., 2022).
 //
-// A block of 128 threads has a tile of queries and loops over the keys. The scores of a tile are
-// never stored in memory: they become probabilities relative to the largest score so far, and when
-// a larger score is found, the previous sums are scaled down:
+// A block of 128 threads has a tile of queries and loops over the keys. Scores are never stored in
+// memory. They become probabilities relative to the largest score so far; when a tile contains a
+// larger score, the previous sums are scaled down:
 //
 //   for each tile of keys:   S = Q K^T / sqrt(dim)               in registers
 //                            m' = max(m, rows of S)
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_tiles(Arguments p) {
   __shared__ Tile<S::kDim, S::kK> keys;          // [d][j]
   __shared__ Tile<S::kK, S::kDim> values;        // [j][d]
   __shared__ Tile<S::kK, S::kQ> probabilities;   // [j][i]
-  __shared__ float part[S::kAcross][S::kQ + 1];  // of a row's maximum, later of its sum
+  __shared__ float part[S::kAcross][S::kQ + 1];  // first of a row's maximum, then of its sum
   const int across = static_cast<int>(threadIdx.x) % S::kAcross;
   const int row = static_cast<int>(threadIdx.x) / S::kAcross * kR;
   const int score = across * S::kScores, column = across * S::kOut;

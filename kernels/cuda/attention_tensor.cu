@@ -1,7 +1,7 @@
 // Attention, version 3: bf16 on tensor cores, forward and backward (FlashAttention-2; Dao, 2023).
 //
 //   forward   one block per tile of 64 queries, looping over the keys as in version 2
-//             (attention_forward.cu); the next tiles of keys and values arrive during the work
+//             (attention_forward.cu); the next tiles of keys and values are copied meanwhile
 //   dq        one block per tile of queries, looping over the keys: P and dS from the rows'
 //             statistics, dQ += dS K
 //   dk, dv    one block per tile of keys, looping over the queries: the same transposed,
@@ -11,8 +11,9 @@
 // only once, but need atomics for dQ, in unpredictable order: this version gives the same bits in
 // each run.
 //
-// Rounded to bf16: P and dS, as left operands; the results. Sums, scores, statistics are floats. dQ
-// and dK get their factor 1 / sqrt(dim) at the end, so that dS is rounded at the magnitude of P.
+// P and dS are rounded to bf16 when they become left operands; results are rounded once. Sums,
+// scores and statistics are floats. dQ and dK get their factor 1 / sqrt(dim) at the end, so that dS
+// is rounded at the magnitude of P.
 #include <string>
 #include <type_traits>
 
@@ -34,7 +35,7 @@ struct Problem {
   Heads<const bf16> q, k, v, dout;
   Heads<bf16> out, dq, dk, dv;
   RowStatistic<float>* statistics;
-  const float* dots;  // of each row of dout and out
+  const float* dots;  // dot product of each row of dout with that of out
   AttentionShape s;
   float scale;
   bool packs;
@@ -42,7 +43,7 @@ struct Problem {
   [[nodiscard]] __device__ HalfRows rows(const Heads<const bf16>& h, const TileJob& job) const {
     return {h.head(job.batch, job.head), h.token_stride, s.tokens, s.dim, packs};
   }
-  // Number of a head's first row.
+  // Index of the head's first row.
   [[nodiscard]] __device__ std::int64_t first_row(const TileJob& job) const {
     return (job.batch * s.heads + job.head) * s.tokens;
   }
@@ -66,7 +67,7 @@ struct Stages {
   }
 };
 
-// Over the four lanes that share a row.
+// Maximum and sum over the four lanes that share a row.
 __device__ float largest_of_row(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffU, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffU, x, 2));

@@ -1,8 +1,8 @@
 // Tiles of attention on tensor cores, shared by the forward and the backward pass.
 //
 // Operands are bf16, sums are floats. A block of 4 warps has a tile of 64 rows, 16 per warp, and
-// loops over tiles of the other side (keys, or queries). Shared memory holds two of these: one is
-// in use, the next arrives by cp.async. All work is one of two products:
+// loops over tiles of the other side (keys, or queries). Shared memory has two of the latter: one
+// in use, and the next, which cp.async is copying. There are two kinds of products:
 //
 //   scores    S (16 x n) += A B^T    A and B stored as [row][d]:   Q K^T, dO V^T, K Q^T, V dO^T
 //   mix       O (16 x d) += P B      B stored as [row][d]:         P V,   dS K,   P^T dO, dS^T Q

@@ -1,7 +1,7 @@
 // Batch normalisation over (n, c, pixels): folds compute a channel's sums, one pass the elements.
 //
 //   batch_stats      the mean by a fold, then the squared deviations by another, both in double: a
-//                    large mean does not swamp the variance
+//                    large mean would swamp the variance in float
 //   batch_norm       element-wise; the channel's four numbers are in cache
 //   batch_norm_grad  two folds (of dy, and of dy xhat), then element-wise
 //
@@ -29,7 +29,7 @@ struct Mean : Sums<double> {
   }
 };
 
-// The channel of an element of x, from its offset, which is all that a term is given.
+// The channel of an element of x. Computed from the offset, because term() gets nothing else.
 struct ChannelOf {
   std::int64_t pixels, channels;
   __device__ std::int64_t operator()(std::int64_t at) const {
@@ -55,7 +55,7 @@ struct Squares : Sums<double> {
   }
 };
 
-// The sum of dy (kDot: of dy with the normalised x), kept in double for the pass that follows.
+// The sum of dy, or (kDot) of dy times the normalised x, kept in double for the next pass.
 template <bool kDot, class T>
 struct GradientSum : Sums<double> {
   static constexpr bool kPacks = false;
@@ -134,7 +134,7 @@ void update_running(std::span<T> running_mean_, std::span<T> running_var_, std::
   const T *const mean = mean_.data(), *const squares = squares_.data();
   const T step = static_cast<T>(momentum), rest = 1 - step, divisor = static_cast<T>(count - 1);
   for_each(std::ssize(mean_), [=] __device__(std::int64_t c) {
-    // A number minus itself is NaN for infinity and NaN.
+    // x - x is NaN, not 0, if x is infinity or NaN.
     if (!(mean[c] - mean[c] == 0) || !(squares[c] - squares[c] == 0)) return;
     const double var = squares[c] / divisor;
     running_mean[c] = step * mean[c] + rest * running_mean[c];

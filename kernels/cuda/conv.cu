@@ -1,6 +1,6 @@
 // Convolution as matrix products whose im2col factors are never stored: the three products of a
-// layer are instances of the register-blocked tile (tile_product.cuh), which requests elements one
-// by one.
+// layer are instances of the register-blocked tile (tile_product.cuh), which calls a function for
+// each element.
 //
 //   forward   y  (out_c x images pixels)  =  w   (out_c x taps)          . x through its windows
 //   input     dx (c x images pixels)      =  w^T (c x out_c taps')       . dy, windows backwards
@@ -8,10 +8,10 @@
 //
 // An im2col matrix in memory would be kh kw times as large as the image. Elements of a window
 // outside the image are zeros. The gradient of the input gathers: each pixel finds the outputs that
-// have read it, so no thread adds to an element that another thread writes.
+// read it, so no two threads write the same element.
 //
-// dw is small and its sums are long: they are cut into chunks, whose length depends on the shape
-// alone, and the partial results are folded in order.
+// dw is small and its sums are long. They are cut into chunks whose length depends only on the
+// shape, and the partial results are added in order.
 #include "kernels/conv.hpp"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/tile_product.cuh"

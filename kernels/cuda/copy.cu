@@ -4,8 +4,8 @@
 //   2  packs      the same if runs of both sides are contiguous: 16 bytes or, with conversion, four
 //                 elements at a time
 //   3  tiles      one dtype, if the runs of one side are the columns of the other: 32 x 32 elements
-//                 go through shared memory, so that both reads and writes are contiguous. A row of
-//                 the tile is one element longer, or all of a column would be in one bank
+//                 go through shared memory, so that both reads and writes are contiguous. Rows
+//                 are padded by one element; otherwise a column would be in a single bank
 //
 // Contiguous copies of one dtype use the copy engine; zeros use a memset.
 #include <cstring>
@@ -89,7 +89,7 @@ __global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows
   }
 }
 
-// Version 3 if possible: out contiguous in its last dimension, in contiguous in another one.
+// Version 3 if out is contiguous in its last dimension and in in another one; else returns false.
 template <class Word>
 bool copy_as_tiles(const Nest<2>& nest, Word* out, const Word* in) {
   const std::size_t last = nest.last();

@@ -36,7 +36,7 @@ struct BinaryOp {
   }
 };
 
-// Calls f(op) with the operation that `op` is at run time.
+// Calls f with a function object for `op`, so that f knows the operation at compile time.
 template <class F>
 __host__ __device__ auto visit(Unary op, F&& f) {
   switch (op) {
@@ -164,8 +164,8 @@ void map_nest(Nest<N> nest, const Op& op, D* out, const In*... in) {
   }
 }
 
-// Version 3 if possible. The operation of `fixed` is known at compile time, of `chosen` at run
-// time.
+// Version 3 if possible. The operation is known at compile time in `fixed`, at run time in
+// `chosen`.
 template <int N, class Fixed, class Chosen, class D, class... In>
 void map(const Nest<N>& nest, const Fixed& fixed, const Chosen& chosen, D* out, const In*... in) {
   const std::int64_t n = numel(nest);

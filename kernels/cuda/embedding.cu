@@ -14,9 +14,9 @@
 //                                                -> tail
 //                then the thread of piece 1 adds tail and the heads that follow, and writes row 2
 //
-//              A piece has sqrt(n) uses, so no thread adds more than about 2 sqrt(n) numbers,
-//              however often one row is used, and the order depends only on the indices. With at
-//              most kLeastPiece uses in total it is the order of i.
+//              A piece has sqrt(n) uses (at least kLeastPiece), so a thread adds at most about
+//              2 sqrt(n) numbers, however often one row is used. The order depends only on the
+//              indices; with at most kLeastPiece uses in total it is ascending i.
 #include <bit>
 #include <cmath>
 #include <string>
@@ -194,7 +194,7 @@ __global__ void sum_pieces(Sums<T> s) {
   }
 }
 
-// For rows that begin in one piece and end in another: done by the thread of the first piece.
+// Completes rows that begin in one piece and end in another. The thread of the first piece does it.
 template <class T>
 __global__ void join_pieces(Sums<T> s) {
   for (std::int64_t e = first_item(); e < (s.pieces - 1) * s.dim; e += item_stride()) {

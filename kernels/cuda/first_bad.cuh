@@ -1,6 +1,7 @@
-// Finds the first invalid one of n items, so that a bad index becomes an error that names it, not
-// garbage. The kernels record it in pinned memory, which the host reads at a later check
-// (runtime/device/findings.hpp), so a step does not wait for the check of its indices.
+// Finds the first invalid one of n items, so that a bad index raises an error that names it instead
+// of spoiling the results silently. The kernels record it in pinned memory, which the host reads at
+// a later check (runtime/device/findings.hpp), so a step does not wait for the check of its
+// indices.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"

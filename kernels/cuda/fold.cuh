@@ -1,17 +1,18 @@
 // Folds many elements into one by a tree of fixed shape: the engine of sums and maxima.
 //
-// A fold has outputs, numbered by a Nest of the dimensions that remain (`kept`: the outputs'
-// strides, last the input's), and terms for each output, numbered by a Nest of the reduced
-// dimensions (`folded`).
+// A fold has outputs and, for each of them, terms. Outputs are numbered by a Nest of the dimensions
+// that remain (`kept`, whose operands are the outputs and, last, the input), terms by a Nest of the
+// reduced dimensions (`folded`).
 //
 //   rows      terms are adjacent: a warp or a block per output, lanes along the terms
 //   columns   outputs are adjacent: a lane per output, eight rows of lanes along the terms
 //
 // In both cases the terms are cut into chunks of fixed length. One block folds a chunk with four
-// accumulators per thread and a tree over the threads, and writes a partial result; a second pass
-// (and a third, beyond 10^8 terms) folds these. No atomics: the tree depends only on the shape, not
-// on the device, its load, or the order of blocks. The chains of additions are short, so a float
-// sum of a million terms has the error of a few dozen.
+// accumulators per thread and a tree over the threads, and writes a partial result; another pass
+// folds these. (Rows of more than 2.6 * 10^8 terms and columns of more than 65,536 need three
+// passes.) There are no atomics: the tree depends only on the shape, not on the device, its load or
+// the order of blocks. The chains of additions are short, so a float sum of a million terms has the
+// error of a few dozen.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"
@@ -46,8 +47,8 @@ struct Chains {
   }
 };
 
-// Folds terms lane, lane + lanes, ... of begin .. end - 1 of the output whose input begins at
-// `base`.
+// For the output whose input begins at `base`, folds every lanes-th term of begin .. end - 1,
+// starting with term begin + lane.
 template <class Fold>
 __device__ auto fold_strided(const Fold& fold, const Nest<1>& folded, std::int64_t base,
                              std::int64_t begin, std::int64_t end, int lane, int lanes) {
@@ -180,7 +181,7 @@ void run_pass(const Pass<Fold, N>& pass, bool columns) {
     launch_over(fold_rows<kThreads, Fold, N>, jobs, 1, pass);
 }
 
-// Folds another fold's partial results: combines them as they are, and finishes like that fold.
+// Folds the partial results of another fold. Its terms are these results; the rest is inherited.
 template <class Fold>
 struct Again : Fold {
   const typename Fold::Value* partials;
@@ -263,8 +264,8 @@ void fold_flat(const Fold& fold, std::int64_t n, bool packs) {
   fold_nest(fold, one_run<2>(1, {}), one_run<1>(n, {1}), packs && n >= kWarp);
 }
 
-// Folds each channel of contiguous images (n, channels, pixels) to an output, numbered in operand
-// 0.
+// Folds each channel of contiguous images (n, channels, pixels). finish() gets the channel as the
+// offset of operand 0.
 template <class Fold>
 void fold_channels(const Fold& fold, std::int64_t n, std::int64_t channels, std::int64_t pixels) {
   Layout rest;

@@ -6,10 +6,10 @@
 //      memory is read and written once. Backward adds up its share of dweight and dbias in
 //      registers while it loops over rows; the blocks write their shares as rows of a small matrix,
 //      and a fold sums its columns. The number of blocks, and therefore the bits, depends only on
-//      the number of rows
+//      the shape
 //
-// kAdds: the kernel adds the residual first, and its gradient last. Of the arrays of a residual
-// branch, eight are read or written; separate kernels would read or write eleven.
+// kAdds: the forward kernel first adds the residual, and the backward kernel last adds its
+// gradient. Together they read or write eight arrays; separate kernels would read or write eleven.
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -38,7 +38,7 @@ constexpr std::int64_t kBlockRow = team_capacity<T>(kThreads);
 
 template <class T>
 struct Forward {
-  const T *x, *residual;  // residual and sum: kAdds
+  const T *x, *residual;  // residual and sum: only if kAdds
   T* sum;
   Affine<T> affine;
   T eps, *y, *mean, *rstd;
@@ -111,7 +111,7 @@ void forward(const Forward<T>& p) {
 
 template <class T>
 struct Backward {
-  const T *dy, *dsum, *x;  // dsum: kAdds
+  const T *dy, *dsum, *x;  // dsum: only if kAdds
   Affine<T> affine;
   const T *mean, *rstd;
   T *dx, *partials;  // partials: (blocks, 2, n), dweight and dbias; either may be null
@@ -218,8 +218,8 @@ T* or_null(std::span<T> s) {
   return s.empty() ? nullptr : s.data();
 }
 
-// A block of warps has eight teams, each with fewer rows: otherwise 8192 rows would not fill a
-// device.
+// If a team is a warp, a block has eight teams. Each gets fewer rows; otherwise 8192 rows would not
+// fill a device.
 constexpr std::int64_t kRowsPerWarp = 4, kRowsPerBlock = 16, kMostBlocks = 1024;
 
 template <bool kAdds, class T>

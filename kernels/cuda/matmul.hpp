@@ -46,8 +46,9 @@ void matmul_vectorised(const Product<float>& product);
 // such tensor cores (below compute capability 8.0).
 void matmul_tensor_tf32(const Product<float>& product);
 void matmul_tensor_bf16(const Product<float>& product);
-// Devices only. In float, or TF32 if kernels::float32() says so. Products without a layout in the
-// library (an operand without a unit stride) use version 4; of f16 and bf16, version 3.
+// Devices only. Multiply floats in float, or in TF32 if kernels::float32() says so. If the library
+// has no layout for a product (an operand without a unit stride), floats use version 4, f16 and
+// bf16 version 3.
 void matmul_cublaslt(const Product<float>& product);
 void matmul_cublaslt(const Product<f16>& product);
 void matmul_cublaslt(const Product<bf16>& product);

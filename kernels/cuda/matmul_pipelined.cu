@@ -6,11 +6,10 @@
 //   cp.async   a thread starts copies of 16 bytes from memory directly into shared memory, in
 //              groups; a slab is a group, and a thread waits only for its oldest
 //   stages     shared memory holds S slabs: one that is multiplied, S - 1 in flight. Version 8 has
-//              S = 2 (double buffering), version 9 has S = 4: a slab has the time of S - 1 products
-//              of 128 x 128 x 32 to arrive, and a single one is shorter than memory's latency under
-//              load
+//              S = 2 (double buffering), version 9 has S = 4. A slab must arrive within S - 1
+//              products of 128 x 128 x 32; one takes less time than a load from busy memory
 //   ldmatrix   loads four 8 x 8 matrices of a slab into the registers of a warp by one instruction,
-//              also transposed: so A and B may be stored by rows or by columns
+//              transposed on request, so A and B may be stored by rows or by columns
 //   mma        16 x 8 x 16 products in those registers, whose layout is public (mma.cuh), so that
 //              sums are stored directly, not through shared memory as in version 6
 //

@@ -1,10 +1,10 @@
 // Optimizer steps: one pass over the arrays, with nothing else to optimise.
 //
 // Adam reads four arrays and writes three: 28 bytes of memory traffic for some twenty operations
-// per element. So it only matters to keep loads in flight: packs of 16 bytes from all four arrays,
-// and a grid that fills the device. Arrays that are not aligned (a gradient inside a bucket) are
-// processed by elements, still 128 bytes per warp. Operations and their order are the CPU oracle's,
-// each rounded separately (--fmad=false): the bits are PyTorch's.
+// per element. Only memory matters, so enough loads must be in flight: packs of 16 bytes from all
+// four arrays, and a grid that fills the device. Arrays that are not aligned (a gradient inside a
+// bucket) are processed by elements, still 128 bytes per warp. Operations and their order are the
+// CPU oracle's, each rounded separately (--fmad=false): the bits are PyTorch's.
 //
 // Clipping: a fold sums squares in double, one thread computes the factor from all sums, and
 // scale() reads it from device memory: no waits.
@@ -93,7 +93,8 @@ struct Adam {
   }
 };
 
-// Calls op(g[i], updated[i]...) for i < n from `first` in steps of `stride`, kWidth elements each.
+// Calls op(g[i], updated[i]...) for this thread's elements i < n: packs first, first + stride, ...
+// of kWidth elements.
 template <int kWidth, class Op, class T, class... Updated>
 __device__ void update_items(std::int64_t first, std::int64_t stride, std::int64_t n, const Op& op,
                              const T* g, Updated*... updated) {
@@ -135,7 +136,7 @@ struct AdamRow {
   const T* g;
   T *p, *m, *v, *largest;
   std::int64_t n;
-  std::int32_t first;  // its first chunk
+  std::int32_t first;  // index of its first chunk
   bool packs;
 };
 

@@ -1,6 +1,6 @@
 // Sums and maxima over any dimensions of a strided tensor, by the folds of kernels/cuda/fold.cuh.
 //
-//   sum, max           a fold: rows or columns, in packs of 16 bytes if the terms are contiguous
+//   sum, max           a fold over rows or columns; sum reads contiguous terms in packs of four
 //   max_backward       a thread per element of the gradient, which checks whether it is the maximum
 //   max_all_backward   a fold counts the maxima, then a thread per element; the count stays on the
 //                      device

@@ -5,11 +5,11 @@
 //   | guard [canary|data|canary] guard  page .. | data ..... |canary guard
 //
 // As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block: send
-// the offset, too. Unlike on a GPU, every allocation ends (to 256 bytes, the alignment that
-// cudaMalloc promises) at a page that faults; the gap up to that page holds a pattern that is
-// checked. Large allocations begin at their block's base. Fresh memory has all bits set: NaN in
-// every float. Addresses are not reused while unused ones are left, so that an access to freed
-// memory faults and is reported as such.
+// the offset, too. Unlike on a GPU, a page that faults follows every allocation. Small ones end at
+// it (to 256 bytes, the alignment that cudaMalloc promises), large ones begin at their block's
+// base; the gaps hold a pattern that is checked. Fresh memory has all bits set: NaN in every float.
+// Addresses are not reused while unused ones are left, so that an access to freed memory faults and
+// is reported as such.
 #pragma once
 
 #include <cstddef>

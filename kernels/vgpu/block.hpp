@@ -34,9 +34,9 @@ namespace vgpu {
 
 class BlockRunner;
 
-// Lanes of a warp that meet: at a shuffle, a vote, __syncwarp, or a tensor core instruction.
+// The lanes of a warp meet at a shuffle, a vote, __syncwarp or a tensor core instruction.
 //
-// Each lane brings a request; the last lane that the mask names computes all answers. Lanes that
+// Each lane brings a request; the last lane of the mask to arrive computes all answers. Lanes that
 // have left the kernel, and lanes beyond the end of the block, are not waited for.
 enum class WarpOp : std::uint8_t { shuffle, vote, sync, together };
 
@@ -47,7 +47,7 @@ struct LaneRequest {
   std::uint64_t answer = 0;  // shuffle: the value read; vote: the ballot
 };
 
-// Lanes that wait for each other, all with the same mask.
+// A set of lanes that wait for each other. All named the same mask.
 struct Meeting {
   unsigned mask = 0;
   unsigned arrived = 0;  // lanes
@@ -83,8 +83,8 @@ void answer(const Meeting& meeting, Request request) {
 
 // Detects kernels that never yield to another thread: an endless loop, or a wait that reads through
 // a plain or volatile pointer. A thread of the emulator checks every OS thread that runs blocks. If
-// nothing has begun, waited or ended there for VGPU_DEADLINE_MS, it sends the OS thread a signal,
-// whose handler reports the current position and ends the process.
+// no thread of a block has begun or resumed there for VGPU_DEADLINE_MS, it sends the OS thread a
+// signal, whose handler reports the current position and ends the process.
 class Watched {
  public:
   explicit Watched(BlockRunner& runner);
@@ -92,7 +92,7 @@ class Watched {
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
-  // Called when a thread of the block has begun, waits or has ended. Cheap.
+  // Called when a thread of the block begins or resumes. Cheap.
   void turn() {
     turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -105,8 +105,8 @@ class Watched {
   const pthread_t thread_ = ::pthread_self();
   std::atomic<std::uint64_t> turns_{0};
   std::atomic<bool> busy_{false};
-  std::uint64_t seen_ = 0;       // for the watchdog: turns at its last check
-  std::uint64_t unchanged_ = 0;  // and the ms for which they have not changed
+  std::uint64_t seen_ = 0;       // turns_ at the watchdog's last check
+  std::uint64_t unchanged_ = 0;  // ms for which turns_ has not changed
 };
 
 // A cp.async that has not arrived.
@@ -163,7 +163,7 @@ class BlockRunner {
   [[noreturn]] void stuck(const char* what);
 
  private:
-  static void live(Fiber* self);  // the body of every fiber, Quiet
+  static void live(Fiber* self);  // the body of every fiber; runs in Quiet
   void run_one(Fiber* self);
   void suspend();              // the running thread waits; returns when it is resumed
   Fiber* choose(Fiber* free);  // the fiber to switch to; `free` could begin a thread itself

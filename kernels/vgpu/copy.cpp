@@ -1,5 +1,5 @@
-// Copies and fills. Pointers are checked against the kind and their allocation when the call is
-// made; the copy itself runs on the stream's worker, visible to the sanitizers.
+// Copies and fills. The call checks the pointers against the kind of copy and their allocations.
+// The copy itself runs on the stream's worker and is visible to the sanitizers.
 #include <cstring>
 #include <string>
 

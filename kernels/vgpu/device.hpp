@@ -23,7 +23,7 @@ class Queue;
 class Driver {
  public:
   enum class Call { allocates, launches, asks };
-  // The calling thread's call, for its duration.
+  // Held by a thread for the duration of its call.
   class Turn {
    public:
     // kernel: the kernel to be launched.

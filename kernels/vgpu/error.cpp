@@ -223,7 +223,7 @@ std::string describe_code(const void* instruction) {
   char address[32], line[512] = "";
   std::snprintf(address, sizeof address, "0x%zx",
                 std::size_t{reinterpret_cast<std::uintptr_t>(instruction) - object.base});
-  // The path may contain any character but a quote, for which no line is found.
+  // Paths with a quote are not supported, because the shell would interpret it.
   if (object.file.find('\'') != std::string::npos) return "";
   const std::string command = "addr2line -e '" + object.file + "' " + address + " 2>/dev/null";
   FILE* out = ::popen(command.c_str(), "r");

@@ -21,9 +21,9 @@ namespace vgpu {
 
 namespace {
 
-constexpr timespec kLook{0, 100'000'000};  // interval of checks that the recorder lives
-// The event of a dead recorder is never reached, but a process that has opened it may still record
-// it anew: the program gets time to notice the death itself and to release its streams.
+constexpr timespec kLook{0, 100'000'000};  // interval at which waits check that the recorder lives
+// If the recorder dies, the event is never reached, unless another process that has opened it
+// records it again. This many checks give the program time to notice the death and to do so.
 constexpr int kLooksInVain = 20;
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,

@@ -8,10 +8,11 @@
 
 namespace vgpu {
 
-// For the whole process, once. Faults that are not the emulator's go to the previous handler.
+// Called once per process. Faults unrelated to the emulator go to the previous handler.
 void install_fault_handler();
 
-// The same end for an error that a kernel's own code has found (the checks of fault.cpp).
+// Ends the process in the same way, for an error that checks in the kernel's code found
+// (fault.cpp).
 [[noreturn]] void stop_at(const std::string& line, const std::string& what);
 
 // A stack for the handler on this OS thread, because a fiber's own stack may be exhausted.
@@ -26,10 +27,10 @@ class FaultStack {
   void* stack_;
 };
 
-// The information in the registers that were saved for a signal handler: apart from rights.cpp, the
-// only code of the emulator that depends on the processor.
+// These two functions read the registers that were saved for a signal handler. Apart from
+// rights.cpp, this is the only code of the emulator that depends on the processor.
 //
-// The instruction that was interrupted.
+// Returns the address of the interrupted instruction.
 [[nodiscard]] const void* code_at(const ucontext_t& at);
 
 // True if a page fault was a write. Nothing if the system does not tell, as QEMU does not when it

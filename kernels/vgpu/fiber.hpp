@@ -22,7 +22,7 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef VGPU_TSAN  // works between two fibers: not instrumented, even outside of Quiet
+#ifdef VGPU_TSAN  // runs between two fibers, so it is never instrumented
 #define VGPU_SWITCH __attribute__((noinline, no_sanitize("thread")))
 #else
 #define VGPU_SWITCH [[gnu::always_inline]]

@@ -50,7 +50,8 @@ inline void happens_before(void*) {}
 inline void happens_after(void*) {}
 #endif
 
-// For the scope of the emulator's own code: the detector ignores it.
+// While an object of this class exists, the detector ignores the thread: for the emulator's own
+// code.
 class Quiet {
  public:
   Quiet() { look_away(); }
@@ -59,7 +60,7 @@ class Quiet {
   Quiet& operator=(const Quiet&) = delete;
 };
 
-// For the scope of a call of the user's code from within Quiet.
+// Suspends Quiet while it exists, for a call of the user's code.
 class Loud {
  public:
   Loud() { look_again(); }

@@ -25,7 +25,7 @@ class Device;
 
 struct Operation {
   const char* name;           // for reports
-  std::function<void()> run;  // called Quiet
+  std::function<void()> run;  // called in Quiet
   char begin = 0, end = 0;    // for ThreadSanitizer
 };
 
@@ -55,8 +55,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // Waits for all operations that have been added so far.
   void synchronize();
   [[nodiscard]] bool idle();
-  // Between begin_ and end_capture(), operations that are added go into a graph instead. begin_ is
-  // false if a capture has begun already, end_capture() null if none has.
+  // Between begin_ and end_capture(), operations that are added go into a graph instead.
+  // begin_capture() returns false if a capture has already begun, end_capture() null if none has.
   [[nodiscard]] bool begin_capture();
   [[nodiscard]] std::unique_ptr<Graph> end_capture();
   [[nodiscard]] bool capturing();
@@ -120,7 +120,7 @@ class Living {
     living_.insert(made.get());
     return made.release();
   }
-  // Null if the handle is living; else the reason for which it is refused.
+  // Null if the handle is living, else the reason why it is refused.
   [[nodiscard]] const char* refuse(const T* handle) const {
     const std::scoped_lock lock(mutex_);
     if (living_.count(handle) != 0) return nullptr;

@@ -16,7 +16,7 @@ namespace {
 // Rights to device memory by whole pages, if the processor has no memory protection keys and
 // VGPU_GUARD=pages requests them.
 //
-// The memory of a device is closed (PROT_NONE) while no kernel or copy that runs has its key, and
+// The memory of a device is closed (PROT_NONE) while no running kernel or copy has its key, and
 // open to all threads otherwise. So a host access while the device is working is not detected, and
 // neither is the access of a device that is not a peer while the owner is working. Every operation
 // of a stream costs two system calls per living allocation of its devices, and each walks the

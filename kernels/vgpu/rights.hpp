@@ -1,4 +1,4 @@
-// Access to device memory: only threads that run a stream's operations have it, while they run
+// Only threads that run a stream's operations can access device memory, and only while they run
 // them.
 //
 // Memory protection keys make this a matter of one register per thread: device memory has its
@@ -37,7 +37,7 @@ class DeviceRights {
   ~DeviceRights();
 
  private:
-  std::uint32_t before_ = 0;  // the register; by pages, the keys; else unused
+  std::uint32_t before_ = 0;  // Guard::keys: the register's old value; Guard::pages: the keys
 };
 
 }  // namespace vgpu

@@ -45,10 +45,10 @@ struct Settings {
   // Exits with a message if a variable has an invalid value.
   static const Settings& get();
 
-  // Set a program's own value of a number above, by the name of its variable; setenv() would race
-  // with threads that read the environment. insist() overrides the environment; prefer() sets the
-  // default of this process, if the environment has no value. To be called before the first CUDA
-  // call: false, without effect, once the settings have been read.
+  // Set one of the numbers above, selected by the name of its variable. (setenv() would race with
+  // threads that read the environment.) insist() overrides the environment; prefer() sets the
+  // default of this process, if the environment has no value. Must be called before the first CUDA
+  // call: once the settings have been read, they do nothing and return false.
   static bool insist(const char* variable, std::uint64_t value);
   static bool prefer(const char* variable, std::uint64_t value);
 };

@@ -27,7 +27,7 @@ const int kSignal = SIGRTMIN + 7;
 
 void where_are_you(int, siginfo_t*, void* context) {
   if (active_runner == nullptr) return;  // the block has just ended
-  if (!begin_last_words()) return;       // a fault, perhaps of this thread, has a better reason
+  if (!begin_last_words()) return;       // a fault, perhaps of this thread, is being reported
   report(*active_runner, describe_code(code_at(*static_cast<const ucontext_t*>(context))));
 }
 

@@ -43,7 +43,7 @@ std::vector<kit::Slots> slots_of(const kit::Request& in) {
   return slots;
 }
 
-// values[rank] of a list that may be absent or too short; then 0.
+// Element number `rank` of the list `name`, or 0 if the list is absent or too short.
 std::int64_t of_rank(const kit::Request& in, const char* name, int rank) {
   const std::vector<std::int64_t> values =
       in.has(name) ? in.integers(name) : std::vector<std::int64_t>{};
@@ -55,7 +55,8 @@ void put_outcome(kit::Observation& out, const lab00::Outcome& outcome) {
   out.put("outcome", outcome.code);
 }
 
-// Meets the others with a card (host and process) and records the outcome: one card per line.
+// Meets the other ranks with a card (host and process id) and records the outcome; "cards" has
+// one card per line.
 void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t patience,
                    kit::Observation& seen, bool blank = false) {
   const std::string card = blank ? "" : kit::host_name() + " " + std::to_string(getpid());
@@ -75,14 +76,16 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
   seen.put("requests", kit::whereabouts().requests - requests);
 }
 
-// Creates two files of a job for each rank, the first and the last in the order of names.
+// Creates two files of the job for this rank. In a sorted list of the job's files, one of them
+// precedes all files that a solution creates, and the other one follows them.
 constexpr const char* kLeft = ".left";
 void leave_files(kit::Folder& folder, const kit::Seat& seat) {
   for (const char* where : {"a.", "zz."})
     folder.create(seat.job + where + std::to_string(seat.rank) + kLeft, "");
 }
 
-// Makes the call on a part of the stack that earlier calls have not used, with other contents.
+// Makes the call below frames of 1 KiB that are filled with 0x5A, so that its variables do not
+// reuse the addresses of an earlier call's.
 template <class Call>
 [[gnu::noinline]] void deeper(int levels, const Call& call) {
   volatile char used[1024];
@@ -109,8 +112,9 @@ KIT_SCENARIO(names) {
 }
 
 // Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with
-// codes[r]; until then it has files. This process has launched a job before, and another launcher
-// has claimed a name since: `lost` counts the other launcher's files that launch removed.
+// codes[r]; before it ends, it creates two files. This process has launched a job before, and
+// another launcher has claimed a name since: `lost` counts the other launcher's files that launch
+// removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");
   kit::StagedNodes before({"a"}, folder, [](const kit::Seat&, kit::Observation&) { return 0; });
@@ -185,8 +189,8 @@ KIT_SCENARIO(succession) {
   desks.observe(out);
 }
 
-// Task 3 alone. Process i is told rank ranks[i] of `world` and arrives late[i] ms late; a rank that
-// is not in the list never arrives. The folder answers process 0 `hesitate` ms late.
+// Task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms late; a rank
+// that is not in the list never arrives. The folder answers process 0 `hesitate` ms late.
 KIT_SCENARIO(meet) {
   kit::Folder folder("meeting");
   const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late");
@@ -228,8 +232,8 @@ KIT_SCENARIO(meet_again) {
   nodes.observe(out);
 }
 
-// Task 4 alone: rank, world, local_rank, local_world, node, nodes of each rank. This process has
-// asked about other hosts before.
+// Task 4 alone: rank, world, local_rank, local_world, node, nodes of each rank. An earlier call
+// with other hosts must not change the results.
 KIT_SCENARIO(place) {
   const std::vector<std::string> hosts = words_of(in.text("hosts"));
   std::vector<std::int64_t> places;
@@ -242,9 +246,10 @@ KIT_SCENARIO(place) {
   out.put("places", places);
 }
 
-// All tasks together: `jobs` launchers, one process each, `stagger` ms apart, in the same folder.
-// Rank r arrives late[r] ms late and stays for `stay` ms. With stale = 1, the same job ran before:
-// its last rank never arrived, and the job was killed while the others waited.
+// All tasks together: `jobs` launchers, one process each, started `stagger` ms apart, in the same
+// folder. Rank r arrives late[r] ms late and stays for `stay` ms. With stale = 1, an earlier
+// launcher started such a job; the job's last rank never arrived, and the launcher was killed
+// while the other ranks waited.
 KIT_SCENARIO(jobs) {
   kit::Folder folder("meeting");
   const std::vector<std::string> names = words_of(in.text("nodes"));

@@ -1,5 +1,5 @@
-// Performs the judge's program on the student's tensors, step by step, and reports the result of
-// each step. No verdicts here. A program is text; the part after # is for reports:
+// Runs the judge's program on the student's tensors, step by step, and reports the result of each
+// step. No verdicts here. A program is text; reports name a step by the part after #:
 //
 //     t0 = empty 2 3 # A; t1 = transpose t0 0 1 # A.transpose(0, 1); t2 = drop t0 # A.drop()
 #include LAB01_TENSOR
@@ -81,8 +81,8 @@ const std::map<std::string, std::function<Tensor(const Tensor&, const Shape&)>> 
     {"same", [](auto& t, auto&) { return t; }},
 };
 
-// Numbers that tell their origin: step 2, position 5 is 3005. They are stored through the tensor's
-// own storage, as in lab 13, and these writes are not counted as the step's cost.
+// Returns a tensor whose numbers tell their origin: position 5 of step 2 holds 3005. The numbers
+// are stored through the tensor's own storage, as in lab 13, and do not count as the step's cost.
 Tensor filled(const Shape& sizes, std::size_t step) {
   Tensor t = Tensor::empty(sizes);
   kit::Storage& storage = t.storage();
@@ -107,8 +107,8 @@ Shape positions(const Tensor& t) {
   return all;
 }
 
-// The tensor's properties: storage, offset, numel, contiguous (task 2, so not after empty, which is
-// task 1), sizes, strides.
+// Records the tensor's storage, offset, numel, sizes and strides, and whether it is contiguous.
+// The latter is left out after empty, because empty is task 1 and is_contiguous is task 2.
 void put_tensor(kit::Observation& out, const std::string& k, const Tensor& t, bool made) {
   Shape row{t.storage().number(), t.offset(), t.numel()};
   if (!made) row.push_back(t.is_contiguous());

@@ -64,9 +64,9 @@ inline Shape row_major(const Shape& sizes) {
 #endif
 }
 
-// Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements, of which one may
-// be -1, "the rest". Returns the sizes with a number in that place. Refuses sizes that do not fit,
-// and a -1 that is no whole number or could be any: 0 elements in [0, -1].
+// Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements, of which one
+// may be -1, "the rest". Returns the sizes with a number in that place. Refuses sizes that do not
+// fit, and a -1 for which no whole number fits or every number does: 0 elements in [0, -1].
 inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 #ifdef SOLUTION
   Shape resolved = sizes;
@@ -92,8 +92,9 @@ inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 inline std::optional<Shape> strides_for(const Shape& sizes, const Shape& strides,
                                         const Shape& wanted) {
 #ifdef SOLUTION
-  // Both are traversed from the back. `run` elements, `step` apart, have been taken from old
-  // dimensions but not yet given to new ones. A run grows while the next dimension continues it.
+  // Both lists of sizes are traversed from the back. `run` elements, `step` apart, have been
+  // taken from old dimensions but not yet given to new ones. A run grows while the next dimension
+  // continues it.
   Shape found = row_major(wanted);
   if (numel_of(wanted) == 0) return found;
   std::int64_t run = 1, step = 1;

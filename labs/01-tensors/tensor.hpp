@@ -35,9 +35,10 @@ class Tensor {
   [[nodiscard]] std::size_t dim() const { return sizes_.size(); }
   [[nodiscard]] std::int64_t numel() const { return numel_of(sizes_); }
 
-  // Task 1. A new storage for these sizes, by kit::allocate, in row-by-row order. It exists as long
-  // as any tensor shows a number of it, and is freed with the last of them. The owner of a tensor
-  // may read and write its storage: this is how numbers get in, here and in chapter 13.
+  // Task 1. Allocates a storage for these sizes with kit::allocate; the elements are in
+  // row-by-row order. The storage exists as long as any tensor shows a number of it, and is freed
+  // with the last of these tensors. The owner of a tensor may read and write its storage: this is
+  // how numbers get in, here and in chapter 13.
   static Tensor empty(const Shape& sizes);
   [[nodiscard]] kit::Storage& storage() const;
 
@@ -76,8 +77,8 @@ class Tensor {
   // one number at several places; a target without elements is fine.
   [[nodiscard]] double sum() const;  // 0 if there are no elements
   void fill_(double value);
-  // source is expanded to these sizes. It may share numbers with the target: the numbers before the
-  // call count. add_ adds to each element.
+  // source is expanded to these sizes. It may share numbers with the target: the result is
+  // computed from the numbers before the call. add_ adds to each element.
   void copy_(const Tensor& source);
   void add_(const Tensor& source);
 

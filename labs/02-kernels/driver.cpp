@@ -11,13 +11,13 @@ using kit::Stream;
 
 namespace {
 
-// The run's seed determines the order of threads and blocks, and the delays. One small device.
+// The run's seed determines the order of threads and blocks, and the delays. There is one device.
 void seed_emulator(const kit::Request& in) {
   vgpu::Settings::insist("VGPU_DEVICES", 1);
   vgpu::Settings::insist("VGPU_SEED", std::uint64_t(in.integer("seed")));
 }
 
-// The grid has from a fraction to a multiple of the threads that the kernel needs.
+// The grid may have fewer threads than the kernel has elements, or more.
 dim3 blocks(const kit::Request& in) { return {unsigned(in.integer("blocks"))}; }
 dim3 threads(const kit::Request& in) { return {unsigned(in.integer("threads"))}; }
 
@@ -80,7 +80,7 @@ KIT_SCENARIO(widths) {
   out.put("widths", widths);
 }
 
-// sgd<4> on a misaligned array: the first float4 of that array stops it.
+// sgd<4> on a misaligned array: the first float4 access to that array stops the kernel.
 KIT_SCENARIO(wide) {
   seed_emulator(in);
   const Stream stream;

@@ -3,7 +3,7 @@
 //
 //     grid     [ block 0 ][ block 1 ][ block 2 ]            gridDim.x  = 3 blocks
 //     block    [ t0 t1 t2 t3 ]                              blockDim.x = 4 threads
-//     element    blockIdx.x * blockDim.x + threadIdx.x      12 threads; and if there are 1000?
+//     element    blockIdx.x * blockDim.x + threadIdx.x      12 threads; what if n is 1000?
 //
 // The grader chooses the grids and blocks, and not always those that you would choose.
 #pragma once
@@ -34,9 +34,9 @@ constexpr int kMostThreads = 256;  // per block in task 2
 
 // Task 2. largest[r] and sum[r] of each row r of x, which has rows * cols elements, row by row. A
 // block works on one row at a time; if there are more rows than blocks, it continues with another
-// one. blockDim.x is a power of two, at most kMostThreads. The largest of no elements is -infinity,
-// the sum 0. A NaN in a row makes both results of this row NaN. The grader counts loads: two per
-// element, one for each result, must suffice (x can only be read by []).
+// row. blockDim.x is a power of two, at most kMostThreads. The largest of no elements is
+// -infinity, the sum 0. A NaN in a row makes both results of this row NaN. The grader counts
+// loads: two per element, one for each result, must suffice (x can only be read by []).
 __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<float> x,
                            float* largest, float* sum) {
 #ifdef SOLUTION
@@ -119,10 +119,10 @@ struct Sgd {
 //     v[i] = momentum * v[i] + d
 //     p[i] = p[i] - lr * v[i]
 //
-// sgd<4> moves four floats per load or store (float4: 16 bytes) wherever it can, sgd<1> one. n need
-// not be a multiple of 4. Any one-dimensional grid, as in task 1. sgd_width decides which of the
-// two may run: sgd<4> does not check addresses. It stops at a misaligned one, as on a device, which
-// shows the grader that it moves four floats.
+// sgd<4> moves four floats per load or store (float4: 16 bytes) wherever it can, sgd<1> moves
+// one. n need not be a multiple of 4. Grids are one-dimensional and of any size, as in task 1.
+// sgd_width decides which of the two may run; sgd<4> does not check addresses. As on a device, it
+// stops at a misaligned float4, which shows the grader that it moves four floats.
 template <int kWidth>
 __global__ void sgd(std::int64_t n, Sgd s, const float* g, float* p, float* v) {
 #ifdef SOLUTION

@@ -13,7 +13,8 @@ using lab03::Var;
 
 namespace {
 
-// leaves: lengths[i] values for leaf i; operations: rows of (operation, a, b), numbered on.
+// leaves: lengths[i] values for leaf i. operations: rows of (operation, a, b); their results are
+// numbered after the leaves.
 std::vector<Var> leaves_of(const kit::Request& in) {
   const std::vector<double> values = in.numbers("values");
   const std::vector<std::int64_t> lengths = in.integers("lengths"), needs = in.integers("needs");
@@ -26,7 +27,7 @@ std::vector<Var> leaves_of(const kit::Request& in) {
   return vars;
 }
 
-// Two operations that the student's file does not have, recorded from outside: mix has three
+// Two operations that the student's file does not have, recorded with lab03::record: mix has three
 // inputs, one of them twice, and a rule that holds numbers; outer has a result longer than its
 // inputs.
 Var mix(const Var& a, const Var& b) {
@@ -104,8 +105,8 @@ void put_grads(kit::Observation& out, const std::string& suffix, const std::vect
 
 namespace {
 
-// Calls what() with `kib` KiB more on the stack, so that no call finds its variables where the call
-// before had its own.
+// Calls what() with about `kib` KiB more on the stack, so that its variables do not reuse the
+// addresses of an earlier call's.
 template <class What>
 void deeper(std::size_t kib, const What& what) {
   volatile char below[1024] = {};
@@ -118,7 +119,8 @@ void deeper(std::size_t kib, const What& what) {
 
 }  // namespace
 
-// Values, then one or more backwards, each from another stack depth, with a log of the hooks.
+// Reports the values, runs one or more backwards, each from another stack depth, and logs the
+// hooks.
 KIT_SCENARIO(program) {
   std::vector<Var> vars = leaves_of(in);
   const std::size_t leaves = vars.size();
@@ -187,8 +189,8 @@ KIT_SCENARIO(counts) {
   out.put("counts", counts);
 }
 
-// A chain: h = h + w or h = h * w, n times, so w receives n contributions; or n nested sums or
-// relus of w.
+// A chain: h = h + w or h = h * w, n times, so that w receives n contributions; or n nested sums
+// or relus of w.
 KIT_SCENARIO(chain) {
   const Var w = lab03::leaf({1.0});
   const std::int64_t operation = in.integer("operation", 0);

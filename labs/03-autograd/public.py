@@ -99,7 +99,7 @@ class Program:
 
 
 def grads_of(seen, suffix):
-    """The gradients of the leaves: a list each, or None."""
+    """Returns the gradients of the leaves, each a list or None."""
     flat, at, found = list(seen[f"grads.{suffix}"]), 0, []
     for length in seen[f"grad_lengths.{suffix}"]:
         found.append(None if length < 0 else flat[at:at + length])

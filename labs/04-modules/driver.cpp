@@ -49,8 +49,8 @@ lab04::AdamWOptions adamw_options(const kit::Request& in) {
           in.number("eps", 1e-8), in.number("weight_decay", 0.01)};
 }
 
-// Calls use(optimizer) with the optimizer that the judge names. A second one, with other options,
-// works on a separate parameter.
+// Calls use(optimizer) with the optimizer that the judge names. Before that, a second optimizer
+// with other options takes a step on a separate parameter, which must have no effect.
 template <class Use>
 void with_optimizer(const kit::Request& in, const std::vector<Parameter*>& parameters, Use use) {
   Parameter elsewhere(2);
@@ -116,7 +116,8 @@ KIT_SCENARIO(mlp) {
   set_values(parameters, in.floats("values"));
   for (const std::int64_t p : in.integers("frozen"))
     parameters.at(std::size_t(p))->requires_grad = false;
-  // Each hook, and the end as -1, with the gradients of all parameters at that moment.
+  // Logs each hook, and the end of backward as -1, with the gradients of all parameters at that
+  // moment.
   std::vector<std::int64_t> log;
   std::int64_t ends = 0;
   const auto note = [&](std::int64_t what) {
@@ -176,7 +177,7 @@ KIT_SCENARIO(optimize) {
       for (Parameter& p : owned)
         for (float& g : p.grad) g = *next++;
       optimizer.set_lr(lrs[step]);
-      if (refuse) {  // the state of the step before and one number more
+      if (refuse) {  // the state from before the previous step, and one number more
         earlier.push_back(1);
         try {
           optimizer.load(earlier);

@@ -107,9 +107,9 @@ inline Algorithm cheapest(const Machine& machine, const Job& job) {
 #endif
 }
 
-// Task 6. Length in bytes from which on the ring costs no more than the tree. Assume parts of
-// exactly bytes / world, whole elements or not. 0 if the ring never costs more; infinity if it
-// always does.
+// Task 6. The smallest length in bytes at which the ring costs no more than the tree. Assume
+// parts of exactly bytes / world, whole elements or not. 0 if the ring never costs more; infinity
+// if it always does.
 inline double crossover_bytes(const Machine& machine, int world) {
 #ifdef SOLUTION
   const double n = world, rounds = tree_rounds(world);

@@ -99,7 +99,7 @@ KIT_SCENARIO(chunks) {
   out.put("length", lengths);
 }
 
-// Task 2 alone: to, send_chunk, from, recv_chunk of each rank (inner) at each step.
+// Task 2 alone. For each step, and within it for each rank: to, send_chunk, from, recv_chunk.
 KIT_SCENARIO(schedule) {
   const int world = int(in.integer("world"));
   (void)lab06::all_gather_step(world + 2, 1, 1), lab06::reduce_scatter_step(world + 2, 1, 1);

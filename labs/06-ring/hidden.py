@@ -107,7 +107,7 @@ def delays(lab):
 
 @lab_test
 def process_worlds(lab):
-    """Between 1 to 5 processes, with counts that the world does not divide, in place and
+    """Task 7 with 1 to 5 processes, counts that the world does not divide, in place and
     misaligned."""
     for world in (1, 2, 3, 4, 5):
         for count in sorted({0, 1, world + 1, 131, 64 * 2 * world + 1}):

@@ -57,8 +57,8 @@ kit::ProcessOptions options_of(const kit::Request& in) {
 }  // namespace
 
 // Pieces from rank 0 to rank 1 through one mailbox: piece i holds sizes[i] bytes of value i + 1.
-// The receiver reports the first and the last byte of each. old: nearly 2^32 pieces have been
-// passed on before.
+// The receiver reports the first and the last byte of each. old: the mailbox looks as if nearly
+// 2^32 pieces had passed before.
 KIT_SCENARIO(pieces) {
   const std::vector<std::int64_t> sizes = in.integers("sizes");
   const bool old = in.integer("old", 0) != 0;
@@ -126,8 +126,8 @@ KIT_SCENARIO(processes) {
       out);
 }
 
-// Messages of sizes[i] elements of one byte, from rank 0 to the last rank and back. Both report the
-// received bytes.
+// Messages of sizes[i] elements of one byte, from rank 0 to the last rank and back. Both ranks
+// report the received bytes.
 KIT_SCENARIO(messages) {
   const std::vector<std::int64_t> sizes = in.integers("sizes");
   kit::Processes processes(options_of(in));

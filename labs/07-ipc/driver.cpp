@@ -81,13 +81,15 @@ void start_device(int rank, int world, bool one_process) {
     if (r != rank) kit::check(cudaDeviceEnablePeerAccess(r, 0), "cudaDeviceEnablePeerAccess");
 }
 
-// Flags that have changed, but not to a value that a neighbour in this process has posted.
+// Number of flags whose last value is not the last one that the neighbour, in this process,
+// posted. These flags were changed by other means.
 std::atomic<std::int64_t> unwatched = 0;
 std::atomic<std::int64_t> changed = 0;  // ranks whose input changed although it is not the output
 
 const std::byte* stations[hostile::kMostRanks];  // by rank, in this process: for the report
 
-// One rank's part of one ring: its station, and its neighbours' stations, by their offers.
+// One rank's part of one ring: its station, and its neighbours' stations, opened from their
+// offers.
 struct Place {
   std::unique_ptr<kit::DeviceArray<std::byte>> station;
   lab07::Mapped previous{}, next{};
@@ -287,7 +289,7 @@ __global__ void fill(int* x, std::int64_t n, int value) {
 }  // namespace
 
 // Rank 0 offers pieces of its memory; rank 1 opens them and writes 100 + i into piece i. "same":
-// rank 0 also opens its own offer.
+// rank 0's own offer, opened by rank 0, gives the pointer that was offered.
 KIT_SCENARIO(offers) {
   const Plan plan(in);
   const std::vector<std::int64_t> sizes = in.integers("sizes");

@@ -200,7 +200,8 @@ class watched_ref : public atomic_ref<T, Scope> {
                              Source where = Source::current()) const {
     return compare_exchange_strong(expected, desired, order, where);
   }
-  // The other operations use compare_exchange: the value that they store depends on the old one.
+  // The other operations use compare_exchange: whether they change the flag depends on its old
+  // value.
   T exchange(T value, memory_order order = memory_order_seq_cst,
              Source where = Source::current()) const {
     return change([&](T) { return value; }, order, where);

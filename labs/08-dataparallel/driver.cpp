@@ -1,7 +1,7 @@
 // Runs the student's DataParallel on the kit's devices and reports the results. No verdicts here.
 //
 // The model is y = W x + b, row by row, with whole numbers, so that sums are exact. It refuses data
-// on another device, and detects whether the replicas are inside simultaneously.
+// on another device, and detects whether all replicas are in the model simultaneously.
 #include LAB08_DATA_PARALLEL
 
 #include "labs/kit/driver.hpp"
@@ -61,8 +61,8 @@ class Linear : public kit::DeviceModel {
     return out;
   }
 
-  // From here on, this many replicas must be inside simultaneously; with `fail`, the listed ones
-  // throw.
+  // From here on, this many replicas must be in the model simultaneously; with `fail`, the listed
+  // replicas throw.
   void expect(int replicas, bool fail) {
     expected_ = replicas;
     inside_ = 0;
@@ -149,9 +149,9 @@ KIT_SCENARIO(pieces) {
   out.put("width", std::int64_t(whole.width()));
 }
 
-// Task 3 alone, after a call for one replica, which must have no effect. All replicas must be
-// inside simultaneously; the listed ones throw, each kind of exception in turn, all with the same
-// text; the others take a little longer.
+// Task 3 alone, after a call for one replica, which must have no effect. All replicas must run
+// simultaneously. The listed replicas throw exceptions of three types, all with the same text;
+// the others take a little longer.
 KIT_SCENARIO(apply) {
   const int replicas = int(in.integer("replicas"));
   bool first = true;
@@ -191,8 +191,8 @@ KIT_SCENARIO(apply) {
   out.put("ran", times);
 }
 
-// Two objects in one process, with separate devices, used alternately: object, forward 0 or
-// backward 1, rows, salt, replicas, ... No batch outlives its forward.
+// Two objects in one process, with separate devices, used alternately. ops: rows of (object, 0
+// for forward or 1 for backward, rows, salt, replicas). No batch outlives its forward.
 KIT_SCENARIO(by_turns) {
   const auto ops = in.integers("ops"), counts = in.integers("devices");
   struct One {

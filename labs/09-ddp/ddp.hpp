@@ -145,9 +145,10 @@ class DistributedDataParallel {
   }
 
   // Task 4. Called when backward has no more gradients. A parameter without a gradient in this
-  // backward contributes its old .grad, or zeros if that is empty: no rank may wait for it. When
-  // this returns, .grad is the average over the ranks, with the same bits on all. A parameter whose
-  // .grad was empty on every rank keeps it empty; one more all-reduce is allowed to find that out.
+  // backward contributes its old .grad, or zeros if that is empty, so that no rank waits for it.
+  // When this returns, .grad is the average over the ranks, with the same bits on all. A
+  // parameter whose .grad was empty on every rank keeps it empty; one more all-reduce is allowed
+  // to find that out.
   void backward_is_over() {
 #ifdef SOLUTION
     if (!synchronising_) return;

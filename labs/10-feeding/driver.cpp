@@ -20,8 +20,9 @@
 
 namespace {
 
-// If a test asks for it, a thread that notifies sleeps afterwards, so the woken threads look first.
-// A correct program is unaffected, and a program that notifies too early deadlocks each time.
+// If a test asks for it, a thread that notifies sleeps afterwards, so that the woken threads
+// check their conditions first. A correct program is unaffected, and a program that notifies too
+// early deadlocks each time.
 std::atomic<bool> slow_to_go_on = false;
 void pause_of_notifier() {
   if (slow_to_go_on) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -96,7 +97,7 @@ class Shelf {
   }
 
   template <class Condition>
-  void wait_for(Condition done) const {  // 4 s at most: a wrong loader must not hang, too
+  void wait_for(Condition done) const {  // at most 4 s: a wrong loader must not hang the test
     for (const auto end = Clock::now() + milliseconds(4000); !done() && Clock::now() < end;)
       std::this_thread::sleep_for(microseconds(200));
   }
@@ -145,10 +146,10 @@ KIT_SCENARIO(permutations) {
 // For each rank (or each of `ranks`), the indices of each epoch in turn, from one sampler object.
 KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
-  // The sampler of another data set, with one sample.
+  // A sampler of another data set, with one sample, must not affect the observed ones;
   lab10::DistributedSampler other(1, {.shuffle = false});
   (void)other.indices();
-  if (in.integer("samples") < 1 << 20) {  // and a sampler with another seed
+  if (in.integer("samples") < 1 << 20) {  // nor may one with another seed
     const std::uint64_t seed = std::uint64_t(in.integer("sampler_seed")) + 77;
     (void)lab10::DistributedSampler(in.integer("samples"), {.seed = seed}).indices();
   }
@@ -159,7 +160,8 @@ KIT_SCENARIO(shares) {
     lab10::DistributedSampler sampler(in.integer("samples"), options_of(in, int(rank)));
     std::vector<std::int64_t> sizes;
     for (std::size_t i = 0; i < epochs.size(); ++i) {
-      // Epoch -1: set_epoch is not called. Nothing used: it is called as in the usual loop.
+      // Epoch -1: set_epoch is not called. Nothing used: set_epoch gets the epoch alone, as in
+      // the usual loop.
       if (epochs[i] >= 0 && used[i] == 0)
         sampler.set_epoch(epochs[i]);
       else if (epochs[i] >= 0)
@@ -188,10 +190,10 @@ KIT_SCENARIO(load) {
   kit::describe_hangs_with(where_it_stands);
   const lab10::LoaderOptions options{in.integer("batch"), int(in.integer("workers")),
                                      int(in.integer("ahead")), in.integer("drop_last", 0) != 0};
-  const std::int64_t takes = in.integer("takes", -1);  // then the loader is destroyed
+  const std::int64_t takes = in.integer("takes", -1);  // calls of next(); -1: until the end
   const std::int64_t ahead = options.ahead;
   const std::int64_t rest_after = in.integer("rest_after", -1), rest = in.integer("rest", 0);
-  const std::int64_t batches = in.integer("rest_always", 0);  // a rest before each of these
+  const std::int64_t batches = in.integer("rest_always", 0);  // rests before this many batches
   std::vector<std::int64_t> ids, lengths, begun_at;
   std::string errors;
   {

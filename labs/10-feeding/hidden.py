@@ -191,9 +191,9 @@ def ends(lab):
 
 @lab_test
 def sample_seeds(lab):
-    """Task 4: no two of three seeds, five epochs, 400 samples share a seed; nor do large ones;
-    equal arguments give equal seeds. Nor do two of 300,000: among 300,000 32-bit numbers, about ten
-    pairs are equal."""
+    """Task 4: all seeds of three seeds, five epochs and 400 samples differ, also with large
+    arguments; equal arguments give equal seeds. So do all of 300,000, which 32 bits would not ensure:
+    among 300,000 random 32-bit numbers, about ten pairs are equal."""
     distinct(lab, [0, 1, lab.random.randrange(1 << 40)], epochs=list(range(5)), samples=list(range(400)))
     large = [0, 1, 1 << 16, 1 << 31, 1 << 32, (1 << 32) + 1, 1 << 40]
     distinct(lab, [*large, -(1 << 63)], large, large)

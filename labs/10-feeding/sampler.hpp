@@ -53,10 +53,10 @@ class DistributedSampler {
       : samples_(samples), options_(options) {}
 
   // Task 3. From now on indices() and size() refer to this epoch. used: number of places of its
-  // order that all ranks together have already used: a job that resumes in mid-epoch begins there,
-  // perhaps with another world than before. The rest is distributed in the same way as a whole
-  // order, and is also padded with the beginning of the epoch's order, not of the rest.
-  // Before the first call: epoch 0, nothing used.
+  // order that have already been used, summed over all ranks. A job that resumes in mid-epoch
+  // begins there, perhaps with another world than before. The rest is distributed in the same way
+  // as a whole order, and is also padded with the beginning of the epoch's order, not of the
+  // rest. Before the first call: epoch 0, nothing used.
   void set_epoch(std::int64_t epoch, std::int64_t used = 0) {
 #ifdef SOLUTION
     epoch_ = epoch;

@@ -136,8 +136,9 @@ KIT_SCENARIO(talk) {
   kit::verbs::observe(out);
 }
 
-// A wrong key, address or peer. Rank 0 puts until it gets an error; rank 1 polls, and should get
-// one, too, if the device flushes its requests. once: rank 0 stops at its first error.
+// A wrong key, address, route or packet number, a put outside the memory, or a peer that has
+// left. Rank 0 puts until it gets an error, and then once more; rank 1 polls, and should get an
+// error, too, if the device flushes its requests. once: rank 0 stops at its first error.
 KIT_SCENARIO(faulty) {
   Pair pair(in);
   const std::string fault = in.text("fault");

@@ -46,10 +46,10 @@ struct Limits {
 
 class Endpoint {
  public:
-  // Task 1. Opens the device of this name (throws std::runtime_error with the name if there is
-  // none) and creates: a protection domain; a memory region for the inbox, which the peer may
-  // write, and one for the outbox, which it may not; a completion queue for all requests that may
-  // ever complete; a queue pair (RC) with these limits. The memory is the caller's and is not
+  // Task 1. Opens the device of this name, or throws std::runtime_error with the name if there is
+  // none. Creates a protection domain; a memory region for the inbox, which the peer may write,
+  // and one for the outbox, which it may not; a completion queue with room for all requests that
+  // may complete; a queue pair (RC) with these limits. The memory is the caller's and is not
   // moved.
   Endpoint(const std::string& device, std::span<std::byte> inbox, std::span<std::byte> outbox,
            Limits limits = {})
@@ -203,8 +203,9 @@ class Endpoint {
 #endif
   }
 
-  // Task 5. Blocks until all puts have arrived; throws like put. Unsignalled requests do not report
-  // their completion: an empty write (no pieces, no immediate value) after them can.
+  // Task 5. Blocks until all puts have arrived; throws like put. Unsignalled requests do not
+  // report their completion, but an empty write (no pieces, no immediate value) posted after them
+  // can.
   void flush() {
 #ifdef SOLUTION
     if (posted_ == done_) return throw_if_failed();

@@ -41,7 +41,7 @@ def full_queue(lab):
 
 @lab_test
 def not_ready(lab):
-    """A receiver that is busy elsewhere for long is waited for."""
+    """put waits for a receiver that is busy elsewhere for long."""
     for receives, pause in [(2, 300), (1, 500), (8, 900)]:
         talk(lab, 40, receives=receives, sends=8, bytes=8, pause=pause)
 

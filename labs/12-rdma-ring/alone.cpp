@@ -91,7 +91,7 @@ void grow_old(std::span<Channel> channels, Pass pass) {
 // Neighbour that dies: accepts or delivers `pieces` pieces of zeros, and nothing after that.
 struct Silent {
   std::int64_t pieces;
-  std::int64_t* tries;  // since idle() was called
+  std::int64_t* tries;  // tries since the last idle()
   [[nodiscard]] std::size_t slot_bytes() const { return 4 * sizeof(float); }
   bool moves() {
     if (++*tries > 1000) throw std::runtime_error("1000 tries without idle()");

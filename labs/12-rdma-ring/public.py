@@ -17,7 +17,7 @@ def messages(lab):
 
 @lab_test
 def three_ranks(lab):
-    """Task 3: all_reduce of three ranks and twelve elements, a chunk a slot."""
+    """Task 3: all_reduce of three ranks and twelve elements, with chunks as long as a slot."""
     expect.each_once(lab.run("ring", world=3, count=12, slot_bytes=4 * ELEMENT, slots=4), world=3, count=12)
 
 

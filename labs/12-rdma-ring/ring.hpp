@@ -106,8 +106,8 @@ class Channel {
 // channels, to the right neighbour and from the left one, with the same slots on all ranks. T is
 // trivially copyable and has +=. A slot holds at least one element; chunks may be longer than a
 // slot, and a slot need not be a multiple of T.
-// If a round has neither sent nor received, call idle(). It throws when a rank has died; do not
-// catch the exception.
+// When neither a send nor a receive makes progress, call idle(). It throws when a rank has died;
+// do not catch the exception.
 template <class T, class Channel>
 void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T> work,
                 const std::function<void()>& idle) {

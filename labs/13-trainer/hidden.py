@@ -53,7 +53,7 @@ def prediction(lab):
 
 
 def waits(lab, job, world, seconds, alpha, beta, bucket_bytes):
-    """(fault or None, observation) of the wait after the last gradient. Sleeps make it: load only lengthens it."""
+    """Returns (fault or None, observation) of the wait after the last gradient, which load can only lengthen."""
     seen = lab.run("overlap", **job.request(world, bucket_bytes=bucket_bytes), seconds=seconds, alpha=alpha, beta=beta)
     nominal = 2 * seconds + 2 * (world - 1) * (alpha + beta * 4 * -(-8 // world))
     for rank in range(world):

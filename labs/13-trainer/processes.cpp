@@ -311,7 +311,8 @@ KIT_SCENARIO(train) {
   train_all(last, options, vault, out);
 }
 
-// Whether train() refuses a ring or settings, and its messages and changes until then.
+// Reports whether train() refuses a ring or settings, the messages sent until then, and whether
+// the model or the optimizer has changed.
 KIT_SCENARIO(refused) {
   kit::Vault vault(std::size_t{1} << 18);
   if (in.has("before")) train_first(in, vault);
@@ -339,8 +340,8 @@ KIT_SCENARIO(refused) {
 
 namespace {
 
-// alpha and beta of a link: messages of several lengths to the right neighbour, the fastest of
-// several times for each, and lab 05's fit.
+// Measures alpha and beta of a link: exchanges messages of several lengths with the neighbours,
+// takes the fastest of five times for each length, and calls lab 05's fit.
 lab05::Machine measured(Link& link) {
   const int world = link.world(), right = (link.rank() + 1) % world,
             left = (link.rank() + world - 1) % world;
@@ -376,7 +377,7 @@ KIT_SCENARIO(overlap) {
         AnyModel model(in);
         prepare(in, model, link.rank());
         const lab13::Data data = data_of(in);
-        // The buckets of the slow gradients, in the order of backward: the last parameter first.
+        // The buckets, planned in the order of backward: the last parameter first.
         std::vector<std::size_t> bytes;
         const std::vector<Parameter*> parameters = model.parameters();
         for (auto p = parameters.rbegin(); p != parameters.rend(); ++p)

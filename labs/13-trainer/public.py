@@ -216,7 +216,7 @@ def gradients(lab):
 
 @lab_test
 def schedule(lab):
-    """Task 5: the schedules of your ring and of a ring in the opposite direction are proved."""
+    """Task 5: the schedules of your ring and of a ring in the opposite direction pass the checker."""
     for world in (1, 2, 3, 5, 8):
         seen = lab.run("schedule", world=world)
         for which, what in (("own", "your ring"), ("other", "a ring that turns to the left")):

@@ -322,16 +322,16 @@ struct Settings {
 // calls log(step, loss): the mean loss of the step's whole batch, before the update, the same on
 // all ranks.
 //
-// First of all it throws std::invalid_argument if kit::fault_of reports a fault in Ring's schedule
-// for this world; the message contains the fault. It also throws std::invalid_argument if the batch
-// is empty, is larger than the data, or cannot be divided equally among the ranks.
+// Before anything else it throws std::invalid_argument if kit::fault_of reports a fault in Ring's
+// schedule for this world; the message contains the fault. It also throws std::invalid_argument
+// if the batch is empty, is larger than the data, or cannot be divided equally among the ranks.
 //
 // Batches. Epoch e is lab 10's epoch e: all ranks together take the first `batch` places of its
 // order, then the next `batch`, and so on. The rest of an epoch that does not fill a batch is
 // dropped. So N ranks and one rank see the same batches.
 //
 // Checkpoints. Rank 0, and no other rank, saves every save_every steps. If the vault holds a
-// checkpoint, all ranks resume from it, and are bitwise equal to a run that was never interrupted.
+// checkpoint, all ranks resume from it, and all results equal an uninterrupted run's bit for bit.
 //
 // model: Model or ByHand; optimizer: Sgd or AdamW of lab 04, for the model's parameters.
 template <class Ring, class Link, class AnyModel, class Optimizer, class Log>

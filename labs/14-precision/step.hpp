@@ -56,8 +56,8 @@ class Replica {
 #endif
   }
 
-  // Task 6. While a NoSync lives, backwards stay local. Its destructor restores the previous state,
-  // also after an exception; NoSyncs may be nested.
+  // Task 6. While a NoSync is alive, backwards stay local. Its destructor restores the previous
+  // state, also after an exception; NoSyncs may be nested.
   class NoSync {
    public:
     explicit NoSync(Replica& replica)
@@ -128,11 +128,11 @@ class Trainer {
   [[nodiscard]] std::span<const float> masters() const { return masters_; }
   [[nodiscard]] const GradScaler& scaler() const { return scaler_; }
 
-  // Task 7. Makes one step from the mean loss of these batches, at least one: each batch's loss is
-  // weighted by 1 / batches.size(), and scaled. All ranks pass the same number of batches. Returns
-  // whether the step was made: on all ranks or, if a gradient was not finite on any rank, on none;
-  // masters and optimizer are then unchanged. An exception of a backward propagates to the caller,
-  // and the next step starts as if this one had never begun.
+  // Task 7. Makes one step from the mean loss of these batches, at least one: each batch's loss
+  // is weighted by 1 / batches.size(), and scaled. All ranks pass the same number of batches.
+  // Returns true if the step was made. It is made on all ranks, or on none if a gradient was not
+  // finite on any rank; masters and optimizer are then unchanged. An exception of a backward
+  // propagates to the caller, and the next step starts as if this one had never begun.
   bool step(std::span<const int> batches) {
 #ifdef SOLUTION
     std::vector<std::uint16_t> weights;

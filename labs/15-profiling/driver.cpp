@@ -13,7 +13,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// The numbers of a request in rows of `width`; each case takes the next `count` rows.
+// A request's numbers, as rows of `width` numbers. Each case takes its own count of rows in turn.
 template <class Row>
 class Cases {
  public:
@@ -125,8 +125,8 @@ KIT_SCENARIO(stamps) {
   out.put("stamps", stamps);
 }
 
-// Reports waited, caused, times_last of each rank, and the straggler and persistent straggler of
-// each table.
+// With rows = 1, reports waited, caused and times_last of each rank; otherwise, the straggler and
+// the persistent straggler of each table.
 KIT_SCENARIO(lateness) {
   Cases<lab15::Time> tables(in, "arrivals", 1, number_of);
   const Integers ranks = in.integers("ranks");

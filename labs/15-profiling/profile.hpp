@@ -4,8 +4,8 @@
 //   thread 2         |== comm ==|     |==== comm ====|
 //                                         |==========|             exposed: no thread computes
 //
-// A trace is an unordered list of events. Times are whole nanoseconds, of either sign and up to
-// 2^60 (a clock that counts from 1970 shows 1.8e18): too large for a double, which has 53 bits.
+// A trace is an unordered list of events. Times are whole nanoseconds, of either sign and below
+// 2^62 (a clock that counts from 1970 shows 1.8e18): too large for a double, which has 53 bits.
 #pragma once
 
 #include <algorithm>
@@ -200,10 +200,10 @@ inline ClockOffset estimate_offset(std::span<const Ping> pings) {
 #endif
 }
 
-// Task 4. Returns the time on rank 0's clock at which the rank's clock shows `stamp`. No two clocks
-// run at the same rate, so the offset was estimated twice; it follows the straight line through
-// both estimates, between, before and after them. If both have the same `at`, only `before` counts.
-// Accurate to 1 ns. (The two offsets differ by less than an hour.)
+// Task 4. Returns the time on rank 0's clock at which the rank's clock shows `stamp`. No two
+// clocks run at the same rate, so the offset was estimated twice. At other times, also before and
+// after both estimates, it is on the straight line through them. If both have the same `at`, only
+// `before` counts. Accurate to 1 ns. (The two offsets differ by less than an hour.)
 inline Time to_rank_0(Time stamp, const ClockOffset& before, const ClockOffset& after) {
 #ifdef SOLUTION
   if (before.at == after.at) return stamp - before.offset;
@@ -266,9 +266,9 @@ inline int straggler(std::span<const Time> arrivals, int ranks) {
 #endif
 }
 
-// Task 5. A single long pause makes a rank the straggler, though it may be over. This function
-// returns the rank for which others waited in more than half of the collectives; -1 if there is
-// none.
+// Task 5. A single long pause makes a rank the straggler, even long after the pause. This
+// function returns the rank for which others waited in more than half of the collectives; -1 if
+// there is none.
 inline int persistent_straggler(std::span<const Time> arrivals, int ranks) {
 #ifdef SOLUTION
   const std::vector<Lateness> all = lateness(arrivals, ranks);

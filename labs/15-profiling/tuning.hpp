@@ -107,7 +107,7 @@ struct Machine {         // both above 0
   double bandwidth = 1;  // bytes per second
 };
 
-struct Kernel {  // the work and the measured time of all its calls together
+struct Kernel {  // the work and the measured time summed over all its calls
   std::int64_t flops = 0;
   std::int64_t bytes = 0;  // to and from memory
   Time time = 0;           // measured

@@ -85,8 +85,8 @@ std::int64_t loaded(Checkpoints& checkpoints, Snapshot& out) {
 
 }  // namespace
 
-// Packs and unpacks the given snapshot and another one; with `damage`, damages the packed bytes in
-// every way and unpacks them.
+// Packs and unpacks the given snapshot and another one; with `damage`, cuts, changes, shortens
+// and extends the packed bytes at every place, and unpacks the results.
 KIT_SCENARIO(packing) {
   const Snapshot before = snapshot_of(in);
   const Bytes packed = pack(before);
@@ -135,12 +135,12 @@ KIT_SCENARIO(packing) {
   out.put("other", other);
 }
 
-// Saves the steps one after the other, once for each operation before which the power is cut. Then
-// the disk in each state of `afters` is read, saved to, and read again. `depth` 1: also with a
-// second power cut during that save. Reports rows of 9 numbers: operation of the cut, operation of
-// the second cut (-1: none), state, newest step whose save() had returned, step being saved (-1:
-// none), step loaded, whether its content is right, step loaded after the next save, files on the
-// disk then.
+// Saves the steps one after the other, once for each operation before which the power is cut.
+// Then the disk in each state of `afters` is read, saved to, and read again. depth 1: for every
+// third operation, also with a second power cut during that save. Reports rows of 9 numbers:
+// operation of the cut, operation of the second cut (-1: none), state, last step whose save() had
+// returned, step being saved (-1: none), step loaded, whether its content is right, step loaded
+// after the next save, files on the disk then.
 KIT_SCENARIO(power_cuts) {
   const auto steps = in.integers("steps");
   const auto afters = in.integers("afters");

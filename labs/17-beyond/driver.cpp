@@ -107,8 +107,8 @@ lab17::JoinOptions join_options(const kit::Request& in) {
   return {in.integer("by_world", 1) != 0, in.integer("strict", 0) != 0};
 }
 
-// The gradient of element i for batch b on a rank is offset + slope * parameter. One more number of
-// its state is a running statistic of the rank's batches.
+// The gradient of element i for batch b on a rank is offset + slope * parameter. The last number
+// of the model's state is not a parameter but a running statistic of the rank's batches.
 class ToyModel {
  public:
   ToyModel(const kit::Request& in, int rank)

@@ -78,8 +78,9 @@ class Join {
 #endif
   }
 
-  // Also task 6. For the last next() that returned true: the number by which gradients are divided,
-  // and the highest rank that had a batch. If there has been none: as if all ranks had had a batch.
+  // Also task 6. For the last next() that returned true: the number by which gradients are
+  // divided, and the highest rank that had a batch. Before the first one: as if all ranks had a
+  // batch.
   [[nodiscard]] int divisor() const {
 #ifdef SOLUTION
     const bool fixed = options_.divide_by_initial_world_size || steps_ == 0;
@@ -110,8 +111,8 @@ class Join {
 // are summed, as in task 1. While other ranks still have batches, a rank without one contributes
 // zeros, and leaves its own model unchanged: no backward, no step.
 //
-// Task 8. At the end all ranks receive the model.state() of the authority's rank. Returns the
-// number of steps, which is the same on all ranks.
+// Task 8. At the end all ranks receive model.state() of the rank that is the authority. Returns
+// the number of steps, which is the same on all ranks.
 //
 // Collectives: for task 6 one per step and one at the end, one per bucket, and one for task 8.
 template <class Model>

@@ -104,8 +104,8 @@ KIT_SCENARIO(queue) {
   out.put("refuses", threw);
 }
 
-// Several jobs in one process. plans: four numbers each; failures: of all jobs together, of which
-// counts[i] belong to job i.
+// Several jobs in one process. plans: four numbers each; failures: the failures of all jobs,
+// concatenated, with counts[i] of job i.
 KIT_SCENARIO(timelines) {
   const Integers plans = in.integers("plans"), counts = in.integers("counts");
   const Integers failures = in.integers("failures");
@@ -151,7 +151,7 @@ KIT_SCENARIO(cluster) {
   const auto draws = std::size_t(in.integer("draws"));
   std::vector<std::size_t> drawn(std::size_t(cluster.machines + cluster.spares));
   Integers order;
-  // A previous run must not influence the next: two spares, and a machine in repair.
+  // A previous run, which leaves two spares and a machine in repair, must not influence the next.
   (void)lab18::simulate({10, 5, 1, 1}, {2, 3, 100},
                         [](int machine) { return machine == 0 ? 3 : lab18::kNever; });
   const lab18::Run run =
@@ -223,7 +223,8 @@ KIT_SCENARIO(worth) {
   out.put("from", from);
 }
 
-// Many trials of one plan; reports when each is done. failures: counts[t] of trial t.
+// Many trials of one plan; reports when each is done. failures: the failures of all trials,
+// concatenated, with counts[t] of trial t.
 KIT_SCENARIO(trials) {
   const Plan plan = plan_of(in.integers("plan"), 0);
   const Integers failures = in.integers("failures");

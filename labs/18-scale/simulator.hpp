@@ -261,7 +261,7 @@ struct Run {
 // machines fail. Simultaneous repairs end in the order in which they began, and machines fail in
 // the order in which they joined. Nothing happens at or after the moment when the work is done.
 // O(log machines) per failure: no event may look at all machines. Throws std::invalid_argument as
-// in check(), and for less than 1 machine or any number below 0.
+// check() does, and for less than 1 machine or any number below 0.
 inline Run simulate(const Plan& plan, const Cluster& cluster, const Lives& lives) {
 #ifdef SOLUTION
   if (cluster.machines < 1 || cluster.spares < 0 || cluster.repair < 0)
@@ -358,9 +358,9 @@ inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) 
 }
 
 // Task 10. A slow rank makes every step last `slow`; without it a step lasts `fast`. Removing it
-// costs a restart of length `restart`, and repeats the `redo` steps since the last save without it.
-// Returns the least number of remaining steps (without the repeated ones) from which the job ends
-// at least 1 ns earlier; -1 if there is none.
+// costs a restart of length `restart`; then the `redo` steps since the last save are repeated
+// without the slow rank. Returns the least number of remaining steps (without the repeated ones)
+// from which the job ends at least 1 ns earlier; -1 if there is none.
 inline std::int64_t worth_from(Time slow, Time fast, Time restart, std::int64_t redo) {
 #ifdef SOLUTION
   if (slow <= fast) return -1;

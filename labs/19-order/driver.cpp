@@ -22,7 +22,7 @@ using explorer::require;
 using lab19::Count;
 using lab19::Number;
 
-// A requested order: of all accesses of this kind to this location with this order.
+// A requested order: all accesses of this kind to this location that request this order.
 struct Use {
   std::string name;
   Access access;
@@ -479,7 +479,8 @@ KIT_SCENARIO(weaker_orders) {
   out.put("enough", enough);
 }
 
-// The same text with <atomic>, on two threads of this processor: each number is sent back plus one.
+// The student's slots with <atomic>, on two threads of this processor: each number is sent back
+// plus one.
 KIT_SCENARIO(real_threads) {
   const std::int64_t messages = in.integer("messages");
   lab19::Slots<Real> there(std::size_t(in.integer("slots"))), back(2);

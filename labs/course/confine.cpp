@@ -3,15 +3,15 @@
 //   --memory N --data N --file N   bytes, --processor N seconds, --processes N: rlimits
 //   --user N          (as root) becomes this user, which owns only the folder --own
 //   --calls inside    seccomp: no system call that reaches out of a sandbox or makes a new one
-//   --calls alone     also none that only namespaces would make harmless, where there are none
-//   --judge PID       remains as the parent, and ends everything when its parent PID has ended
+//   --calls alone     the same where there are no namespaces: refuses more calls
+//   --judge PID       stays as PROGRAM's parent, and ends both when the judge, PID, has ended
 //   --landlock 1      Landlock: only --read PATH, --write PATH (both repeatable) and --own FOLDER
 //                     can be opened
 //
 // labs/course/sandbox.py chooses the options. With bubblewrap, confine runs twice: outside, only to
-// end with the judge (bubblewrap and its child tie themselves to their parents a little too late),
-// and inside, as the last step before a student's driver. `confine --probe` prints the ABI version
-// of the kernel's Landlock, or 0.
+// end when the judge ends (bubblewrap alone may miss the judge's death while it starts), and
+// inside, as the last step before a student's driver. `confine --probe` prints the ABI version of
+// the kernel's Landlock, or 0.
 //
 // Landlock: https://docs.kernel.org/userspace-api/landlock.html
 #include <algorithm>

@@ -38,7 +38,7 @@ def _counts(times, wanted, world):
 
 
 def counted(seen, name, world, first, length, wanted, shift=0):
-    """Elements [first, first+length) of an output hold each rank `wanted[rank]` times, from the right place.
+    """Elements [first, first+length) of an output contain each rank `wanted[rank]` times, from the right place.
 
     name: "out.3" is the output of rank 3. shift: place of origin minus place in this buffer.
     """

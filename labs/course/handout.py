@@ -1,6 +1,6 @@
 """make handout builds the archive for students; make instructor builds the archive for instructors.
 
-A handout is assembled from a list of files, never from "everything but". It is then scanned for
+A handout is assembled from a list of files, never by excluding files. It is then scanned for
 content that must not be in it, unpacked into an empty folder, built there from scratch without the
 repository, and shown to score zero.
 """

@@ -1,5 +1,5 @@
-// Where a process publishes its waits, in memory that its parent reads. Plain atomics: a process
-// killed halfway through an update leaves an outdated line at worst.
+// A process publishes its waits on a board in memory that its parent reads. There are no locks: a
+// process killed halfway through an update leaves an outdated line at worst.
 #pragma once
 
 #include <atomic>

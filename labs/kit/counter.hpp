@@ -1,12 +1,12 @@
 // A count in shared memory: one process writes it, others read it, and it only grows.
 //
-//     data first ... then counter.publish(n)          release: whoever sees n sees the data
+//     data first ... then counter.publish(n)          release: a process that sees n sees the data
 //     counter.wait_at_least(n, ...) ... then data     acquire: all writes before n are visible
 //
 // A count that only grows needs no reset, so a process need not know whether the other side has
 // seen the last round. That is why no function here resets it.
 //
-// Memory from kit::Processes is zeroed, and a Counter of zero bytes is a Counter of value 0.
+// Memory from kit::Processes is zeroed, and a zero-filled Counter has the value 0.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,9 @@
 // A world of real processes, forked from the driver, that share a block of zeroed memory.
 //
-// Each process has a board in another shared block, which its parent reads: the process's current
-// wait, and the number of its moves. When all processes that are not done wait for counts that only
-// they could raise, that is a deadlock and is reported immediately; when nothing moves for a while,
-// that counts as one too.
+// Each process publishes its current wait and the number of its moves on a board in another shared
+// block, which its parent reads. If all processes that are not done wait for counts that only they
+// could raise, the parent reports a deadlock immediately; if nothing moves for a while, it reports
+// a hang.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ struct ProcessOptions {
   std::uint64_t seed = 1;  // of the pauses
   bool pauses = false;     // after some calls of publish
   double patience = 3;     // seconds without a move that count as a hang
-  // Kills this rank with SIGKILL (-1: none) after kill_after moves and waits of all ranks together.
+  // Kills this rank with SIGKILL after kill_after moves and waits, summed over all ranks. -1: none.
   int kill_rank = -1;
   std::uint64_t kill_after = 0;
 };

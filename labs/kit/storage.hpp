@@ -5,7 +5,7 @@
 //     s->write(2, 9.0);                                     // freed with the last shared_ptr to it
 //     s->sum(2, 3)                                          // flat: numbers 2, 3 and 4
 //
-// A mistake that most runs with real memory would not show fails here in every run, with a reason.
+// A mistake that real memory would hide in most runs fails here in every run, with the reason.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class Storage {
     numbers_[std::size_t(position)] = value;
   }
 
-  // Flat operations, like those of a vector library: they take a first position and a count, and
-  // know nothing of sizes or strides.
+  // Flat operations, as in a vector library: they take a first position and a count, and know
+  // nothing of sizes or strides.
   [[nodiscard]] double sum(std::int64_t first, std::int64_t count) const {
     double total = 0;
     for (std::int64_t i = 0; i < count; ++i) total += read(first + i);

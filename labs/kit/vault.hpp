@@ -2,8 +2,8 @@
 // the job is restarted, however the rank ended.
 //
 // Memory that the driver shares with its processes stands for a disk. It has two slots. A save
-// fills the slot without the last checkpoint and then, with one atomic store, makes it the last: a
-// process killed in the middle leaves the old checkpoint. (Real files: chapter 16.)
+// fills the slot that does not hold the last checkpoint and then, with one atomic store, makes it
+// the last: a process killed in the middle leaves the old checkpoint. (Real files: chapter 16.)
 #pragma once
 
 #include <cstddef>

@@ -5,10 +5,10 @@
 //                                      kernels itself (engine b's: runtime/comm/device/ring.cu)
 //
 // The host takes no part in a transfer once the ranks are connected: a call returns when its kernel
-// is enqueued, runs when the stream reaches it, and ends when this rank has its result. So the
-// kernels of all ranks must run simultaneously, and every rank needs its own device.
+// is enqueued, and the kernel runs when the stream reaches it and ends when this rank has its
+// result. So the kernels of all ranks must run simultaneously, and every rank needs its own device.
 //
-// Calls of one communicator share counters, so they run one after the other, also on several
+// Calls of one communicator share counters, so they run one after the other, even on several
 // streams: a call on a different stream waits for the event of the last call.
 //
 // A thread watches the started operations: if a peer dies or fails, it records the failure and then
@@ -86,7 +86,7 @@ class Communicator {
   void start(const CollectiveCall& call, cudaStream_t stream);
   // Starts all messages simultaneously, except that a part of the group waits for an earlier part
   // if it sends memory that the earlier part receives, or receives into memory that the earlier
-  // part uses. Messages of a rank to itself come in pairs.
+  // part uses. Messages of a rank to itself must be pairs of a send and a receive.
   void start(const std::vector<MessageCall>& calls);
 
   // The program's own reductions, numbered from 0; the number of a removed one is reused.

@@ -28,7 +28,8 @@ void submit(const Operation& operation);
 void submit(Device device, std::function<void()> making);
 
 void group_start();
-// Runs the group's operations; throws the first error, after all of them have been tried.
+// Makes the group's communicators and, if no call in the group was refused, runs its operations.
+// Throws the first error, after trying all of them.
 void group_end();
 // Records that a call in the group was refused, so that group_end() reports it too.
 void note_in_group(const Refusal& refusal);

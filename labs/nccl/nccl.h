@@ -86,7 +86,7 @@ typedef enum {
 
 typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
 
-/* Initialise with NCCL_CONFIG_INITIALIZER. Only the field `blocking` is checked. */
+/* Initialise with NCCL_CONFIG_INITIALIZER. Only the fields `magic` and `blocking` are checked. */
 typedef struct ncclConfig_v21700 {
   size_t size;
   unsigned int magic;
@@ -146,7 +146,7 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 /* ---- reductions of the program ----
  * The sum of every rank's data, each multiplied by that rank's scalar. A scalar on the device is
  * read when the collective runs; one on the host is read immediately. The reduction may be
- * destroyed as soon as the calls that use it have been made, also within their group. */
+ * destroyed as soon as the calls that use it have been made, even within their group. */
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm);

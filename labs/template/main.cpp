@@ -4,7 +4,7 @@
 //   ringrun --standalone --nproc-per-node 3 ./train              or mpirun -n 3 ./train, or srun
 //   ringrun --standalone --nproc-per-node 3 ./train 6 --resume   continues, up to 6 epochs
 //
-// On SIGTERM or SIGUSR1 it ends after the current epoch, which is saved, with exit code 75.
+// On SIGTERM or SIGUSR1 it finishes and saves the current epoch, and ends with exit code 75.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -49,7 +49,7 @@ int load(Module& model, Optimizer& optimizer) {
   return std::stoi(checkpoint.metadata.at("epochs"));
 }
 
-// The share of all images that are classified correctly. Every image is tested by one rank.
+// Returns the share of images that are classified correctly. Each image is tested by one rank.
 double accuracy(Module& model, const Dataset& images, comm::ProcessGroup& group) {
   const NoGradGuard no_grad;
   const EvalGuard evaluating(model);

@@ -38,7 +38,7 @@ comm::ReduceOp operation_of(const char* call, const c10d::ReduceOp& op) {
   }
 }
 
-// Refuses AVG and types without sums in the call itself, on the rank that made it.
+// Refuses types without sums, and AVG of integers, in the call itself, on the rank that made it.
 void check_reducible(const char* call, const at::Tensor& tensor, comm::ReduceOp op) {
   const at::ScalarType type = tensor.scalar_type();
   if (at::isComplexType(type) || at::isQIntType(type))

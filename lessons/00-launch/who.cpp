@@ -1,7 +1,7 @@
-// who: the smallest program of a job: meet the others, say who is there.
+// who: the smallest program of a job. It meets the other ranks and prints its place.
 //
 //     ringrun --standalone --nproc-per-node 3 -- lesson00_who
-//     lesson00_who 2000                  waits 2,000 ms for the others, instead of 30 s
+//     lesson00_who 2000                  waits 2,000 ms for the other ranks, instead of 30 s
 #include <cstdio>
 #include <cstdlib>
 
@@ -14,7 +14,7 @@ int main(int argc, char** argv) try {
   comm::GroupOptions options;
   if (argc > 1) options.timeout = std::chrono::milliseconds(std::atoi(argv[1]));
 
-  // Collective: returns when all ranks have come, and throws when one does not.
+  // Collective: returns when all ranks have joined, and throws if one does not join in time.
   const auto group = comm::init_process_group(options);
 
   const char* local = std::getenv("LOCAL_RANK");

@@ -1,4 +1,4 @@
-// views: six numbers in memory, and all that can be seen in them without moving one.
+// views: six numbers in memory, and views of them. Only one operation here has to copy.
 #include <cstdio>
 
 #include "runtime/tensor/tensor.hpp"

@@ -1,4 +1,4 @@
-// walk: the same 4 million numbers, added up along memory and across it.
+// walk: the same 4 million numbers, summed in the order of memory and across it.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -7,7 +7,7 @@
 
 using namespace ringsmith;
 
-// The oracle's way to visit a matrix: two loops, and an address from the strides.
+// The oracle's way to visit a matrix: two loops, and addresses computed from the strides.
 double total(const Tensor& t) {
   const float* values = t.data<float>();
   const std::int64_t down = t.strides()[0], right = t.strides()[1];

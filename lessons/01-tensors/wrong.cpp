@@ -1,4 +1,4 @@
-// wrong: four things that people do to strided memory, and what comes of them.
+// wrong: common mistakes with strided memory, and their results.
 #include <cstdio>
 #include <memory>
 #include <span>
@@ -10,7 +10,7 @@ using namespace ringsmith;
 
 Tensor numbers() { return arange(0, 6, 1, {DType::f32}); }
 
-// A flat operation: it is told where the numbers begin and how many there are.
+// A flat operation: it gets the place of the first number and a count.
 float sum(const float* values, std::int64_t count) {
   float total = 0;
   for (std::int64_t i = 0; i < count; ++i) total += values[i];
@@ -38,7 +38,7 @@ int main() {
   refused("m.view(4)", [&] { static_cast<void>(m.view({4})); });
   refused("m.data<int>()", [&] { static_cast<void>(m.data<std::int32_t>()); });
 
-  // A row is copied onto the one after it, in the same memory, front to back.
+  // Copies the first four numbers two places further, in the same memory, front to back.
   const Tensor a = numbers(), b = numbers();
   float* by_hand = a.data<float>();
   for (int i = 0; i < 4; ++i) by_hand[i + 2] = by_hand[i];
@@ -46,7 +46,7 @@ int main() {
   std::printf("overlapping copy by hand: %s\n", a.str().c_str());
   std::printf("overlapping copy_():      %s\n", b.str().c_str());
 
-  // Who keeps the memory, when the tensor that made it has gone?
+  // A view keeps the storage alive after the tensor that allocated it is destroyed.
   Tensor row;
   std::weak_ptr<Storage> storage;
   {

@@ -1,5 +1,5 @@
 // Lesson 02: the first two rungs of the ladder of matrix products, with every load from memory
-// counted. What counts here is the same on every machine; time is not measured.
+// counted. The counts are the same on every machine; time is not measured.
 #include <cstdio>
 #include <vector>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kTile = 16;
 
-// n x n numbers in memory, row by row; a load is counted.
+// An n x n matrix, stored row by row, that counts its loads.
 struct Matrix {
   const float* at;
   int n;

@@ -1,5 +1,5 @@
-// Lesson 02: six numbers by four threads. Who does which element of y = 2 x + y, and how the sum of
-// six numbers forms in shared memory. The output is the same for every order of the threads.
+// Lesson 02: six numbers and four threads: which thread computes which element of y = 2 x + y, and
+// how the sum of six numbers forms in shared memory. Every order of the threads gives this output.
 #include <cstdio>
 #include <vector>
 
@@ -26,7 +26,7 @@ __global__ void axpy_without_loop(int n, float a, const float* x, float* y) {
   if (i < n) y[i] = a * x[i] + y[i];
 }
 
-// seen[step] is the shared array behind the barrier of that step.
+// seen[step] receives the shared array after the barrier of that step.
 __global__ void sum(int n, const float* x, float* seen) {
   __shared__ float part[kBlocks * kThreads];
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);

@@ -1,6 +1,6 @@
 // Lesson 02: mistakes that a result may hide. `lesson02_wrong barrier`: each of 64 threads leaves a
 // number in shared memory and reads its neighbour's, with and without a barrier in between.
-// `lesson02_wrong nan`: the maximum of three numbers, one of which is none.
+// `lesson02_wrong nan`: the maximum of three numbers, one of which is NaN.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -40,7 +40,7 @@ void barrier(cudaStream_t stream) {
   int* out = nullptr;
   cuda_check(cudaMalloc(&out, kThreads * sizeof(int)));
   for (const bool waits : {true, false}) {
-    const int plus = waits ? 1000 : 2000;  // shared memory may hold what the kernel before left
+    const int plus = waits ? 1000 : 2000;  // shared memory may hold the previous kernel's numbers
     launch(neighbours, 1, kThreads, 0, stream, out, plus, waits);
     std::vector<int> got(kThreads);
     cuda_check(

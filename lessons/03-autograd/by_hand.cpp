@@ -1,4 +1,4 @@
-// by_hand: loss = (w x + b)^2 w, its gradients by the tape, and the same by three ranks.
+// by_hand: loss = (w x + b)^2 w, its gradients by the tape, and the gradients of three ranks.
 #include <cstdio>
 #include <vector>
 
@@ -10,7 +10,7 @@ using namespace ringsmith;
 
 float number(const Tensor& t) { return t.defined() ? t.item<float>() : 0.0F; }
 
-// Leaves that the result shall be differentiated by.
+// Makes a leaf for which backward computes a gradient.
 Tensor learned(double value) { return scalar(value).requires_grad_(); }
 
 Tensor loss_of(const Tensor& w, const Tensor& b, const Tensor& x, bool show) {

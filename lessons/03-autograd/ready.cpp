@@ -12,7 +12,7 @@
 
 using namespace ringsmith;
 
-// Processor time of this thread, in milliseconds: what other programs take does not count.
+// Processor time of this thread, in milliseconds, without the time that other programs take.
 double now() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -42,7 +42,7 @@ int main() {
     loss.backward();
     backward.push_back(now() - begin);
   }
-  // The fastest step: the one whose caches were disturbed least.
+  // The fastest step, because its caches were disturbed least.
   const auto fastest = std::min_element(backward.begin(), backward.end()) - backward.begin();
   const auto best = std::size_t(fastest);
   std::printf("forward   %7.2f ms\n", *std::min_element(forward.begin(), forward.end()));

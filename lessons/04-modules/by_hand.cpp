@@ -1,4 +1,4 @@
-// by_hand: a softmax on paper, the mean over three ranks, and four optimizers' first three steps.
+// by_hand: a softmax on paper, the mean over three ranks, and the first steps of five optimizers.
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -28,7 +28,8 @@ void softmax_on_paper() {
               grad.data<float>()[1], grad.data<float>()[2]);
 }
 
-// Six losses 1 .. 6, cut among three ranks; the mean of the ranks' means beside the mean of all.
+// Divides the losses 1 .. 6 among three ranks; prints each rank's mean and the mean of these
+// means.
 void means(const std::vector<int>& rows) {
   double sum_of_means = 0;
   int next = 1;
@@ -42,7 +43,7 @@ void means(const std::vector<int>& rows) {
   std::printf(", their mean %.4f\n", sum_of_means / 3);
 }
 
-// One weight that is 1, and a gradient of 1, 1, and 0.1.
+// Three steps of an optimizer: one weight, 1 at first, and the gradients 1, 1 and 0.1.
 void three_steps(const char* name,
                  const std::function<std::unique_ptr<Optimizer>(const Tensor&)>& make) {
   const Tensor p = scalar(1).requires_grad_();
@@ -78,6 +79,6 @@ int main() {
   three_steps("AdamW, the same decay", [](const Tensor& p) {
     return std::make_unique<AdamW>(std::vector{p}, AdamOptions{.lr = 0.1, .weight_decay = 0.5});
   });
-  // What Adam's first step would be without the two corrections.
+  // The weight after Adam's first step, if the two corrections were left out.
   std::printf("  Adam, no correction     %.5f\n", 1 - 0.1 * 0.1 / (std::sqrt(0.001) + 1e-8));
 }

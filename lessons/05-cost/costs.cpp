@@ -1,9 +1,9 @@
-// costs: what an all-reduce costs on paper, four ways.
+// costs: the cost of an all-reduce on paper, for four algorithms.
 //
 //     lesson05_costs RANKS ALPHA BETA GAMMA SIZE...
 //
-// ALPHA in any unit of time for a message, BETA and GAMMA in the same for each unit of SIZE: that
-// of a byte sent, and of a byte added.
+// ALPHA: time per message, in any unit. BETA and GAMMA: time per unit of SIZE sent, and per unit
+// added, in the same unit of time.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +14,8 @@
 
 using namespace ringsmith::comm;
 
-// Rank 0 takes one array after the other, adds it, and then sends the sum to one after the other.
+// Rank 0 receives and adds one array after the other, and then sends the sum to each rank in
+// turn.
 double flat_time(int ranks, double size, Link link, double gamma) {
   return (ranks - 1) * (2 * (link.alpha + size * link.beta) + size * gamma);
 }
@@ -24,8 +25,9 @@ double tree_all_reduce_time(int ranks, double size, Link link, double gamma) {
   return tree_time(ranks, size, link, gamma) + tree_time(ranks, size, link, 0);
 }
 
-// Halves of halves are exchanged with partners at half the distance, and back the same way. The
-// ranks beyond a power of two give their whole array to a partner first, and get the sum last.
+// In each round, partners at half the previous distance exchange half of the data that they still
+// have; then the rounds run backwards. The ranks beyond a power of two first send their whole
+// array to a partner, and receive the sum at the end.
 double halving_all_reduce_time(int ranks, double size, Link link, double gamma) {
   const int core = halving_core(ranks);
   const double share = (core - 1.0) / core, rounds = tree_rounds(core);

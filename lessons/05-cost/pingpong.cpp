@@ -2,8 +2,9 @@
 //
 //     ringrun --standalone --no-prefix --nproc-per-node 2 -- lesson05_pingpong
 //
-// Rank 0 sends, rank 1 sends the same back; half of the round trip is one message. The smallest and
-// the largest size give alpha and beta, and the sizes between say how good the straight line is.
+// Rank 0 sends, rank 1 sends the same back; half of the round trip is one message. The smallest
+// and the largest size give alpha and beta; the sizes between show how well the straight line
+// fits.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -14,7 +15,7 @@
 
 using namespace ringsmith;
 
-// The fastest of many, in microseconds: what disturbs a measurement only ever makes it longer.
+// The fastest of five, in microseconds: disturbances only make a measurement longer.
 double message_time(comm::ProcessGroup& group, std::span<float> data) {
   using Clock = std::chrono::steady_clock;
   double best = 1e12;
@@ -35,7 +36,7 @@ int main() try {
   const std::vector<std::size_t> sizes = {4, 1024, 16384, 131072, 1048576, 4194304};
   std::vector<double> times(sizes.size(), 1e12);
   std::vector<float> data(sizes.back() / sizeof(float), 1.0f);
-  for (int round = 0; round < 8; ++round)  // all sizes in turn: a busy moment hits them alike
+  for (int round = 0; round < 8; ++round)  // all sizes in turn: a busy moment affects all of them
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const std::span<float> message = std::span(data).first(sizes[i] / sizeof(float));
       times[i] = std::min(times[i], message_time(*group, message));

@@ -1,6 +1,6 @@
-// broken: the ring on four ranks, with five mistakes that people make, and what the checker says.
+// broken: the ring on four ranks with five common mistakes, and the checker's findings.
 //
-// Each mistake is a few lines that change the data of a right schedule; nothing is sent anywhere.
+// Each mistake changes the data of a correct schedule, or the wires; nothing is sent anywhere.
 #include <cstdio>
 
 #include "runtime/comm/analysis/checker.hpp"
@@ -37,7 +37,7 @@ Schedule one_step_short() {
   return ring;
 }
 
-Schedule remainder_dropped() {  // 18 / 4 = 4, and 2 numbers are nobody's
+Schedule remainder_dropped() {  // 18 / 4 = 4, and 2 numbers are in no chunk
   Schedule ring = ring_all_reduce(kRanks, kNumbers);
   for (std::size_t c = 0; c < kRanks; ++c)
     ring.chunks[c] = {c * (kNumbers / kRanks), kNumbers / kRanks};

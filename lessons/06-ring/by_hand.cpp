@@ -1,7 +1,7 @@
 // by_hand: ring all-reduce on paper: three ranks, six numbers, one table a step.
 //
-// Rank 0 has ones, rank 1 tens, rank 2 hundreds, so that the digits of a number show whose
-// contributions are in it: 101 is ranks 0 and 2. The steps are those that the runtime runs.
+// Rank 0 has ones, rank 1 tens, rank 2 hundreds, so that the digits of a number show which ranks
+// contributed to it: 101 is ranks 0 and 2. The runtime runs the same steps.
 #include <cstdio>
 #include <vector>
 

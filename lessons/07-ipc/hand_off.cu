@@ -1,6 +1,7 @@
-// Lesson 07: two virtual devices pass three messages through two slots. Each step is a kernel, one
-// after the other, so that the counters can be read in between; in the runtime both sides run at
-// once and wait for what is awaited here by the order of the program.
+// Lesson 07: two virtual devices pass three messages through two slots. Each step is a kernel,
+// one after the other, so that the counters can be read in between. In the runtime, both sides
+// run simultaneously and wait for the counters; here, the order of the program replaces the
+// waits.
 #include <cstdint>
 #include <cstdio>
 #include <vector>

@@ -1,5 +1,5 @@
-// Lesson 07: what a handle is. Two processes; the second writes into the memory of the first, and
-// asks for it in right and in wrong ways. `lesson07_handles`.
+// Lesson 07: what a handle is. The second of two processes writes into the memory of the first;
+// the first also tries to open its own handle.
 #include <cstdio>
 #include <cstring>
 #include <sys/socket.h>

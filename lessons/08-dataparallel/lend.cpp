@@ -1,5 +1,5 @@
-// lend: the runtime's DataParallel on three devices (all of them the CPU), with numbers to follow
-// by eye. One section for each argument: step, rows, forwards, fail.
+// lend: the runtime's DataParallel on three devices (all of them the CPU), with numbers small
+// enough to follow by eye. One section for each argument: step, rows, forwards, fail.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -14,7 +14,7 @@ using namespace ringsmith;
 
 namespace {
 
-// y = w x for each row; says what it sees, and fails where it is told to.
+// y = w x for each row; throws if it gets the row `poison`.
 class Scale : public Module {
  public:
   Scale() { register_parameter("w", w, full({1}, 2.0)); }
@@ -49,7 +49,8 @@ void print(const std::vector<LinkTraffic>& traffic) {
         i, traffic[i].outputs.value, traffic[i].gradients.value);
 }
 
-// Replica 0 gets ones, replica 1 tens, replica 2 hundreds: the digits of a sum tell who is in it.
+// Replica 0 gets ones, replica 1 tens, replica 2 hundreds: the digits of a sum show the replicas
+// in it.
 void step() {
   Scale model;
   DataParallel parallel = on_three(model);
@@ -71,7 +72,7 @@ void rows() {
   }
 }
 
-// Nobody trains here: three forwards, and then a change of w between two of them.
+// Three forwards without training, then a change of w and one more forward.
 void forwards() {
   Scale model;
   DataParallel parallel = on_three(model);

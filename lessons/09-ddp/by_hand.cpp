@@ -1,8 +1,8 @@
 // by_hand: three ranks, three parameters, six gradients, averaged by the runtime.
 //
 // The loss is w times x, summed: its gradient for w is x, so that each rank's data are its
-// gradients. Rank 0 has 3s, rank 1 30s, rank 2 300s: the digits of an average tell whose gradients
-// are in it.
+// gradients. They are multiples of 3 on rank 0, of 30 on rank 1 and of 300 on rank 2, so the
+// digits of an average show which ranks' gradients are in it.
 #include "lessons/09-ddp/ranks.hpp"
 #include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"
@@ -27,7 +27,7 @@ int main() {
   const auto run = [](const char* title, int stage) {
     std::printf("%s\n", title);
     on_ranks(3, [&](const Group& group) {
-      // Before it is wrapped, each rank's model is another one.
+      // Before DDP wraps them, the models of the ranks differ.
       NamedTensors model;
       for (int p = 0; p < 3; ++p) {
         Tensor w = full({2}, group->rank() + 1.0);

@@ -1,5 +1,5 @@
-// claims: what tutorials say of DistributedDataParallel, tried on the runtime. One section for each
-// argument: buckets, accumulation, unused, batches, buffers, hooks, uneven.
+// claims: statements of tutorials about DistributedDataParallel, tested on the runtime. One
+// section for each argument: buckets, accumulation, unused, batches, buffers, hooks, uneven.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -117,7 +117,8 @@ void unused() {
   }
 }
 
-// Six samples on two ranks, split 3 + 3 and 4 + 2; the loss is a mean. Alone: their mean, 3.5.
+// Six samples on two ranks, split 3 + 3 and 4 + 2; the loss is a mean. One process would get the
+// mean of all six, 3.5.
 void batches() {
   for (const int first : {3, 4}) {
     std::printf("%d + %d samples\n", first, 6 - first);
@@ -131,7 +132,7 @@ void batches() {
           if ((i < first) == (group->rank() == 0)) mine.push_back(static_cast<float>(i + 1));
         ddp.forward([&] {
              Tensor loss = mean(mul(model[0].second, from_vector(mine)));
-             // n_r W / (sum of n): the share of this rank, times the division by W that follows.
+             // n_r W / (sum of n): this rank's share, times W, because the average divides by W.
              if (weighted) loss = mul(loss, static_cast<double>(mine.size()) * group->size() / 6);
              return loss;
            })

@@ -1,4 +1,4 @@
-// Ranks as threads of one program: each runs body with a group of its own, and prints in turn.
+// Ranks as threads of one program: each runs body with its own group; they print in rank order.
 #pragma once
 
 #include <cstdio>
@@ -14,7 +14,8 @@
 
 using Group = std::shared_ptr<ringsmith::comm::ProcessGroup>;
 
-// What the ranks return is printed in their order; what one throws is printed as its message.
+// Prints, in rank order, the text that each rank returned, or the message of the exception that
+// it threw.
 inline void on_ranks(int world, const std::function<std::string(const Group&)>& body,
                      bool prints = true) {
   namespace comm = ringsmith::comm;

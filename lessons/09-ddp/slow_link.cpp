@@ -1,5 +1,6 @@
-// slow_link: what overlap is worth on a link that is as slow as backward is long. The link is a
-// communication hook whose future is not there before its time; the sums are real.
+// slow_link: the gain of overlap on a link on which all gradients take as long as backward. The
+// link is a communication hook whose future is complete only when the link would have carried the
+// bucket; the sums are real.
 #include <algorithm>
 #include <chrono>
 #include <memory>

@@ -1,6 +1,6 @@
-// broken: what 4 ranks see of 1002 samples in 3 epochs, with the sampler used rightly, and with
-// each of the usual mistakes. Counted by sample number: used, unseen and twice in epoch 0, never in
-// all three, and how many of the three orders differ.
+// broken: the samples that 4 ranks see of 1002 in 3 epochs, with the sampler used correctly, and
+// with each of the usual mistakes. Counted by sample number: used, unseen and twice in epoch 0,
+// never in all three, and how many of the three orders differ.
 #include <cstdio>
 #include <set>
 #include <vector>

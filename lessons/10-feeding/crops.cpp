@@ -1,5 +1,5 @@
-// crops WORLD EPOCH: which random picture of a sample the ranks see. Six black images of 9 x 9
-// pixels, each with one bright pixel in the middle: where it is found tells the crop.
+// crops WORLD EPOCH: which random crop of a sample the ranks see. Six black images of 9 x 9
+// pixels, each with one bright pixel in the middle: its place in the result shows the crop.
 #include <cstdio>
 #include <cstdlib>
 

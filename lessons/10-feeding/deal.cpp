@@ -1,7 +1,7 @@
 // deal SAMPLES RANKS [EPOCH [START [cut]]]: how the runtime's sampler deals an epoch out.
 //
-// The first line is the order of the epoch, padded or cut; below it stands each rank's share, every
-// sample under its place in the order. START: how many samples each rank has used already.
+// The first line is the order of the epoch, padded or cut; the lines below it are the ranks'
+// shares. START: how many samples each rank has used already.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,6 @@
 // loading: 40 batches that take 2 to 8 ms to fetch, and training steps of 3 ms, with 0 to 4
-// workers. Fetching and computing are sleeps: this shows who waits for whom, not how fast a disk
-// is. The order in which the samples came is added up into one number.
+// workers. Fetching and computing are sleeps: this shows which side waits for the other, not how
+// fast a disk is. The samples, in their order, are hashed into one number.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,7 +15,7 @@ class SlowShelf : public Dataset {
  public:
   [[nodiscard]] std::int64_t size() const override { return 320; }
   [[nodiscard]] Batch get(std::span<const std::int64_t> indices) const override {
-    // Irregular, but the same for the same batch: the worker that has it is late, whichever it is.
+    // Irregular, but always the same for a batch: whichever worker has a slow batch is late.
     std::this_thread::sleep_for(std::chrono::milliseconds(2 + indices[0] % 7));
     const Shape shape{static_cast<std::int64_t>(indices.size())};
     Batch batch{Tensor::empty(shape, {DType::i64}), Tensor::empty(shape, {DType::i64})};

@@ -1,5 +1,6 @@
-// seeds: what N ranks draw, by how they are seeded. One section for each argument: masks, dataset,
-// resume. The ranks are played one after the other: what each draws depends on its seed alone.
+// seeds: the numbers that N ranks draw, depending on their seeds. One section for each argument:
+// masks, dataset, resume. The ranks run one after the other, because a rank's numbers depend on
+// its seed alone.
 #include <cstdio>
 #include <cstring>
 #include <set>
@@ -17,7 +18,7 @@ using Mask = std::vector<float>;
 
 namespace {
 
-// Of 16 activations: dropped ones are 0.
+// Draws a mask of 16 activations, in which dropped activations are 0.
 Mask draw_mask() { return dropout(ones({16}), 0.5, true).to_vector<float>(); }
 
 // Eight ranks drop half of 16 activations in one step.
@@ -39,8 +40,8 @@ void masks() {
   }
 }
 
-// Four ranks draw their data sets themselves and share them out in three epochs. A sample is a
-// number of 64 bits: those that are equal are the same.
+// Four ranks draw their data sets themselves and divide them among each other in three epochs. A
+// sample is a 64-bit number; equal numbers are the same sample.
 void dataset() {
   constexpr int kRanks = 4, kSamples = 1000;
   std::printf("%-28s %10s %18s\n", "3000 samples used", "data sets", "different samples");
@@ -69,7 +70,7 @@ void dataset() {
 }
 
 // Four ranks draw masks for three steps, save their random states, and draw one more mask; then a
-// new job begins with what was saved and draws that mask again.
+// new job loads the saved states and draws that mask again.
 void resume() {
   std::vector<std::string> saved;
   std::vector<Mask> expected;

@@ -1,8 +1,9 @@
 // queue PLACES EVERY: a send queue of PLACES places, in which every EVERY-th request asks for a
-// completion (0: none does). Posts until nothing goes on; the device is always quick.
+// completion (0: none does). The device executes requests immediately. Posts in six rounds, or
+// until a full queue can never have room again.
 //
-// A request keeps its place until a completion of it, or of one behind it, has been taken from the
-// completion queue: the device says nothing about those that did not ask.
+// A request keeps its place until its own completion, or a later request's, has been taken from
+// the completion queue: the device reports nothing about requests that did not ask.
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -10,7 +11,7 @@
 int main(int argc, char** argv) {
   const int places = argc > 1 ? std::atoi(argv[1]) : 8;
   const int every = argc > 2 ? std::atoi(argv[2]) : 4;
-  std::deque<int> completions;  // numbers of requests that asked, carried out, not yet taken
+  std::deque<int> completions;  // requests whose completion has not been taken
   int posted = 0, done = 0;
   for (int events = 0; events < 6; ++events) {
     const int before = posted;

@@ -1,5 +1,5 @@
-// crossing: what an all-reduce sends between nodes, counted in the schedules that the runtime runs.
-// The array has 1024 elements a rank, so that all divides; bytes are given in arrays.
+// crossing: the elements that an all-reduce sends between nodes, counted in the schedules that
+// the runtime runs. The array has 1024 elements per rank, so that all divisions are exact.
 #include <algorithm>
 #include <cstdio>
 #include <vector>

@@ -1,5 +1,5 @@
-// window SLOTS SLOT_BYTES: 64 MiB through slots with credits, over a link of 10 GB/s on which a
-// message, and a credit, is under way for 5 us. Played message by message.
+// window SLOTS SLOT_BYTES: 64 MiB through slots with credits, over a link of 10 GB/s on which
+// each message and each credit takes 5 us to arrive. Simulated message by message.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   const double bytes = argc > 2 ? std::atof(argv[2]) : 65536;
   const double delay = 5, per_byte = 1e-4;  // microseconds
   const auto messages = static_cast<std::size_t>((64 << 20) / bytes);
-  std::vector<double> credit(slots, 0);  // when the slot may be written again, at the sender
+  std::vector<double> credit(slots, 0);  // when the sender may write the slot again
   double link = 0, waited = 0;
   for (std::size_t m = 0; m < messages; ++m) {
     const double start = std::max(link, credit[m % slots]);

@@ -1,6 +1,5 @@
-// orders: one small training on two ranks, once as it should be and then with one thing out of
-// order, compared with one process. A model of two weights, momentum, eight samples, batches of
-// four.
+// orders: one small training on two ranks, first correct and then with one mistake at a time,
+// compared with one process. A model of two weights, momentum, eight samples, batches of four.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -25,7 +24,7 @@ constexpr std::array<Sample, 8> kData{{{1, 0, 2.1},
                                        {2, 2, 1.9}}};
 constexpr int kBatch = 4, kPerEpoch = 2, kSteps = 8;
 
-// Epoch e sees the samples in this order; five is no divisor of eight, so each comes once.
+// Epoch e uses the samples in this order; 5 and 8 have no common divisor, so each appears once.
 std::size_t sample_at(int epoch, int place) {
   return static_cast<std::size_t>((place * 5 + epoch * 3) % 8);
 }
@@ -55,13 +54,13 @@ struct Order {
   const char* name;
   bool zero_first = true, average = true, average_first = true, mean_loss = true;
   bool own_part = true, whole_batch = false;
-  int resume_step = 0, resume_place = 0;  // added when the job goes on at step 3
+  int resume_step = 0, resume_place = 0;  // added when the job resumes at step 3
   bool keeps_momentum = true, keeps_epoch = true;
 };
 
 struct Trained {
   std::vector<double> losses;
-  double apart = 0;  // largest difference of the replicas, after any step
+  double apart = 0;  // largest difference between the replicas' weights, after any step
 };
 
 Trained train(const Order& o, int world) {

@@ -1,5 +1,5 @@
 // rings right|left|mask WORLD: the steps of a ring all-reduce as text, for train_gpt --schedule.
-// right and left turn that way; mask is what a student wrote whose ring had only ever seen 2 and 4
+// right and left are the directions of correct rings; mask is a mistake that works with 2 and 4
 // ranks.
 #include <cstdio>
 #include <cstdlib>

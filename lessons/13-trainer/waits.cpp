@@ -1,6 +1,6 @@
-// waits BUCKETS: how long a step waits for the network after its last gradient, if backward takes
-// 96 ms, evenly, and all gradients together travel 96 ms and 1 ms for each of a ring's two messages
-// between two ranks.
+// waits BUCKETS: how long a step waits for the network after its last gradient. Backward takes 96
+// ms and completes gradients at an even rate. All gradients take 96 ms on the network, plus 1 ms
+// for each of the two messages of a bucket's ring between two ranks.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -9,7 +9,8 @@ namespace {
 
 constexpr double kBackward = 96, kBytes = 96, kAlpha = 1;  // ms
 
-// Prints one line a bucket, if asked; returns what is left to wait for.
+// Returns the time that is left to wait after backward. If print is true, prints a line per
+// bucket.
 double left_to_wait(int buckets, bool print) {
   double end = 0;
   for (int k = 1; k <= buckets; ++k) {

@@ -17,7 +17,7 @@ using namespace ringsmith;
 
 namespace {
 
-// The loss is w times x, multiplied in f16: the gradient for w is x, and times the scale it must
+// The loss is w times x, multiplied in f16: the gradient for w is x, and x times the scale must
 // fit into f16.
 Tensor loss_of(const Tensor& w, double x) {
   const Tensor product = mul(to(w, DType::f16), to(full({1}, x), DType::f16));

@@ -1,5 +1,6 @@
 // training: lesson 04's points and circle, trained in 16 bits in several ways. Which roundings
-// does training survive? With the argument gradients: how many of them have which power of two.
+// does training survive? With the argument gradients: the number of gradients of each power of
+// two.
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -45,10 +46,10 @@ void round_all(const std::vector<Tensor>& parameters) {
 struct Way {
   const char* name;
   bool products = false;  // of forward and backward, in `dtype`
-  bool weights = false;   // no masters: what the optimizer has made is rounded
+  bool weights = false;   // no masters: the optimizer's new weights are rounded
   DType dtype = DType::bf16;
   float loss_scale = 0;  // 0: without a scaler
-  double unit = 1;       // the loss is measured in other units: gradients times this, lr by it
+  double unit = 1;       // unit of the loss: multiplies the gradients and divides lr
 };
 
 void train(const Way& way, const Points& points, std::map<int, int>* powers = nullptr) {

@@ -1,5 +1,5 @@
-// by_hand: six intervals of one rank, as they were measured, and the same six one after the other.
-// The arithmetic is the training programs' own.
+// by_hand: six intervals of one rank, overlapped as they were measured, and the same six one
+// after the other. The arithmetic is the training programs'.
 #include <algorithm>
 #include <cstdio>
 

@@ -1,5 +1,6 @@
-// straggler: three ranks, one of which arrives 10 ms late at every all-reduce. Each has a clock of
-// its own, set wrong by hand, and asks rank 0 for the time. Sleeps, messages and stamps are real.
+// straggler: three ranks, one of which arrives 10 ms late at every all-reduce. The clocks of
+// ranks 1 and 2 are set wrong by hand, and rank 0 asks both for their time. Sleeps, messages and
+// stamps are real.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -30,8 +31,8 @@ struct Offset {
   double mean = 0, shortest = 0, uncertainty = 0;  // ms
 };
 
-// Rank 0 asks, the rank answers with its clock. The link back to rank 0 is busy: an answer queues
-// there, except now and then.
+// Rank 0 asks, the rank answers with its clock. Rank 1's link back to rank 0 is busy: four of
+// five answers queue there.
 Offset exchange(comm::ProcessGroup& group, int peer) {
   std::vector<apps::ClockSample> samples;
   double sum = 0;
@@ -61,7 +62,7 @@ struct Stamps {
   std::array<double, kSteps> begin{}, end{};
 };
 
-// The arrivals of each rank, in ms after the first one: medians.
+// Returns the median arrival of each rank, in ms after the first rank's arrival in the same step.
 std::array<double, kRanks> arrivals(const std::array<Stamps, kRanks>& stamps,
                                     const std::array<double, kRanks>& offsets) {
   std::array<std::vector<double>, kRanks> after;

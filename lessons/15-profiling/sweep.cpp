@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
   for (int i = 0; i < kGradients; ++i) order[std::size_t(i)] = i;
   for (const std::size_t cap : {1, 2, 3, 4, 8, 16, 32, 96})
     row(rebuilt_plan(items, {MiB(cap), MiB(cap)}, order), alpha_us, cap);
-  // What is ready at t or later takes one all-reduce at least, which begins at t at the earliest.
+  // The gradients that are ready at t or later take at least one all-reduce, which begins at t at
+  // the earliest.
   double least = 0;
   for (int first = 0; first < kGradients; ++first)
     least = std::max(

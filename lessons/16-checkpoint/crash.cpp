@@ -1,5 +1,6 @@
-// crash: four ways to replace a file, the power cut before every operation, and what is found after
-// the restart. The disk is that of lab 16: what was not synced may be there, or in part, or not.
+// crash: four ways to replace a file, with the power cut before every operation, and the content
+// that is found after the restart. The disk is lab 16's: a change that was not synced may be
+// complete, partial or missing.
 #include <cstdio>
 #include <functional>
 #include <set>
@@ -16,7 +17,8 @@ namespace {
 
 Bytes content(char c) { return Bytes(64, std::byte(c)); }
 
-// What a reader finds under run/model: the old one, the new one, something else, nothing.
+// Returns the content that a reader finds at run/model: o the old one, n the new one, X neither,
+// - no file.
 char found(const Disk& disk) {
   try {
     const Bytes bytes = disk.read("run/model");
@@ -48,7 +50,7 @@ std::vector<Way> ways() {
           {"and the folder flushed", {create, write, sync, rename, folder}}};
 }
 
-// All that may be found when the power is cut before operation `at` of the way.
+// Returns all contents that may be found when the power is cut before operation `at` of the way.
 std::string after(const Way& way, std::size_t at) {
   Disk disk;
   disk.overwrite("run/model", content('o'));

@@ -1,5 +1,6 @@
-// saving: how long a training waits for a checkpoint, if it writes it, and if it copies it and a
-// thread writes it. In the folder `saving-checkpoints`, on whatever disk that is.
+// saving: how long a training waits for a checkpoint if it writes the checkpoint itself, and if
+// it only copies the data and a thread writes them. The disk is the one with the folder
+// `saving-checkpoints`.
 #include <chrono>
 #include <cstdio>
 #include <filesystem>

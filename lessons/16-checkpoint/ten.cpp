@@ -1,5 +1,5 @@
-// ten [RANKS STEPS RANKS]: an epoch of ten samples, begun by so many ranks, killed after so many
-// steps, finished by so many others. A step gives each rank one sample.
+// ten [RANKS STEPS RANKS]: an epoch of ten samples, begun by the first number of ranks, killed
+// after the steps, and finished by the second number of ranks. A step gives each rank one sample.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kSamples = 10;
 
-// One line per step: the samples of its ranks. At most `most` steps.
+// Prints one line per step, with the samples of its ranks. Plays at most `most` steps.
 SamplerState play(int ranks, SamplerState from, std::int64_t most, int first_step) {
   std::vector<std::vector<std::int64_t>> shares;
   SamplerState reached;

@@ -1,5 +1,6 @@
-// by_hand: six parameters on three ranks. What a rank sends in an all-reduce, and in its two
-// halves; what AdamW keeps, plain and divided; what a hook leaves that forgets to divide.
+// by_hand: six parameters on three ranks: the numbers that a rank sends in an all-reduce and in
+// its two halves; the numbers that AdamW keeps, plain and divided; the gradients after a hook
+// that forgets to divide.
 #include <memory>
 
 #include "lessons/09-ddp/ranks.hpp"
@@ -35,7 +36,8 @@ std::size_t kept(const StateDict& state) {
   return static_cast<std::size_t>(count);
 }
 
-// One step of six parameters, whose gradients are 1 to 6, times 3, 30 and 300.
+// One step of six parameters, whose gradients are 1 to 6, times 3, 30 and 300 on ranks 0, 1 and
+// 2.
 template <class Body>
 void step(const Group& group, const Body& body) {
   Tensor w = zeros({6});

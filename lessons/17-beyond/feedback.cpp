@@ -1,8 +1,8 @@
-// feedback: only some of the gradients travel. What becomes of the others?
+// feedback: only some of the gradients travel. What happens to the others?
 //
 //   lesson17_feedback hand      two ranks, two parameters, one of them travels
 //   lesson17_feedback           lesson 04's points on three ranks, 4 of 82 gradients travel
-//   lesson17_feedback curves    the same, the loss of each 10th step
+//   lesson17_feedback curves    the same, the loss of every 20th step
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -25,7 +25,8 @@ enum class Rest { travels, waits, is_forgotten };
 
 using Row = std::vector<float>;
 
-// One rank's end of the exchange: turns `gradient` into what it sends of it, zeros elsewhere.
+// One rank's sender. choose() keeps the values to send in `gradient`, and sets the others to
+// zero.
 struct Sender {
   std::size_t most = 0;
   Rest rest = Rest::travels;

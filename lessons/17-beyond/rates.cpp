@@ -1,4 +1,4 @@
-// rates: a hook that forgets 1/N, trained beside one that divides, with several optimizers.
+// rates: a hook that forgets 1/N, compared with one that divides, with several optimizers.
 #include <functional>
 #include <memory>
 

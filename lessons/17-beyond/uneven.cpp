@@ -1,4 +1,4 @@
-// uneven: three ranks with three, one and two batches. With join(), by both divisors; and without.
+// uneven: three ranks with three, one and two batches, without join() and with it in three modes.
 #include "lessons/09-ddp/ranks.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/optim/optimizer.hpp"

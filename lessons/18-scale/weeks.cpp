@@ -73,7 +73,7 @@ void scale() {
   }
 }
 
-// Shares in percent, the mean of the trials; no end of the line.
+// Prints the shares in percent, averaged over the trials, without the end of the line.
 void shares(int gpus, int spares, double interval, const std::string& name) {
   std::vector<double> useful, saving, restarting, lost, waiting;
   std::size_t failures = 0;

@@ -11,8 +11,8 @@ using namespace explorer;
 
 namespace {
 
-// Of the stores and loads that say something to the other thread; of a fence between the accesses
-// of each thread, and of one behind them. relaxed: no fence.
+// The orders of the stores and loads with which the threads communicate, of a fence between the
+// accesses of each thread, and of a fence after them. relaxed: no fence.
 struct Orders {
   const char* name;
   Order store, load, between = relaxed, behind = relaxed;
@@ -65,8 +65,7 @@ Program mp(Orders o) {
           }};
 }
 
-// The same, as programs are: the data are no atomic, and only a reader that sees the flag reads
-// them.
+// The same with plain data, as in real programs: only a reader that sees the flag reads the data.
 Program plain_data(Orders o) {
   struct State {
     plain<int> data{"data"};
@@ -87,7 +86,7 @@ Program plain_data(Orders o) {
             }}}};
 }
 
-// Store buffering: each rings the other's bell, and looks at its own.
+// Store buffering: each thread rings the other's bell, and then looks at its own.
 Program sb(Orders o) {
   struct State {
     atomic<int> bell[2]{{"bell 0", 0}, {"bell 1", 0}};
@@ -106,7 +105,8 @@ Program sb(Orders o) {
           }};
 }
 
-// What store buffering does to doorbell.hpp: the receiver sleeps, and nobody wakes it.
+// The effect of store buffering on doorbell.hpp: the receiver sleeps, and the sender does not
+// wake it.
 Program bells(Orders o) {
   struct State {
     atomic<int> tail{"tail", 0}, sleeping{"sleeping", 0}, rings{"rings", 0};
@@ -125,7 +125,7 @@ Program bells(Orders o) {
             }}}};
 }
 
-// Load buffering: each answers a letter that nobody has begun.
+// Load buffering: each thread answers a letter that has not been written.
 Program lb(Orders o) {
   struct State {
     atomic<int> letter[2]{{"letter 0", 0}, {"letter 1", 0}};

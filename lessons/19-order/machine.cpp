@@ -1,5 +1,5 @@
 // machine: the litmus tests mp and sb on this computer's processor, with relaxed orders: a million
-// times each, or as often as a second allows. What they show depends on the processor, and on luck.
+// times each, or as often as a second allows. The outcomes depend on the processor, and on luck.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -19,7 +19,7 @@ struct alignas(128) Number {
 using Place = std::atomic<std::size_t>;
 using Body = std::size_t (*)(Place& x, Place& y);  // returns what it has read
 
-// Both threads begin each run together. Its two places are zero: they were 32 runs ago.
+// Both threads begin each run together. Its two places were reset to zero 32 runs before.
 class Test {
  public:
   std::array<std::size_t, 4> outcomes(Body one, Body other) {

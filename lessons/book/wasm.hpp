@@ -1,6 +1,6 @@
-// Included before every source that is compiled for a page: what this compiler's library (libc++
-// 13, in Debian's emscripten) lacks of C++20 and the figures' sources use. The library has the
-// namespace std::ranges, but none of the algorithms in it.
+// Included before every source that is compiled for a page. Defines the parts of C++20 that the
+// figures' sources use and this compiler's library (libc++ 13, in Debian's emscripten) lacks. The
+// library has the namespace std::ranges, but none of the algorithms in it.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr To bit_cast(const From& from) noexcept {
 #if !defined(__cpp_lib_ranges)
 namespace std::ranges {
 
-// What a predicate or an order sees of an element.
+// Returns f, called with the projections of its arguments.
 template <class F, class P>
 constexpr auto seen_through(F& f, P& projection) {
   return

@@ -68,7 +68,7 @@ def draw(picture, x, y, outcome, steps, allowed):
 
 
 def circle(arrows):
-    """Is there one? What no arrow leads to is taken away until nothing is left, or each has one."""
+    """True if the arrows contain a circle. Arrows that begin where no other arrow ends are removed until none is left."""
     while left := [(a, b) for a, b in arrows if any(c == a for _, c in arrows)]:
         if left == arrows:
             return True

@@ -30,7 +30,7 @@ def main():
         picture.line([place(row[1], row[2]) for row in mine], kind)
         x, y = place(mine[-1][1], mine[-1][2])
         picture.text(x + 10, y + 5, f"{gpus:,} GPUs", "strong", "start")
-        for row in mine[::2] if gpus == 16384 else []:  # simulated, of the smaller one
+        for row in mine[::2] if gpus == 16384 else []:  # only the smaller cluster is simulated
             x, y = place(row[1], row[3])
             picture.box(x - 4, y - 4, 8, 8, "", "tone3")
         best = max(mine, key=lambda row: row[2])

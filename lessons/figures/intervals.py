@@ -23,7 +23,7 @@ def main():
             picture.text(LEFT - 12, y + 19, name, "strong" if name == "exposed" else "", "end")
             kind = {"computation": "tone0", "communication": "tone2", "exposed": "tone1"}[name]
             beside = name == "communication" and any(b > c for (_, b), (c, _) in zip(spans, spans[1:]))
-            for n, (a, b) in enumerate(spans):  # two all-reduces that overlap lie one above the other
+            for n, (a, b) in enumerate(spans):  # overlapping all-reduces are drawn one above the other
                 picture.box(LEFT + a * SCALE, y + (20 if beside and n % 2 else 0), (b - a) * SCALE - 2,
                             19 if beside else 28, f"{b - a}", kind)
             y += ROW + (11 if beside else 0)

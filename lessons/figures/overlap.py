@@ -2,7 +2,7 @@
 """overlap.py OUT: one backward with six gradients, its all-reduces drawn where the formula of lesson 09 puts them.
 
 Bucket k may start when its last gradient is there and the network is free: s_k = max(r_k, e_(k-1)), e_k = s_k + T_k.
-With OUT = -, two meters of overlap are printed instead: that of some tutorials, and what is really hidden.
+With OUT = -, it prints two measures of overlap instead: the one in some tutorials, and the share that is hidden.
 """
 import sys
 

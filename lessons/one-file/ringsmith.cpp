@@ -4,12 +4,12 @@
 //
 // N processes, the ranks, train copies of one network on different parts of the data. Each rank
 // computes gradients from its own samples. The ranks average their gradients, and each applies the
-// same update, so the copies stay equal bit for bit. The result is the training of one process
-// whose batch is N times as large. Read from top to bottom; "Runtime:" names the file of this
-// repository that has the full version of a section.
+// same update, so the copies stay equal bit for bit. The result is, up to rounding, the training of
+// one process whose batch is N times as large. "Runtime:" names the file that has the full version.
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -19,6 +19,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <numbers>
 #include <random>
 #include <span>
@@ -36,7 +37,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kSamples = 2000, kBatch = 16, kHidden = 64, kMaxRanks = 16;  // batch: per rank
 constexpr double kPeakRate = 0.2;
-constexpr int kBucketFloats = 512;  // a bucket of this size is full; PyTorch's default is 25 MiB
+constexpr int kBucketFloats = 512;  // a bucket with this many takes no more; PyTorch's: 25 MiB
 constexpr int kCacheLine = 64, kLine = kCacheLine / sizeof(float);  // bytes; floats
 constexpr std::chrono::seconds kTimeout{10};                        // limit of each wait for a rank
 
@@ -202,13 +203,13 @@ struct Mlp {
 // Runtime: runtime/comm/transport/shm needs no common parent; tcp and rdma connect hosts.
 constexpr int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// The loss and all gradients. Each of at most 6 buckets begins on a new cache line.
+// All gradients, a line for the loss, and padding: each of at most 6 buckets begins on a new line.
 constexpr int kFloats = (kPixels + 1) * kHidden + (kHidden + 1) * (kHidden + kClasses) + 7 * kLine;
 
 // Each rank writes only to its own RankMemory. The counter has its own cache line: a line with the
 // counters of two ranks would move between their cores at every step (false sharing).
 struct RankMemory {
-  alignas(kCacheLine) std::atomic<std::uint64_t> steps_done{0};  // ring steps of all calls
+  alignas(kCacheLine) std::atomic<std::uint64_t> steps_done{0};  // 2N-1 in each call
   alignas(kCacheLine) std::array<float, kFloats> gradients{};
 };
 struct SharedMemory {
@@ -218,9 +219,9 @@ struct SharedMemory {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);  // a lock would be per process
 
 // ---- 6. The ring: an all-reduce in which each rank reads only from the previous rank ------------
-// The array is cut into N chunks. In N-1 steps of reduce-scatter each chunk collects the parts of
+// The array is cut into N chunks. In N-1 steps of reduce-scatter each chunk collects the values of
 // all ranks; in N-1 steps of all-gather the complete chunks go round once more. Chunk 0 of 4 ranks,
-// where x1 is the part of rank 1:
+// where x1 is the value of rank 1:
 //
 //    rank 1 ──► rank 2 ──► rank 3 ──────► rank 0                                 reduce-scatter
 //    x1         x1+x2      (x1+x2)+x3     ((x1+x2)+x3)+x0
@@ -231,8 +232,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);  // a lock would
 // Runtime: runtime/comm/executor/plain_ring.cpp sends messages through slots, on any transport.
 struct Bucket {
   std::string name;
-  int first, count;            // elements of RankMemory::gradients
-  int parts = 0, missing = 0;  // gradients in it; gradients that are not complete yet
+  int first, count;                // elements of RankMemory::gradients
+  int gradients = 0, missing = 0;  // in it; of these, not complete yet
 };
 
 class Ring {
@@ -245,21 +246,22 @@ class Ring {
     const int previous = (rank_ + world_ - 1) % world_, next = (rank_ + 1) % world_;
     float* mine = &shared_.ranks[rank_].gradients[bucket.first];
     const float* theirs = &shared_.ranks[previous].gradients[bucket.first];
-    // Chunk c is [begin(c), begin(c + 1)). With fewer elements than ranks some chunks are empty.
-    const auto begin = [&](int c) { return static_cast<int>(1LL * bucket.count * c / world_); };
+    // Chunk c is [start(c), start(c + 1)). With fewer elements than ranks some chunks are empty.
+    const auto start = [&](int c) { return static_cast<int>(1LL * bucket.count * c / world_); };
     first_step_ = done_;
-    step_done();  // the first of 2N-1 counted steps: this rank's part is there
+    step_done();  // the first of 2N-1 counted steps: this rank's values are there
     for (int s = 0; s < 2 * (world_ - 1); ++s) {
+      // The chunk that the previous rank wrote in its step s - 1. The all-gather may overwrite this
+      // rank's values: the complete sum contains what the next rank computed after reading them.
       const int c = (rank_ + 2 * world_ - 2 - s) % world_;
       wait_for(previous, s + 1, bucket);
-      // The all-gather may overwrite a part: the next rank has read it, or there would be no sum.
-      for (int i = begin(c); i < begin(c + 1); ++i)
+      for (int i = start(c); i < start(c + 1); ++i)
         mine[i] = s < world_ - 1 ? theirs[i] + mine[i] : theirs[i];
       if (s == world_ - 2)  // the sum is complete
-        for (int i = begin(c); i < begin(c + 1); ++i) mine[i] /= static_cast<float>(world_);
+        for (int i = start(c); i < start(c + 1); ++i) mine[i] /= static_cast<float>(world_);
       step_done();
     }
-    wait_for(next, 2 * world_ - 1, bucket);  // it has read all: the next backward may overwrite it
+    wait_for(next, 2 * world_ - 1, bucket);  // it has read all: begin() may overwrite it
   }
 
  private:
@@ -277,7 +279,7 @@ class Ring {
       if (lost >= 0 || Clock::now() > deadline)
         fail(lost < 0 ? kTimedOut : kRankLost, "rank ", rank_, ", training step ", training_step,
              ": the all-reduce of ", bucket.name, " waits for rank ", peer, " in ring step ",
-             done_ - first_step_, lost < 0 ? "; too slow: rank " : "; ended: rank ",
+             done_ - first_step_, lost < 0 ? "; no progress for 10 s: rank " : "; ended: rank ",
              lost < 0 ? peer : lost);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
@@ -290,7 +292,7 @@ class Ring {
 
 // ---- 7. Buckets: all-reduces that run while backward computes -----------------------------------
 // Backward completes the gradients of the last layer first. So the buckets are filled from the last
-// parameter to the first, and a second thread averages each full bucket immediately:
+// parameter to the first, and a second thread averages each complete bucket:
 //
 //    training thread       │ backward: layer 3 │ layer 2  │ layer 1  │ waits    │ update
 //    communication thread                      │ bucket 0 │ bucket 1 │ bucket 2 │
@@ -303,7 +305,7 @@ class Reducer {
   // Makes each parameter's grad a view into the rank's shared memory: gradients are never copied.
   Reducer(const Mlp& model, RankMemory& memory, Ring& ring, int steps)
       : memory_(memory), ring_(ring), buckets_{{"bucket 0", 0, kLine}} {
-    int end = kLine;  // bucket 0 begins with the loss, which is known before backward
+    int end = kLine;  // bucket 0 begins with the loss, alone in its cache line
     for (auto p = model.parameters.rbegin(); p != model.parameters.rend(); ++p) {
       if (buckets_.back().count >= kBucketFloats) {
         end = round_up(end, kLine);
@@ -313,7 +315,7 @@ class Reducer {
       (*p)->grad_ready = [this, b = buckets_.size() - 1] { gradient_ready(b); };
       end += static_cast<int>((*p)->value.size());
       buckets_.back().count = end - buckets_.back().first;
-      ++buckets_.back().parts;
+      ++buckets_.back().gradients;
     }
     const int calls = steps * static_cast<int>(buckets_.size());
     thread_ = std::thread([this, calls] { communicate(calls); });
@@ -325,11 +327,11 @@ class Reducer {
     memory_.gradients.fill(0);
     memory_.gradients[0] = loss;
     ring_.training_step = training_step;
-    for (Bucket& bucket : buckets_) bucket.missing = bucket.parts;
+    for (Bucket& bucket : buckets_) bucket.missing = bucket.gradients;
     next_ = 0;
   }
 
-  // Blocks until all buckets are averaged. It needs no deadline, because each wait_for() has one.
+  // Blocks until all buckets are averaged. It needs no deadline: wait_for() ends the process.
   void wait() const {
     for (int done = finished_; done != started_; done = finished_) finished_.wait(done);
   }
@@ -347,7 +349,7 @@ class Reducer {
 
   void communicate(int calls) {
     for (int call = 0; call < calls; ++call) {
-      started_.wait(call);  // blocks while started_ == call
+      started_.wait(call);  // until more than `call` are started
       ring_.all_reduce(buckets_[call % buckets_.size()]);
       ++finished_;
       finished_.notify_one();
@@ -363,9 +365,9 @@ class Reducer {
 };
 
 // ---- 8. The sampler: each rank gets different samples, each epoch a different order -------------
-// All ranks draw the same permutation and deal it out in turn: rank 1 of 3 takes places 1, 4, 7 ...
-// It is padded with its own beginning, so all ranks get equally many samples. Otherwise a rank with
-// one step more would wait forever. PyTorch's DistributedSampler gives the same indices.
+// All ranks draw the same permutation and distribute it: rank 1 of 3 takes places 1, 4, 7 ...
+// It is padded with its own beginning, so all ranks get equally many samples. Otherwise they could
+// have different numbers of batches in an epoch. PyTorch's DistributedSampler has the same indices.
 // Runtime: runtime/data/sampler.hpp; loader.hpp next to it fetches batches ahead.
 std::vector<int> sampler_indices(int rank, int world, int seed, int epoch) {
   std::mt19937 random(static_cast<std::uint32_t>(seed + epoch));
@@ -384,7 +386,8 @@ void train(int rank, int world, int steps, const std::vector<float>& pixels, con
   RankMemory& memory = shared.ranks[rank];
   Ring ring(shared, rank, world);
   Reducer reducer(model, memory, ring, steps);
-  const int batches = round_up(kSamples, world) / world / kBatch;  // of this rank in an epoch
+  const int batches =
+      round_up(kSamples, world) / world / kBatch;  // of an epoch; the rest is dropped
   std::vector<int> indices;
   for (int step = 0; step < steps; ++step) {
     if (step % batches == 0) indices = sampler_indices(rank, world, 0, step / batches);
@@ -401,10 +404,10 @@ void train(int rank, int world, int steps, const std::vector<float>& pixels, con
     tape.backward(loss);  // the reducer starts the all-reduces
     reducer.wait();
     const float mean_loss = memory.gradients[0];
-    if (!std::isfinite(mean_loss))  // true on all ranks if one rank's loss was NaN
+    if (!std::isfinite(mean_loss))  // on all ranks if one rank's loss was NaN
       fail(kFailed, "rank ", rank, ", step ", step + 1, ": loss is not finite; lower kPeakRate");
     // The schedule of train_mlp: linear warm-up, then half a cosine down to 0.
-    const double warmup = steps / 20, decay = (step - warmup) / (steps - warmup);
+    const double warmup = steps / 20 /* whole steps */, decay = (step - warmup) / (steps - warmup);
     const double rate = kPeakRate * (step < warmup ? (step + 1) / warmup
                                                    : (1 + std::cos(std::numbers::pi * decay)) / 2);
     for (const TensorPtr& p : model.parameters)  // SGD
@@ -419,14 +422,15 @@ void train(int rank, int world, int steps, const std::vector<float>& pixels, con
 // Runtime: runtime/launch/supervisor.cpp starts programs, on one host or several.
 
 // Returns when all ranks have succeeded. After the first failure the other ranks end in their next
-// wait, with their own message. Ranks that do not, e.g. because they are stopped, are killed.
+// wait that blocks, with their own message. Ranks that do not, e.g. stopped ones, are killed.
 void supervise(std::vector<pid_t> pids, SharedMemory& shared) {
   for (std::size_t running = pids.size(); running > 0; --running) {
     int status = 0;
-    const auto ended = std::find(pids.begin(), pids.end(), waitpid(-1, &status, 0));
-    const pid_t pid = std::exchange(*ended, 0);
+    auto done = pids.end();  // passes over a child that is no rank, inherited through exec
+    while (done == pids.end()) done = std::find(pids.begin(), pids.end(), waitpid(-1, &status, 0));
+    const pid_t pid = std::exchange(*done, 0);
     if (status == 0) continue;
-    const auto rank = static_cast<int>(ended - pids.begin());
+    const auto rank = static_cast<int>(done - pids.begin());
     shared.lost.store(rank, std::memory_order_relaxed);  // no other data depends on it
     std::this_thread::sleep_for(std::chrono::seconds(1));
     for (const pid_t other : pids)
@@ -436,7 +440,7 @@ void supervise(std::vector<pid_t> pids, SharedMemory& shared) {
   }
 }
 
-// Training is right only while the copies are equal bit for bit: memcmp(), because 0 == -0.
+// `gradients` holds the parameters after training (main). memcmp(), because 0 == -0.
 void check_drift(const SharedMemory& shared, int world) {
   const auto& first = shared.ranks[0].gradients;
   for (int rank = 0; rank < world; ++rank)

@@ -1,5 +1,5 @@
-// GradScaler's errors, its state, and training with it. Scales and skipped steps compared with
-// PyTorch's: tests/reference/amp_test.cpp; on several ranks: tests/multi/amp_test.cpp.
+// GradScaler's errors, its state, and training with it. tests/reference/amp_test.cpp compares
+// scales and skipped steps with PyTorch's; tests/multi/amp_test.cpp uses several ranks.
 #include "runtime/amp/grad_scaler.hpp"
 
 #include <cmath>
@@ -141,7 +141,7 @@ TEST_CASE("GradScaler skips a step whose gradients overflow only when they are u
 }
 
 TEST_CASE("GradScaler: gradients too small for f16 survive, and the scale falls to what fits") {
-  // The gradient of y = 1e-5 h by h is below the smallest f16 after another factor of 1e-4.
+  // The gradient of 1e-9 h with respect to h is below the smallest f16.
   const auto gradient = [](bool enabled) {
     const Tensor w = test::on_device(full({1, 1}, 1));
     w.requires_grad_();

@@ -1,6 +1,7 @@
-// Ranks with different settings. Each option in the help text of each training program is given a
-// different value on one rank, so that options added later are tested, too. Also differences that
-// have no option: other contents of the same file, replicas that have drifted apart.
+// Ranks with different settings. Each option in the help text of each training program gets a
+// different value on one rank; the options are read from the help, so new ones are tested as well.
+// Also tests differences that no option causes: different contents of a file with the same name,
+// and replicas that have drifted apart.
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -51,8 +52,8 @@ std::vector<HelpLine> options_of(const std::string& program) {
   return out;
 }
 
-// A value other than the default that the program accepts; none for a flag. Found by running the
-// program itself, which stops at --help.
+// Returns the option with an accepted value other than the default (a flag has no value). Finds the
+// value by running the program, which stops at --help.
 std::optional<Options> another(const Program& program, const HelpLine& option) {
   if (option.type.empty()) return Options{option.name};
   const auto try_it = [&](const std::string& value) {
@@ -83,9 +84,9 @@ std::optional<Options> another(const Program& program, const HelpLine& option) {
   return {};
 }
 
-// The line that both ranks must print, and their exit code.
+// Two running ranks, and the error that both must report.
 struct Disagreement {
-  std::string what;  // the beginning of the line
+  std::string what;  // the beginning of the message
   std::unique_ptr<Ranks> ranks;
   std::string log;
 };
@@ -103,7 +104,7 @@ void check_refused(const Program& program, Disagreement& d) {
   CHECK(r.out.find("step") == r.out.npos);
 }
 
-// Without --steps and --batch: they are among the options that differ.
+// The program without --steps and --batch, which are among the options that are varied.
 Program without_length(const Program& program) {
   Program out{program.name, {}};
   for (std::size_t i = 0; i < program.options.size(); ++i)

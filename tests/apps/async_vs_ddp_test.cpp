@@ -62,8 +62,8 @@ TEST_CASE("every accepted gradient is applied once, whatever the order", "[async
       updates += count;
       weight -= static_cast<double>(count) * static_cast<double>(r + 1);
       bias -= static_cast<double>((count + 1) / 2);
-      // Between two pulls there are the rank's own update and the staleness: their sum over all
-      // pulls is the number of versions so far.
+      // Between two pulls, the version grows by the rank's own update plus the staleness; summed
+      // over all pulls, this is the number of versions so far.
       last = std::max(last, std::accumulate(staleness[r].begin(), staleness[r].end(), count));
       CHECK(std::ranges::all_of(staleness[r], [](std::int64_t s) { return s >= 0; }));
     }

@@ -50,7 +50,7 @@ class Counted : public Dataset {
   mutable std::mutex mutex_;
 };
 
-// Every kind of layer whose state a training pass would change.
+// Contains every kind of layer whose state a training pass would change.
 class Noticing : public Module {
  public:
   Noticing() : first_(kWidth, 5), norm_(5), frozen_(5), drop_(0.5), last_(5, kClasses) {

@@ -1,5 +1,6 @@
-// Behaviour common to all programs: --help within 80 columns, --version, and the answer to a
-// misspelt option. The list of programs is read from the sources, so that a new one is tested, too.
+// Behaviour common to all programs: --help within 80 columns, --version, and the hint for a
+// misspelt option. The list of programs is read from the sources, so a new program is tested as
+// well.
 #include <algorithm>
 #include <regex>
 #include <set>
@@ -34,7 +35,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-// The last of the options in a help text, "--json".
+// The last option in a help text, e.g. "--json".
 std::string last_option(const std::string& help) {
   const std::regex option(R"(^  (?:-[A-Za-z],)?(--[a-z][a-z_-]+).*)");
   std::string out;
@@ -89,7 +90,7 @@ TEST_CASE(
         check_one_line(program, {option + "=" + value}, {option, value.empty() ? "" : "'" + value});
     }
   CHECK(options >= 100);
-  // Texts that are numbers. A separate word that begins with - would be an option.
+  // None of these is an accepted number. A separate word that begins with - would be an option.
   const std::vector<std::string> bad{"nan", "inf", "1e999", "0x10", "1.5x", "+", "1 2"};
   for (const std::string& value : bad) {
     for (const std::string option : {"-b", "-e", "-i", "-f", "-r"})

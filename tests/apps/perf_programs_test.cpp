@@ -1,6 +1,5 @@
 // The measuring programs as a user runs them, on several ranks: right results, table, JSON,
 // refusals.
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -23,7 +22,7 @@ struct Run {
 
 const std::string kBin = std::string(RINGSMITH_BINARY_DIR) + "/bin/";
 
-// errors: whether standard error is read, too. Not with JSON: Open MPI may print a message there.
+// errors: also read standard error. Not for JSON, because Open MPI may print a message there.
 Run run(const std::string& command, bool errors = true) {
   // Ignore the calibration of the user who runs the tests.
   const std::string cache = "XDG_CACHE_HOME=" + std::string(RINGSMITH_BINARY_DIR) + "/test-cache ";
@@ -86,7 +85,7 @@ TEST_CASE("the table's header names size and time, and each row has a cell for e
     std::size_t n = 0;
     for (std::string word; words >> word;) ++n;
     if (line.find(" size ") != std::string::npos && line.find(" time ") != std::string::npos)
-      columns = n - 1;  // the '#'
+      columns = n - 1;  // without the '#'
     else if (columns > 0 && line[0] != '#') {
       CHECK(n == columns);
       ++rows;
@@ -162,31 +161,4 @@ TEST_CASE("wrong options are one line and exit code 6", "[perf]") {
     CHECK(errors == 1);
     CHECK(lines == 1);
   }
-}
-
-TEST_CASE("results that do not fit are refused before the work; later, they are written elsewhere",
-          "[perf]") {
-  const std::filesystem::path dir =
-      std::filesystem::temp_directory_path() / ("ringsmith-results-" + std::to_string(getpid()));
-  std::filesystem::create_directories(dir / "gone");
-  const std::string at = "cd " + dir.string() + "; ";
-  const Run full = run(at + "trap '' XFSZ; ulimit -f 8; exec " + kBin +
-                       "all_reduce_perf -b 8 -n 2 -J full.json");
-  INFO(full.out);
-  CHECK(full.code == 1);
-  CHECK(std::ranges::count(full.out, '\n') == 1);  // no row of the table
-  CHECK_THAT(full.out, ContainsSubstring("full.json"));
-
-  const Run late = run(at + kBin +
-                       "all_reduce_perf -b 8 -n 2 --min-time 1500 --place in -J gone/a.json & "
-                       "sleep 0.7; rmdir gone; wait $!");
-  INFO(late.out);
-  CHECK(late.code == 1);
-  const std::string words = "its text is in '";
-  const std::size_t begin = late.out.find(words);
-  REQUIRE(begin != std::string::npos);
-  const std::size_t path = begin + words.size();
-  std::ifstream rescued(late.out.substr(path, late.out.find('\'', path) - path));
-  CHECK(nlohmann::json::parse(rescued).at("results").size() == 1);
-  std::filesystem::remove_all(dir);
 }

@@ -1,6 +1,6 @@
 // SIGTERM and SIGUSR1: the programs finish the step, save, and exit with code 75. A run that was
 // stopped and resumed ends with the same bits as an undisturbed run. RINGSMITH_TEST_KILLS and
-// RINGSMITH_TEST_SEED as in resume_test.cpp.
+// RINGSMITH_TEST_SEED work as in resume_test.cpp.
 #include <cstdio>
 #include <fmt/format.h>
 #include <map>

@@ -170,7 +170,7 @@ TEST_CASE("the step of middle length is drawn, every rank's spans cut to it, buc
   CHECK(spans.at(1).at("bucket") == 0);
   CHECK(spans.at(1).at("bytes") == 32.0);
   CHECK(spans.at(2).at("bucket") == 1);
-  CHECK(spans.at(2).at("ms") == 0.1);  // the step ends
+  CHECK(spans.at(2).at("ms") == 0.1);  // cut off at the end of the step
   write_text(run + "/run.json", R"({"communication_hook":"powersgd"})");
   CHECK_FALSE(
       report_data(run).at("timeline").at("ranks").at(1).at("spans").at(1).contains("bucket"));

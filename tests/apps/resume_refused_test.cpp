@@ -21,9 +21,9 @@ struct WrongUse {
   std::vector<std::string> says;  // parts of that line
 };
 
-// On `world` ranks: one line, which ranks without a launcher repeat if each of them refuses the
-// use, and every rank exits with the code of wrong calls. The uses are started concurrently: a rank
-// that was refused gives rank 0 two seconds for its message.
+// Runs each use on `world` ranks. Checks that one line is printed (without a launcher, by each rank
+// that refuses the use) and that every rank exits with the code for wrong usage. The uses run
+// concurrently because a refused rank gives rank 0 two seconds for its message.
 void check_refused(int world, const std::vector<WrongUse>& uses) {
   constexpr std::size_t kAtOnce = 16;
   for (std::size_t first = 0; first < uses.size(); first += kAtOnce) {
@@ -73,7 +73,7 @@ void make_newer(const std::string& checkpoint) {
 TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy",
           "[programs][resume]") {
   const TemporaryFolder folder;
-  fs::permissions(folder.path, fs::perms(0755));  // the user nobody may read it
+  fs::permissions(folder.path, fs::perms(0755));  // so that the user "nobody" can read it
   const Program text = gpt(folder), digits = mlp(), images = cnn();
   Program other_text = text, nobody = digits;
   other_text.options[1] = write_text(folder / "other", std::string(400, 'x'));
@@ -202,7 +202,7 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
       {"the run's folder",
        text,
        resume(folder / "gpt"),
-       {"manifest.json is missing: the folder is not a checkpoint; go on with --resume " +
+       {"manifest.json is missing: the folder is not a checkpoint; continue with --resume " +
         checkpoint(folder / "gpt", kSteps)}},
       {"the folder of the checkpoints",
        text,

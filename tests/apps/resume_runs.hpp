@@ -62,7 +62,7 @@ inline Program mlp() {
           {"--draw", "200", "--hidden", "8", "--batch", "6", "--steps", std::to_string(kSteps),
            "--progress", "off"}};
 }
-// With buffers, and with crops that are drawn again in each epoch.
+// A program with buffers that draws new crops in each epoch.
 inline Program cnn() {
   return {"train_images",
           {"--draw", "60", "--model", "resnet18", "--width", "4", "--batch", "6", "--steps",
@@ -114,7 +114,7 @@ class Ranks {
       if (pids_[r] > 0 && (only < 0 || static_cast<std::size_t>(only) == r))
         ::kill(pids_[r], signal);
   }
-  // Waits until all ranks have ended; false after this time.
+  // Waits until all ranks have ended. Returns false if this takes longer.
   bool wait(double seconds) {
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);

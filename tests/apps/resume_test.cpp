@@ -48,7 +48,7 @@ TEST_CASE("a resumed run has the losses and the bytes of one that never stopped"
       3, gpt(folder),
       {"--bucket-cap-mb", "0.001", "--overlap", "on", "--save-every", "1", "--keep", "30"},
       {1, 2, 7});
-  // Epochs of 5 + 5 + 5 + 1 batches: the last step of an epoch stays the short one.
+  // Epochs of 5 + 5 + 5 + 1 batches: the last step of an epoch remains the short one.
   check_resumes(2, mlp(), {"--accumulate", "5"}, {7, 14});
   check_resumes(2, gpt(folder),
                 {"--accumulate", "2", "--comm-hook", "fp16", "--activation-checkpointing"}, {7});
@@ -127,7 +127,8 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("no checkpoint in '" + to + "'"));
   check_same(whole, to, 0);
 
-  // As after a kill -9 in step 23 that truncated step 21's checkpoint and a line of the metrics.
+  // As after a kill -9 in step 23 that interrupted the writing of step 21's checkpoint and of a
+  // line of the metrics.
   fs::remove_all(checkpoint(to, kSteps));
   fs::remove(checkpoint(to, 21) + "/manifest.json");
   fs::remove(to + "/model.safetensors");

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "labs/apps/common/files.hpp"
 #include "labs/apps/train/progress.hpp"
 #include "runtime/base/error.hpp"
 #include "tests/support/catch.hpp"
@@ -146,7 +147,8 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
                       ContainsSubstring(below_file) && ContainsSubstring("--run-dir"));
   REQUIRE_THROWS_AS(create_run_dir(wanted + "/metrics.jsonl"), UsageError);
 
-  // A refused run may leave a folder for checkpoints and its lock. With a checkpoint it is in use.
+  // A refused run may leave a folder for checkpoints and its lock. A folder with a checkpoint is in
+  // use.
   const std::string left = (dir.path / "left").string();
   fs::create_directories(left + "/checkpoints");
   std::ofstream(left + "/checkpoints/lock") << "pid 1";
@@ -205,6 +207,34 @@ TEST_CASE("a model that does not fit is refused before training, and one that wa
   CHECK(saved.metadata.at("steps") == "7");
   save_model(folder, model, {});
   CHECK(std::filesystem::exists(folder + "/model.safetensors"));
+}
+
+TEST_CASE("results: room is tried before the work, and a text that does not fit is rescued") {
+  const testing::TemporaryFolder dir, home;
+  const std::string results = (dir.path / "results.json").string();
+  {
+    const testing::TinyFiles full_disk(20'000);
+    CHECK_THROWS_WITH(apps::require_writable(results), ContainsSubstring("too large"));
+  }
+  apps::require_writable(results);
+  CHECK(std::filesystem::is_empty(dir.path));
+
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(home.path);
+  std::string error;
+  try {
+    apps::write_file((dir.path / "gone" / "results.json").string(), "{}\n");
+  } catch (const Error& e) {
+    error = e.what();
+  }
+  std::filesystem::current_path(before);
+  const std::string words = "; its text is in '";
+  const std::size_t at = error.find(words);
+  REQUIRE(at != std::string::npos);
+  const std::string path = error.substr(at + words.size(), error.size() - at - words.size() - 1);
+  CHECK(std::filesystem::path(path).extension() == ".json");
+  std::ifstream rescued(path);
+  CHECK(std::string(std::istreambuf_iterator<char>(rescued), {}) == "{}\n");
 }
 
 TEST_CASE("lines of an earlier run: a link is followed, what is no file is refused", "[json]") {

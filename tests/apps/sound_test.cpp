@@ -163,7 +163,7 @@ TEST_CASE("a run whose steps are mostly skipped fails, over all its processes",
     const std::string whole = folder / ("whole" + std::to_string(world));
     run(world, program, saving(whole));
     change(checkpoint(whole, kSteps), [](Snapshot& s) {
-      // Needs about a hundred halvings until it fits.
+      // The scale must be halved about a hundred times before the gradients are finite.
       s.tensors.at("scaler").at("scale").fill_(1e38);
     });
     const auto longer = [&](int steps) {

@@ -4,7 +4,8 @@
 # room runs none, or if a test in left_out() does not exist.
 # RINGSMITH_DEADLINE: limit per room in seconds (900).
 #
-# rooms.sh --list: the rooms. rooms.sh --probe BUILD: tests if the kernel starts arm64 programs.
+# rooms.sh --list: the rooms. rooms.sh --probe BUILD: tests whether the kernel starts arm64
+# programs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 rooms=(base tensor autograd nn data optim checkpoint kernels reference comm parallel device vgpu kernels_cuda
@@ -25,8 +26,9 @@ left_out() {
   esac
 }
 emulator=$(qemu-aarch64-static --version | sed -nE 's/.*version ([0-9]+)\.([0-9]+).*/\1 \2/p' | { read -r major minor; echo $((major * 100 + minor)); })
-# GiB of addresses: the emulated devices reserve as many as the limit allows, and QEMU before 8.0
-# uses 6 MiB of memory per GiB. Ranks reserve as many as the machine has memory: small_machine.c.
+# Limit of the address space, in GiB: the emulated devices reserve as much as the limit allows, and
+# QEMU before 8.0 uses 6 MiB of memory per GiB. Ranks reserve as much as the machine has memory,
+# which small_machine.c limits.
 addresses() {
   case $1 in
     vgpu | device | *_cuda) [ "$emulator" -ge 800 ] || echo 64 ;;
@@ -44,8 +46,9 @@ starts() { "$work/sysroot/lib/ld-linux-aarch64.so.1" --version > /dev/null 2>&1;
 if [ -n "$probe" ]; then starts; exit; fi
 shift 2
 if [ -n "$register" ]; then
-  # A 64-bit ELF file for processor 183. O, C, F: the emulator is opened now, and receives the
-  # program opened; P: it receives the name by which the program was called.
+  # Matches 64-bit ELF files for machine 183 (AArch64). F: the kernel opens the emulator now; O, C:
+  # the emulator receives the opened program and its credentials; P: also the name by which the
+  # program was called.
   mount -t binfmt_misc none /proc/sys/fs/binfmt_misc && printf '%s' ':ringsmith-arm64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:'"$(command -v qemu-aarch64-static)"':POCF' \
     > /proc/sys/fs/binfmt_misc/register || true
   starts || {

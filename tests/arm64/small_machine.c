@@ -1,6 +1,6 @@
-// Preloaded into programs of rooms.sh: pretends that the machine has 1 GiB of memory. Ranks reserve
-// as many addresses as it has memory, each for all the others, and QEMU before 8.0 allocates 6 MiB
-// for every GiB of them and never frees it.
+// Preloaded into programs of rooms.sh: pretends that the machine has 1 GiB of memory. Each rank
+// reserves address space of that size for each other rank, and QEMU before 8.0 allocates 6 MiB for
+// every GiB of it and never frees it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <unistd.h>

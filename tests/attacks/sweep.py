@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""sweep.py BUILD_DIR [numbers] [files] [streams] [signals]: what nobody means, given to every program.
+"""sweep.py BUILD_DIR [numbers] [files] [streams] [signals]: gives every program inputs that nobody intends.
 
     numbers   every option that takes a value, in the help of every program, at the ends of every type: the program ends
               in time, with one line that names the option and exit code 6, or does what its help says; no crash, no
               "internal error", no NaN with exit code 0
-    files     every file and folder that a program writes is a link, a FIFO, a device, a folder or a socket before: links
-              are followed or refused by name, all else is refused by name, in time; what was there is there afterwards
+    files     before a program runs, a file or folder that it writes is replaced by a link, a FIFO, a device, a folder or
+              socket: links are followed or refused by name, everything else is refused by name, in time; the replacement
+              is unchanged afterwards
     streams   every program with its descriptors 0, 1, 2 closed, in all 8 combinations: no signal ends it, and nothing
               that it prints is in a file that it writes
-    signals   every program with every signal ignored: it ends as without, and ignores them until it ends
+    signals   every program with every signal ignored: it ends as it does without this, and ignores them until then
 
-Programs are those of the sources, options those of their help, files those of a run that was not disturbed: what is
-added tomorrow is tried. A program needs a small command in commands(), or the sweep fails. Best as root: else there are
-no device nodes. Exit status 1: a fault; each is one line, with the command.
+The programs are found in the sources, their options in their help, and their files by an undisturbed run, so additions
+are tested automatically. A program needs a small command in commands(), or the sweep fails. Run it as root if possible:
+other users cannot create device nodes. Exit status 1: there are faults, one line for each, with the command.
 """
 import argparse
 import concurrent.futures
@@ -32,11 +33,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 20  # seconds of a trial
 MEMORY = 8 << 20  # KiB of addresses of a trial
-LARGE = "2147483647"  # many an option takes it, and means it: a run that is still at work after 3 s is right
+LARGE = "2147483647"  # accepted by many options; a run that is still working after 3 s passes
 VALUES = ["-1", "0", "2147483648", "9223372036854775807", "9223372036854775808", "18446744073709551616", "nan", "inf", "-inf",
           LARGE, "1e300", "1e-300", "", "0x10", "010", "1.5", " 3", "3 ", "+3", "1e400", "-0", "1,2", "\u0663"]
-ENDLESS = {("--run_cycles", "0"), ("--run_cycles", "-0"),  # as their help says
-           ("--seconds", "010"), ("--maxbytes", "2147483648")}  # and long work that was asked for
+ENDLESS = {("--run_cycles", "0"), ("--run_cycles", "-0"),  # endless, as their help says
+           ("--seconds", "010"), ("--maxbytes", "2147483648")}  # and runs that were asked to be long
 faults = []
 
 
@@ -70,7 +71,8 @@ class Trial:
         return f"{shlex.join(self.words)}: {'no end' if self.code is None else self.code}: {' '.join(tail)[:300]}"
 
     def died(self):
-        """By a signal of its own, or by what a program does not do to itself."""
+        """True if a signal ended it, or it reported an internal error, a failed assertion or a
+        sanitizer's finding."""
         return (self.code is not None and (self.code < 0 or self.code > 128)) or \
             re.search(r"internal error|terminate called|Assertion|Sanitizer|what\(\)", self.err)
 
@@ -83,7 +85,7 @@ def programs():
 
 
 def commands(binaries, inputs):
-    """A small command for each program: the words before its options, and those behind them."""
+    """A small command for each program: the words before its options, and those after them."""
     text, run, flights = inputs / "text", inputs / "run", inputs / "flights"
     small = ["--steps", "3", "--batch", "4", "--progress", "off", "--timeout", "5"]
     out = {"train_mlp": ["--draw", "100", "--hidden", "8", *small],
@@ -117,7 +119,7 @@ def launched(binaries, ranks):
 
 
 def make_inputs(binaries, folder):
-    """What the programs read: a text, a run, the flight logs of a job that failed."""
+    """Creates the programs' inputs: a text, a run, and the flight logs of a job that failed."""
     (folder / "text").write_text("".join(f"ring {i * i} steps\n" for i in range(400)))
     (folder / "flights").mkdir()
     Trial([binaries / "train_mlp", "--draw", "100", "--hidden", "8", "--steps", "3", "--progress", "off", "--run-dir", "run"], folder)
@@ -137,7 +139,7 @@ def at_once(work, items):
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 def options(program):
-    """(name, type) of each option that takes a value."""
+    """(name, type) of each option that takes a value, according to the help."""
     text = subprocess.run([program, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return re.findall(r"^  (?:-\w,)?(--[a-z][\w-]+) (INT|UINT|FLOAT|TEXT)\b", text, re.M)
 
@@ -157,8 +159,8 @@ def judge_number(trial, program, option, kind, value):
             fault(f"exit code 0 with NaN or infinity: {trial}: {re.search('.*(nan|inf).*', trial.out)[0].strip()}")
         return None
     if program == "flight_reader" and trial.code == 1 and not lines:
-        return None  # the job that it reads about has failed
-    ranks = 2 if trial.words[0].endswith("ringrun") and program != "ringrun" else 1  # each may say its own reason
+        return None  # it reads the logs of a job that failed
+    ranks = 2 if trial.words[0].endswith("ringrun") and program != "ringrun" else 1  # each may print a different reason
     if not 1 <= len(errors) <= ranks or (program != "ringrun" and len(lines) != len(errors)):
         return fault(f"{len(errors)} lines of error among {len(lines)}: {trial}")
     if trial.code == 6 and option not in errors[0] and value not in errors[0]:
@@ -196,8 +198,8 @@ LINKS = ("a link to a file", "a link to nothing")
 
 
 def plant(path, target, kind, old):
-    """Puts something in the place of the path; target: what a link names, elsewhere; old: the bytes that were there.
-    Returns the state of both."""
+    """Puts an object of this kind at the path. target: the path elsewhere that a link points to; old: the bytes that were at
+    the path. Returns the states of both."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "a link to a file":
         target.write_bytes(old if old is not None else b"kept\n")
@@ -229,7 +231,8 @@ def plant(path, target, kind, old):
 
 
 def state(path):
-    """Path, kind and number of a file, and what is in it."""
+    """Path, type, identity (a link's target, or the inode number unless it is a regular file) and
+    contents of a path."""
     try:
         info = path.lstat()
     except OSError:
@@ -307,7 +310,8 @@ def tree(folder):
 
 
 def run_scenario(scenario, folder, path=None, kind=None, old=None):
-    """The trial, and what must have stayed of what was planted at the path."""
+    """Returns the trial, and the states of the planted objects, which must be unchanged
+    afterwards."""
     kept = []
 
     def put():
@@ -328,7 +332,7 @@ def run_scenario(scenario, folder, path=None, kind=None, old=None):
 
 
 def midway(scenario, folder, put):
-    """Plants when the program has begun, while it is stopped."""
+    """Plants the object while the program, which has begun its work, is stopped."""
     log = folder / "log"
     words = ["sh", "-c", "exec \"$@\" > log", "sh", *scenario.command]
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -361,7 +365,7 @@ def judge_file(scenario, path, kind, trial, kept, followed):
     what = f"{scenario.name}: {path} is {kind}"
     if trial.died() or trial.code is None:
         return fault(f"{what}: {trial}")
-    pruned = "checkpoints/step-" in str(path)  # a bad checkpoint is passed over, and goes with the old ones
+    pruned = "checkpoints/step-" in str(path)  # a bad checkpoint is skipped, and removed with the old ones
     for before in kept[1:] if pruned else kept:
         now = state(before[0])
         grown = kind in LINKS and before is kept[1] and (trial.code == 0 or scenario.fails)
@@ -391,7 +395,7 @@ def files(binaries, inputs, folder, only):
             if (trial.code != 0) != scenario.fails:
                 fault(f"{scenario.name}: without anything planted: {trial}")
             paths = {p: data for p, data in tree(here).items() if before.get(p, b"") != data or p in before}
-            scenario.inputs = {p for p in paths if before.get(p, b"") == paths[p]}  # of which it may need none
+            scenario.inputs = {p for p in paths if before.get(p, b"") == paths[p]}  # it may not need all of them
         kinds = [k for k in KINDS if k not in scenario.skip and (os.geteuid() == 0 or not k.startswith("/dev/"))]
         folders = ("a folder", "a link to a folder")
         work += [(scenario, p, k, data) for p, data in sorted(paths.items()) for k in kinds
@@ -414,7 +418,8 @@ def files(binaries, inputs, folder, only):
 # --- streams and signals ----------------------------------------------------------------------------------------------
 
 def small_runs(binaries, inputs, only):
-    """Every program alone; trainings and collectives on two ranks, over each transport, as well."""
+    """Every program alone, and one training and one collective also on two ranks over each
+    transport."""
     for name, (words, rest) in commands(binaries, inputs).items():
         if only not in name:
             continue
@@ -437,7 +442,7 @@ def streams(binaries, inputs, folder, only):
     def one(item):
         name, words, normal, printed, closed, by_rank = item
         close = " ".join(f"{fd}>&-" for fd in range(3) if closed & 1 << fd)
-        if by_rank:  # in one rank alone
+        if by_rank:  # on one rank only
             at = words.index("--") + 1
             words = [*words[:at], "sh", "-c", f"[ $RANK = 0 ] || exec {close}; exec \"$@\"", "sh", *words[at:]]
         here = pathlib.Path(tempfile.mkdtemp(dir=folder))
@@ -456,7 +461,7 @@ def streams(binaries, inputs, folder, only):
 
 
 NOT_IGNORED = {signal.SIGKILL, signal.SIGSTOP}
-RESET = {signal.SIGCHLD}  # by every program: it could not wait for its children
+RESET = {signal.SIGCHLD}  # reset by every program, which otherwise could not wait for its children
 
 
 def mask_of(signals):
@@ -490,7 +495,7 @@ def signals(binaries, inputs, folder, only):
                         continue
                     seen += 1
                     missing = wanted & ~int(mask[1], 16)
-                    twice = missing & before.get(pid, 0)  # not in a child that ringrun is starting
+                    twice = missing & before.get(pid, 0)  # seen twice: not just a child that is being started
                     lost |= {s for s in ignored if twice & mask_of([s])}
                     before[pid] = missing
                 time.sleep(0.005)

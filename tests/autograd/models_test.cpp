@@ -173,7 +173,8 @@ TEST_CASE("f32 results and gradients agree with f64, fast kernels and oracle") {
         REQUIRE(a.size() == b.size());
         double most = 0, largest = 1;
         for (std::size_t j = 0; j < a.size(); ++j) {
-          const double off = std::isfinite(a[j]) ? std::abs(static_cast<double>(a[j]) - b[j]) : 1e9;
+          const double d = std::abs(static_cast<double>(a[j]) - b[j]);
+          const double off = std::isfinite(d) ? d : 1e9;
           most = std::max(most, off);  // with std::fmax, g++ 12 for arm64 crashes here
           largest = std::max(largest, std::abs(b[j]));
         }

@@ -36,8 +36,8 @@ def run(*command):
 
 
 def records():
-    """[name]: start and end of each step in ninja's last run, in ms since that build began, and
-    the result's modification time."""
+    """{name: start and end} of each step in ninja's last run, in ms since that build began, and the
+    result's modification time."""
     log = FOLDER / ".ninja_log"
     rows = [line.split("\t") for line in log.read_text().splitlines() if line.count("\t") == 4] if log.exists() else []
     return {row[3]: (int(row[0]), int(row[1]), row[2]) for row in rows}

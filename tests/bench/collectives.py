@@ -114,7 +114,8 @@ def median_of(rounds, name, size, key="time"):
 
 
 def ratio_to_mpi(rounds, name, size):
-    """How many times faster this is than the better of the two MPI runs."""
+    """Time of the better of the two MPI runs divided by this program's time; the median over
+    rounds."""
     return statistics.median(min(r["mpi"][size]["time"], r["mpi seg"][size]["time"]) / r[name][size]["time"]
                              for r in rounds)
 

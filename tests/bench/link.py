@@ -72,7 +72,7 @@ class Link:
                               *more, "--", *program] for node in (0, 1)])
 
     def all_reduce(self, algorithm, size, extra=(), per_node=1, iterations=5):
-        """Seconds per all-reduce, of the slowest rank."""
+        """Seconds per all-reduce on the slowest rank."""
         out = self.on_all_ranks([os.path.join(self.bin, "all_reduce_perf"), "-b", str(size), "-n", str(iterations),
                                  "-w", "1", "--place", "in", "--memory", "user", "--algorithm", algorithm, "--json",
                                  *extra], "--nproc-per-node", str(per_node))[0]

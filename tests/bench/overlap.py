@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""overlap.py [BUILD_DIR]: the benefit of overlap on a link on which the gradients take as long as
+"""overlap.py [BUILD_DIR]: measures the benefit of overlap on a link where the gradients take as long as
 backward.
 
 Two network namespaces, one rank in each (as root). First a training with negligible communication
 measures how long backward takes; then the link is shaped so that the gradients take as long (or
---slower times that). One more training corrects this, because a processor that idles between its
-steps is slower in them. Then trainings follow in which every second step overlaps (train_gpt
---overlap alternate): each step is compared with its neighbour, since a shared machine's speed
-drifts by more than a tenth within a minute. The batch is large so that the processor time of TCP,
-which a real network card would save, is small compared with the gradients' time on the wire.
-Printed are medians:
+--slower times that). One more training corrects the rate, because a processor that idles between steps
+is slower within them. Then trainings follow in which every second step overlaps (train_gpt --overlap
+alternate): each step is compared with its neighbour, since a shared machine's speed drifts by more than
+a tenth within a minute. The batch is large so that the processor time of TCP, which a real network card
+would save, is small compared with the gradients' time on the wire. Printed are medians:
 
     off   forward | backward | ===== gradients ===== | optimizer
     on    forward | backward ........... |== tail ==| optimizer

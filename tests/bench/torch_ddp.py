@@ -5,7 +5,7 @@
 
 `ringsmith` has its buckets in communication memory (ringsmith_torch.DistributedDataParallel); `plain` is PyTorch's own
 class, as in a program that changes only the backend's name. Each round runs all of them, so that a busy machine slows
-all; the ratio is the median of the ratios within each round.
+all of them; the ratio is the median of the ratios within each round.
 """
 import argparse
 import json

@@ -1,7 +1,7 @@
 // The first process of the emulated machine: runs /test with the words of /arguments, reports how
 // it ended, and powers the machine off.
 //
-// SCHED_FIFO for its threads: none is preempted by another one. Bochs 3.0 does not make Linux
+// Its threads run under SCHED_FIFO, so that none preempts another: Bochs 3.0 does not make Linux
 // notice the first use of tiles (XFD), so Linux does not save them when it switches threads.
 #include <sched.h>
 #include <stdio.h>

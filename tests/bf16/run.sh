@@ -59,8 +59,8 @@ machine() {
   mkdir -p "$disc/isolinux"
   cp "$debian/usr/lib/ISOLINUX/isolinux.bin" "$debian/usr/lib/syslinux/modules/bios/ldlinux.c32" "$disc/isolinux"
   cp "$(find "$debian/boot" "$debian/usr/lib/modules" -name 'vmlinuz*' 2> /dev/null | tail -n 1)" "$disc/isolinux/vmlinuz"
-  # Words are separated by tabs, because the names of test cases have spaces. [.tag] is the case
-  # that requires the processor.
+  # Words are separated by tabs, because the names of test cases have spaces. The case with the tag
+  # fails on a processor without the instructions.
   printf '%s\t' "bf16*,[$3]" -d yes > "$files/arguments"
   (cd "$files" && find . | "$debian/usr/bin/busybox" cpio -o -H newc 2> /dev/null | gzip -1) > "$disc/isolinux/initrd"
   # 324: XFD, without which Linux does not use AMX. Bochs 3.0 has AMX, but no XFD yet.

@@ -3,8 +3,9 @@
 
     programs_test.py build/release       exits 0, or 1 with a line for each fault
 
-Strides are compared with nested loops over Python lists, the tape with differences, buckets with the timetable of
-lesson 09 computed here, the race with the guarantees of a barrier. The pages themselves: make test-book.
+Strides are compared with nested loops over Python lists, the tape with finite differences, buckets with the
+timetable of lesson 09 (computed here), and the race with the guarantees of a barrier. The pages themselves: make
+test-book.
 """
 import itertools
 import json
@@ -67,7 +68,7 @@ def check_strides():
         expect(code == 6 and err.count("\n") == 1, f"book_strides {arguments}: exit code {code}: {err!r}")
 
 
-# ---- the tape: differences in double precision ----
+# ---- the tape: compared with finite differences in double precision ----
 
 def check_tape():
     expressions = {"(w*x + b)*(w*x + b)*w": lambda w, x, b: (w * x + b) ** 2 * w,

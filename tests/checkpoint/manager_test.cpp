@@ -40,7 +40,7 @@ void spill(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Every number in it identifies its step.
+// A snapshot in which every number identifies the step.
 Snapshot of_step(std::int64_t step) {
   const auto value = static_cast<double>(step);
   return {step,
@@ -299,7 +299,7 @@ TEST_CASE("a folder that is gone, or may not be written to, is named") {
   manager.save(of_step(1));
   CHECK_THROWS_WITH(manager.wait(), ContainsSubstring(folder / "run/step-000001") &&
                                         ContainsSubstring("No such file"));
-  // Not even for its owner, who may run this test.
+  // Not even the owner, who may be running this test, can write.
   fs::permissions(folder.path / "moved/lock", fs::perms(0444));
   fs::permissions(folder.path / "moved", fs::perms(0555));
   fs::permissions(folder.path, fs::perms(0755));

@@ -1,5 +1,5 @@
-// The schedules for many ranks and several nodes: the order of their sums bit for bit, the bytes
-// between nodes, and messages of several chunks split into one message per chunk.
+// The schedules for many ranks and several nodes: the order of their sums, bit for bit; the bytes
+// between nodes; and messages of several chunks that are split into one message per chunk.
 #include <algorithm>
 
 #include "runtime/base/error.hpp"
@@ -236,7 +236,8 @@ TEST_CASE("the double tree is a pipeline: more ranks cost levels, not whole buff
     return simulate(double_tree_all_reduce(world, bytes), 1, Network::uniform(link)).seconds;
   };
   const double whole = static_cast<double>(bytes) * link.beta;
-  // Each port carries twice the buffer, and on each level, up and down, two pieces of 1 / 32.
+  // Each port carries the buffer twice; each level adds two pieces of 1 / 32 of it on the way up
+  // and two on the way down.
   for (const int world : {4, 16, 64, 256}) {
     const double levels = std::log2(world);
     INFO(world << " ranks: " << time(world) / whole << " times the buffer");

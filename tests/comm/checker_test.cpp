@@ -1,4 +1,4 @@
-// The checker accepts every shipped schedule, and rejects broken ones for the right reason.
+// The checker accepts every built-in schedule, and rejects broken ones for the right reason.
 #include "runtime/comm/analysis/checker.hpp"
 
 #include <algorithm>
@@ -247,7 +247,8 @@ TEST_CASE("the checker's verdict on random mutations is the verdict of running t
       right = false;  // a rank waits forever, or a message has the wrong length
     }
     auto findings = check(s, {{{}}});
-    // The plain executor cannot see two faults: a message that is left over, and the promised cost.
+    // The reference executor cannot detect two faults: a message that is left over, and a cost
+    // other than promised.
     findings.erase(std::remove_if(findings.begin(), findings.end(),
                                   [&](const Finding& f) { return f.fault == Fault::cost; }),
                    findings.end());

@@ -35,7 +35,7 @@ class Job {
     for (const int rank : a.ranks) text += " " + std::to_string(rank);
     return text + (a.joining > 0 ? " +" + std::to_string(a.joining) : "");
   }
-  // Expects this answer for all of them.
+  // Checks that each of these callers gets this answer.
   void all(const std::vector<int>& who, const std::string& expected) {
     for (const int w : who) {
       INFO("caller " << w);

@@ -21,7 +21,7 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// A member's view of the store up to the moment when it dies.
+// The store as used by a member that dies before it reads the records.
 class DiesBeforeItReads : public Store {
  public:
   explicit DiesBeforeItReads(std::shared_ptr<Store> store) : store_(std::move(store)) {}
@@ -94,7 +94,8 @@ TEST_CASE("a member that has all records, and stands still, is named", "[bootstr
   const auto store = job.store();
   REQUIRE(store->wait({kArrived}, 10s).empty());
   store->set("ranks/0/from/1", "one");
-  // How far the collector gets: its record is in the store, is counted, it has begun to collect.
+  // How far the collector gets: 1: its record is in the store; 2: the record is counted; 3: it has
+  // begun to collect.
   const int steps = GENERATE(1, 2, 3);
   if (steps >= 2) store->add(kArrived, 1);
   if (steps >= 3) {

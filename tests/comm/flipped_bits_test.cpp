@@ -1,5 +1,5 @@
-// Bits that change between two ranks connected by TCP: in the memory of an adapter, a switch or a
-// host, where TCP's own checksum does not protect them.
+// Bits that flip between two ranks connected by TCP: in the memory of an adapter, a switch or a
+// host, where TCP's checksum does not protect them.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -201,7 +201,7 @@ class MeddledBootstrap : public ThreadBootstrap {
 struct NamedCall {
   std::string name;
   Algorithm algorithm = Algorithm::automatic;
-  // n elements for or from each rank; in and out hold n times the world.
+  // n: elements for or from each rank. in and out hold n elements per rank of the world.
   std::function<void(ProcessGroup&, std::span<float> in, std::span<float> out, std::size_t n)> call;
 };
 

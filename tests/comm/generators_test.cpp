@@ -21,7 +21,7 @@ float walk(const Buffers& x, std::size_t i, int first, int direction) {
   return sum;
 }
 
-// First neighbours, then neighbouring pairs: y[lo..lo+width) with y numbered from root.
+// Sums neighbours first, then neighbouring pairs: y[lo..lo+width), where y is numbered from root.
 float pairwise(const Buffers& x, std::size_t i, int root, int lo, int width) {
   const int world = static_cast<int>(x.size());
   if (width == 1) return x[at(wrap(root + lo, world))][i];

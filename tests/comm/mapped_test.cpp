@@ -1,4 +1,4 @@
-// Which schedules are safe if receivers read directly from the senders' buffers.
+// Tests which schedules are found to be safe if receivers read directly from the senders' buffers.
 #include "runtime/comm/analysis/credits.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/tree.hpp"

@@ -58,7 +58,7 @@ TEST_CASE("what no rank has written into a meeting folder is an error with a rem
                                       ContainsSubstring("remove the meeting folder"));
   }
   const Folder folder;
-  std::ofstream(folder.path + "/rank-1") << "7";  // a world size without a place
+  std::ofstream(folder.path + "/rank-1") << "7";  // a world size without the rank's data
   CHECK_THROWS_AS(folder.join(), MismatchError);
   CHECK_THROWS_AS(folder.join(1), MismatchError);
 }

@@ -1,6 +1,6 @@
 // The slow, obvious executor of a schedule: all ranks in one loop, one float per element, unbounded
-// queues. It has no slots, threads or sockets, and is the oracle for the executors that have. Here
-// a message of several chunks is sent whole.
+// queues. It has no slots, threads or sockets, and is the oracle for the executors that do. It
+// sends a message of several chunks as a whole.
 #pragma once
 
 #include <cmath>
@@ -29,7 +29,7 @@ inline Buffers wide_range_inputs(int world, std::size_t count) {
   return inputs;
 }
 
-// Runs every rank's steps until no rank can continue; throws if some rank still waits then.
+// Runs every rank's steps until no rank can continue; throws if a rank is then still waiting.
 inline Buffers execute(const Schedule& schedule, const Buffers& inputs) {
   const auto world = static_cast<std::size_t>(schedule.world);
   Buffers work = inputs;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Link kLink{1e-6, 1e-9};
 constexpr double kGamma = 0.25e-9;
-// Instrumented code is many times slower, so the large world is smaller there.
+// Instrumented code is many times slower, so these builds use a smaller large world.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
 constexpr int kWorld = 1024;
 #else

@@ -147,7 +147,7 @@ TEST_CASE("a wait for the store can be called off", "[store][door]") {
 
 TEST_CASE("a flood from one address sends nobody away who calls from another", "[store]") {
   StoreServerOptions options;
-  options.handshake = 60s;  // no connection is closed because of the time
+  options.handshake = 60s;  // so long that no connection is closed
   options.most_strangers = 8;
   const StoreServer server(kSecret, options);
   const Descriptor early = call_from("127.0.0.2", server.port());

@@ -1,4 +1,4 @@
-// The store over TCP: several clients, waiting, wills, and all the ways in which a connection is
+// The store over TCP: several clients, waiting, wills, and the ways in which a connection is
 // refused or lost.
 #include "runtime/comm/bootstrap/store/store.hpp"
 
@@ -81,7 +81,7 @@ TEST_CASE("get and wait sleep until the keys are there, or say which are not", "
   CHECK(a->wait({"x", "p", "y", "q"}, 5ms) == std::vector<std::string>{"p", "q"});
   CHECK(a->wait({}, 0ms).empty());
   // A key that exists for only a moment is enough for a client that is already waiting. On a busy
-  // machine it takes longer until the client waits.
+  // machine the client takes longer to start waiting, so the pause grows.
   std::string seen;
   for (auto pause = 20ms; seen.empty() && pause < 10s; pause *= 4) {
     value = std::async(std::launch::async, [&, pause] {

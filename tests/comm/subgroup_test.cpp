@@ -75,7 +75,7 @@ TEST_CASE("ranks of a pretended node share memory, and their groups keep the nod
 
 TEST_CASE("a wait that fails names its group", "[group][groups]") {
   GroupOptions impatient;
-  impatient.timeout = std::chrono::milliseconds(1000);  // of the meeting as well
+  impatient.timeout = std::chrono::milliseconds(1000);  // also limits the meeting
   std::atomic<bool> told{false};
   const auto said = run_threads<std::string>(
       3,

@@ -307,7 +307,7 @@ TEST_CASE("signals that interrupt a connection in the making do not end it", "[t
   CHECK(late.valid());
 }
 
-// 127.0.0.2 and 127.0.0.1 stand for two hosts: the addresses of the two ends differ.
+// 127.0.0.2 and 127.0.0.1 represent two hosts, because the addresses of the two ends differ.
 TEST_CASE("a connection stays in this host if both of its ends have one address", "[tcp]") {
   for (const bool bound : {false, true}) {
     const tcp::Listener listener = tcp::listen_on("127.0.0.1", 0);

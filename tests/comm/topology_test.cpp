@@ -72,8 +72,8 @@ TEST_CASE("on slow wires hierarchical beats the ring by what it leaves at home",
   const double bytes = 1e8;
   const double ring = all_reduce_time(t, "ring", 16, bytes);
   const double hierarchical = all_reduce_time(t, "hierarchical", 16, bytes);
-  // Each node sends 2 (16 - 1) / 8 of the bytes in the ring, and 2 * 8 * 1 / 16 through the one
-  // NIC.
+  // Each node sends 2 (16 - 1) / 16 of the bytes with the ring, and 2 * 8 * 1 / 16 with
+  // hierarchical, all through its one NIC.
   CHECK(ring / hierarchical > 1.4);
   CHECK(ring / hierarchical < 15.0 / 8);
   const Topology rich = cluster(8, 8);

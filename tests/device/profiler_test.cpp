@@ -1,4 +1,4 @@
-// The profiler: to which operation time and work are attributed, and a GPU's share.
+// The profiler: the operations to which it attributes time and work, and the GPU's share.
 #include "runtime/device/profiler.hpp"
 
 #include <algorithm>

@@ -11,9 +11,9 @@ namespace ringsmith::test {
 enum class Attack : std::uint8_t {
   silence,       // connects and sends nothing
   junk,          // sends bytes of no protocol, and stops in the middle
-  old_greeting,  // a greeting that was accepted before there was a word
-  greeting,      // well formed, the right rank, a valid descriptor; but the word is guessed
-  flood          // repeatedly as many connections as the queue holds
+  old_greeting,  // the greeting from before the secret word was added
+  greeting,      // well-formed, with the right rank and a valid descriptor, but a guessed word
+  flood          // repeatedly opens as many connections as the queue holds
 };
 inline constexpr Attack kAttacks[] = {Attack::silence, Attack::junk, Attack::old_greeting,
                                       Attack::greeting, Attack::flood};
@@ -32,7 +32,7 @@ struct Scene {
   std::atomic<int> connections, loot;                  // loot: descriptors that attackers received
   std::atomic<bool> over;
 
-  // Waits until the counter has the value; false after 20 s.
+  // Waits until the counter has the value. Returns false after 20 s.
   static bool wait_for(const std::atomic<int>& counter, int value);
 };
 
@@ -42,7 +42,7 @@ class Attacker {
   Attacker(const Attacker&) = delete;
   Attacker& operator=(const Attacker&) = delete;
   ~Attacker();  // kills it
-  // After scene.over: true if the attacker did all that it was to do.
+  // True if the attacker completed its attack. Call this after setting scene.over.
   [[nodiscard]] bool ended_well();
 
  private:

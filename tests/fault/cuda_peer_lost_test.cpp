@@ -1,5 +1,5 @@
-// Ranks with devices: all others name a rank that is killed or hangs, wherever their kernels and
-// streams wait for it, and nothing is left behind.
+// Ranks with devices: when a rank is killed or hangs, all others name it, wherever their kernels
+// and streams wait for it, and nothing is left behind.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -221,7 +221,7 @@ TEST_CASE("survivors give back what a group that has failed held of their device
       options.device = Device::cuda(bootstrap->rank());
       const DeviceGuard guard(options.device);
       {
-        // The first group also creates everything that stays until the process ends.
+        // The first group also creates objects that remain until the process ends.
         const auto group = init_process_group(bootstrap, options);
         const Data data(*group, 100'000);
         group->all_reduce(data.buffer);

@@ -56,7 +56,7 @@ void check_survivors(const std::vector<Ending>& endings, int lost) {
 
 TEST_CASE("a rank killed during training is named by every other rank within 5 s", "[fault]") {
   const int world = GENERATE(2, 3, 4);
-  // Each kill is later than the previous one, and hits another part of a step.
+  // Each kill is later than the previous one, and hits a different part of a step.
   for (int trial = 0; trial < 4; ++trial) {
     ForkedRanks ranks(world, endless_training());
     REQUIRE(ranks.wait_for_progress(3, std::chrono::seconds(30)));
@@ -72,7 +72,7 @@ TEST_CASE("a rank killed between two gradients is named, though its first bucket
   ForkedRanks ranks(3, endless_training([](int rank, int step) {
                       if (rank == 1 && step == 2) raise(SIGKILL);
                     }));
-  ranks.kill(1, 0);  // starts the clock only: signal 0
+  ranks.kill(1, 0);  // signal 0 kills nothing: this only starts the clock
   check_survivors(ranks.wait_for_all(std::chrono::seconds(15)), 1);
 }
 

@@ -12,7 +12,8 @@
 
 namespace ringsmith::test {
 
-// Runs a wrong program whose ranks write flight recorders, and reads all recorders that exist.
+// Runs an incorrect program whose ranks write flight recorders, and reads the recorders that were
+// written.
 inline std::vector<comm::FlightLog> logs_of(const testing::TemporaryFolder& folder, int world,
                                             const std::function<void(comm::ProcessGroup&)>& body,
                                             int timeout_ms = 10'000) {

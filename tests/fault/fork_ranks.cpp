@@ -26,7 +26,7 @@ std::string describe(const std::exception& e) {
 
 }  // namespace
 
-// A rank writes "PEER KIND: TEXT" to standard error, or nothing if the body returned.
+// Each rank writes "PEER KIND: TEXT" to standard error if its body throws.
 std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body) {
   if (options.device.is_cpu()) options.transport = test_transport();

@@ -19,8 +19,8 @@ struct Outcome {
   pid_t pid = 0;
 };
 
-// Runs body on every rank. Waits at most 20 s for all of them, then kills the rest and reports that
-// in `error`. If the options have a device, rank r's current device is the r-th after it.
+// Runs body on every rank. Waits at most 20 s for all of them, then kills the rest, whose `error`
+// ends with "(still running)". If the options name a device, rank r uses the r-th device after it.
 std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body);
 

@@ -22,13 +22,13 @@ struct Ending {
   pid_t pid = 0;
 };
 
-// The contents of an open file, e.g. of a child's standard error in memory.
+// The contents of an open file, e.g. a child's standard error, which is kept in memory.
 [[nodiscard]] std::string contents(int file);
 
 class ForkedRanks {
  public:
-  // Runs body on every rank. An exception ends the rank as in run_main(). progress() is shared by
-  // all ranks and the test.
+  // Runs body on every rank. An exception ends the rank as in run_main(). made_progress() counts in
+  // memory that all ranks and the test share.
   using Body = std::function<void(std::shared_ptr<comm::Bootstrap>, ForkedRanks&)>;
   ForkedRanks(int world, const Body& body);
   ForkedRanks(const ForkedRanks&) = delete;
@@ -36,7 +36,7 @@ class ForkedRanks {
   ~ForkedRanks();  // kills the ranks that still run
 
   void made_progress(int rank);  // called by a rank
-  // Waits until every rank has made progress n times; false after the deadline.
+  // Waits until every rank has made progress n times. Returns false after the deadline.
   [[nodiscard]] bool wait_for_progress(std::uint64_t n, std::chrono::seconds deadline) const;
   void kill(int rank, int signal);
   [[nodiscard]] std::vector<Ending> wait_for_all(std::chrono::seconds deadline);

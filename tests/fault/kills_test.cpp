@@ -27,7 +27,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-constexpr double kLimit = 5;                         // s, from the kill to a survivor's end
+constexpr double kLimit = 5;  // seconds from the kill to the end of a survivor
 constexpr std::chrono::milliseconds kTimeout{3000};  // also for ranks that never arrive
 
 long from_environment(const char* name, long otherwise) {

@@ -221,7 +221,8 @@ class Child {
         ++expected;
     while (board_.joiners < expected) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // The step in which it asks to join: the one in which it was lost, or if that counted, the next.
+  // The step during which a lost rank asks to join: the step in which it was lost, or the next one
+  // if that step counted.
   [[nodiscard]] static std::int64_t returns_in(const Kill& kill) {
     return kill.step + (kill.death == Death::counted ? 1 : 0);
   }

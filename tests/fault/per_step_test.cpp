@@ -156,7 +156,8 @@ TEST_CASE("communication fails on one rank, and nobody is lost: all do the step 
 
 TEST_CASE("a rank is killed while the next quorum meets, sends the state, or receives it",
           "[per_step]") {
-  // Rank 2 is lost in step 2 and joins with step 3; then the second rank is killed.
+  // Rank 2 is lost in step 2 and joins with step 3, in which rank 0 or the joining rank 2 is
+  // killed.
   const Death death = GENERATE(Death::meeting, Death::sending, Death::receiving);
   const int rank = death == Death::receiving ? 2 : 0;
   CAPTURE(static_cast<int>(death));
@@ -217,7 +218,7 @@ TEST_CASE("ranks that begin with different states say so, and make no step", "[p
 
 TEST_CASE("a rank is asked to stop: all finish after the same step, also one that has just come",
           "[per_step]") {
-  // Rank 1 is lost in step 3, and has returned when the others have counted it.
+  // Rank 1 is lost in step 3, and has returned when the others have completed that step.
   const bool somebody_joins = GENERATE(false, true);
   PerStepPlan plan =
       plan_of(somebody_joins ? std::vector<Kill>{{1, 3, Death::reducing}} : std::vector<Kill>{});

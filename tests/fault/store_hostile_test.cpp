@@ -142,7 +142,7 @@ TEST_CASE("1,000 hostile connections: the job goes on, strangers hear nothing", 
 
 TEST_CASE("a flood of silent connections keeps nobody out who knows the secret", "[store]") {
   StoreServerOptions options;
-  options.handshake = 60s;  // no connection is closed because of the time
+  options.handshake = 60s;  // so long that no connection is closed
   options.most_strangers = 8;
   StoreServer server(kSecret, options);
   const tcp::Address address{"127.0.0.1", server.port()};

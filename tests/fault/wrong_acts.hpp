@@ -147,7 +147,7 @@ inline Act again_and_again(const Act& act) {
 
 // ---- other actions ----
 
-inline const Act kNothing{[](Rank&) {}, "barrier()"};  // the next call of the program
+inline const Act kNothing{[](Rank&) {}, "barrier()"};  // the rank's next call
 inline const Act kSleeps{[](Rank& me) { me.wait_for_the_others(); }};
 inline const Act kStops{[](Rank& me) { me.stop(); }};
 inline const Act kOpensFifo{[](Rank& me) {

@@ -16,7 +16,7 @@ namespace {
 
 // ---- kinds of rows ----
 
-// Rank `odd` makes another call than the others, and every rank's error reports both calls.
+// Rank `odd` makes a different call from the others, and every rank's error reports both calls.
 WrongProgram differs(const std::string& name, const Act& common, const Act& other, int odd = 2) {
   const int first = odd == 0 ? 1 : 0;
   return {.name = name,

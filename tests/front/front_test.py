@@ -372,7 +372,7 @@ class Mpirun(Front):
             self.assertEqual(self.mpirun(f"exit {code}", RINGSMITH_DEADLINE="0"), (code, "", ""))
 
     def test_the_deadline(self):
-        for text in ["sleep 30", "trap '' TERM; sleep 30; sleep 30"]:  # the second is killed, and ends with 137 too
+        for text in ["sleep 30", "trap '' TERM; sleep 30; sleep 30"]:  # the second must be killed: also 137
             code, _, err = self.mpirun(text, RINGSMITH_DEADLINE="1")
             self.assertIn(code, (124, 137))
             self.one_line(err, "2 ranks of program did not end within 1 s; all were killed")

@@ -115,7 +115,8 @@ class Fuzzer {
     return m;
   }
 
-  // In pieces of any size, processing the session's work in between, as a server would.
+  // Feeds the bytes in pieces of any size, and processes the session's work in between, as a server
+  // would.
   void feed(Session& session, std::string_view bytes) {
     left_ -= std::min(left_, bytes.size());
     while (!bytes.empty() && session.room() > 0) {
@@ -208,7 +209,7 @@ class Fuzzer {
     must(*table.find(kCanary) == kSong, "the canary's song has changed");
   }
 
-  // Over TCP, without waiting for answers, and with connections closed at any point.
+  // Sends requests over TCP without waiting for answers, and closes connections at any point.
   void visit(const Address& address) {
     ++visits_;
     std::string why;

@@ -25,7 +25,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TABLE = HERE / "REGISTERS.md"
 RINGS = "runtime/comm/device/"
-# The first block of a rank to report, among those of its device: the only order within a device.
+# The only access at device scope: it selects the first of a rank's blocks to report, all of which
+# are on one device.
 INSIDE = "atom.cas.relaxed.gpu.b64"
 
 
@@ -87,8 +88,8 @@ def check_spills(found):
 
 
 def check_scopes(folder):
-    """Checks that every access with a memory order is at system scope, and that each kernel has
-    the orders its hand-off needs."""
+    """Checks that every access with a memory order is at system scope (or is INSIDE), and that each kernel has an
+    ordered load."""
     kernels = 0
     for ptx in sorted(folder.glob(RINGS + "*.ptx")):
         for body in re.split(r"(?=\.entry )", ptx.read_text())[1:]:

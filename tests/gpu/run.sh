@@ -13,7 +13,7 @@
 #   gpt2        a step in GPT-2's shape compared with PyTorch's, and its share of the device's peak
 #   memcheck    compute-sanitizer on the tests of the rings' kernels
 #   registers   of every kernel, and its spills
-#   rings       processes on 1 to 8 devices, engines A and B, compared with NCCL if a torch has it
+#   rings       processes on 1 to 8 devices, engines A and B, compared with NCCL if PyTorch has it
 #   tests       all tests that run on the emulator elsewhere: ctest -L vgpu
 #   training    DataParallel compared with DDP; train_gpt trains and writes
 #   sanitizers  memcheck and racecheck on the tests of all kernels

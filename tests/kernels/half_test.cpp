@@ -27,7 +27,7 @@ using ringsmith::testing::random_values;
 
 namespace {
 
-// Rows, columns, rows of a wider matrix, gaps in both directions; gaps are NaN.
+// Rows, columns, rows of a wider matrix, gaps in both directions; the gaps are NaN.
 template <class T>
 struct Stored {
   std::vector<T> memory;
@@ -66,7 +66,7 @@ std::vector<float> rounded(std::vector<float> values) {
   return values;
 }
 
-// Sets how products of bf16 are computed, for the length of a scope.
+// Sets how bf16 products are computed within a scope.
 class Bf16Scope {
  public:
   explicit Bf16Scope(Bf16Products how) : previous_(bf16_products()) { set_bf16_products(how); }
@@ -146,7 +146,7 @@ struct Exact {
   }
 };
 
-// Integers with small sums, so that one product too many or too few shows.
+// Integers with small sums, so that one product too many or too few is visible.
 std::vector<float> small_integers(std::int64_t n, unsigned seed) {
   std::mt19937 generator(seed);
   std::vector<float> values(static_cast<std::size_t>(n));
@@ -154,7 +154,8 @@ std::vector<float> small_integers(std::int64_t n, unsigned seed) {
   return values;
 }
 
-// Every storage order of a and b (each at least once if they are large); c's order follows theirs.
+// Checks every storage order of a and b; for large sizes not every combination, but each order at
+// least once.
 void check_bf16_shape(std::int64_t m, std::int64_t n, std::int64_t k, bool integers) {
   const auto values = [&](std::int64_t count, unsigned seed) {
     return rounded<bf16>(integers ? small_integers(count, seed) : random_values(count, seed));

@@ -23,7 +23,7 @@ using ringsmith::testing::random_values;
 namespace {
 
 // A matrix stored in one of four ways: rows, columns, rows of a wider matrix, or with gaps in both
-// directions. The gaps are NaN, so that reading one shows.
+// directions. The gaps are NaN, so any read of one shows up in the result.
 struct Stored {
   std::vector<float> memory;
   Matrix<float> matrix;

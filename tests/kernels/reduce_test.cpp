@@ -18,8 +18,8 @@ namespace {
 using Bytes1 = std::vector<std::byte>;
 constexpr std::size_t kGuard = 32;
 
-// Random values including NaN, infinities, both zeros and extreme integers. All NaNs are the same:
-// which payload the sum of two NaNs has is unspecified.
+// Random values including NaN, infinities, both zeros and extreme integers. All NaNs have the same
+// bits, because the payload of the sum of two NaNs is unspecified.
 template <class T>
 T random_value(std::mt19937& random) {
   const auto r = random();

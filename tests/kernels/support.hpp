@@ -1,5 +1,5 @@
-// Shared by the kernel tests: seeded values, a mode for the length of a scope, and a distance that
-// is infinite for NaN.
+// Shared by the kernel tests: seeded values, a scoped mode, and a distance that is infinite for
+// NaN.
 #pragma once
 
 #include <cmath>

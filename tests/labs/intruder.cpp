@@ -91,7 +91,7 @@ void try_system() {
   (void)none;
 }
 
-// Forks until fork fails; the children wait for a signal that ends them.
+// Forks until fork fails or there are `enough` children, which wait for a signal that ends them.
 int children_at_most(int enough) {
   int count = 0;
   for (; count < enough; ++count) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of make mutate: which mutants are made, that their ids are stable, many in one program, and which are not
+"""Tests of make mutate: which mutants are made, their stable ids, many mutants in one program, and which mutants are not
 excused.
 
 It needs libclang's Python module, which Debian gives to /usr/bin/python3 only; without it the test is skipped (77).

@@ -132,8 +132,8 @@ class Each:
         self.assertEqual(self.gone(seconds), [])
 
     def test_the_judge_is_killed_while_the_sandbox_starts(self):
-        """bubblewrap and its child tie themselves to their parents some milliseconds late: does
-        a process survive until then?"""
+        """bubblewrap and its child tie themselves to their parents only after some milliseconds: no process may survive
+        if the judge is killed before."""
         all_of_them = []
         for moment in range(24):
             with self.judge() as seconds:
@@ -158,7 +158,7 @@ class Each:
             judge.kill()
 
     def gone(self, seconds, turns=1200):
-        """Waits until the killed processes have ended."""
+        """Waits for the killed processes to end. Returns those that are left."""
         for _ in range(turns):
             if not alive(seconds):
                 break

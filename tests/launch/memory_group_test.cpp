@@ -1,4 +1,5 @@
-// Who killed a rank, according to the files of control groups; and a real group that is too small.
+// Whether the kernel killed a rank because of a memory limit, according to the files of control
+// groups; and a real group that is too small.
 #include <filesystem>
 
 #include "runtime/launch/failure.hpp"

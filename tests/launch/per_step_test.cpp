@@ -325,7 +325,8 @@ TEST_CASE(
   };
   REQUIRE(run_program(command_for("whole"), 120).exit_code == 0);
   CHECK(checkpoints_in(folder / "whole").size() == kSteps / 7 + 1);
-  // SIGTERM to all ranks; to one rank, which ends all; to ringrun, which forwards it.
+  // kill: SIGKILL to ringrun, whose guardian ends the ranks; one: SIGTERM or SIGUSR1 to one rank,
+  // which ends all; ringrun: SIGTERM to ringrun, which forwards it.
   enum class End { kill, one, ringrun };
   for (const End end : {End::kill, End::one, End::ringrun}) {
     const std::string run = folder / std::to_string(static_cast<int>(end));
@@ -386,7 +387,7 @@ TEST_CASE("per step: when the rank that writes checkpoints is lost, the next one
   INFO(output);
   CHECK(code == 0);
   check_agreement(read_steps(folder / "run"), 2000, 16);
-  // Except those that a killed rank had neither written nor handed on.
+  // All checkpoints are there except those that a killed rank had neither written nor handed on.
   const auto saved = checkpoints_in(folder / "run");
   CHECK(std::ssize(saved) >= kSteps - 2 * 3);
   CHECK(saved.back() == kSteps);
@@ -584,7 +585,7 @@ TEST_CASE("per step: a rank that has taken part is never given up, and is named 
   CHECK(run.wait() == static_cast<int>(ExitCode::preempted));
   const std::string output = run.output();
   INFO(output);
-  // From its first return on, it is the last in the quorum.
+  // From its first return on, rank 1 is the last in the quorum.
   const std::regex named("repeated: rank (\\d+) \\(pid");
   int failed = 0;
   for (std::sregex_iterator at(output.begin(), output.end(), named), end; at != end; ++at, ++failed)

@@ -51,8 +51,8 @@ def lines(path):
 
 
 def included(path, seen):
-    """All files that `path` includes, directly or not; a header also adds the source of the same
-    name."""
+    """Adds to `seen` all files that `path` includes, directly or not, and the source of each
+    header."""
     if path in seen or not (ROOT / path).exists():
         return
     seen.add(path)

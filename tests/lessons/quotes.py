@@ -5,8 +5,9 @@
     ...
 
 The directive: FILE SYMBOL [bare] [from "TEXT" to "TEXT"]. SYMBOL is a function, class, enum or constant, with
-`Class::member` for members. Comments directly above belong to it, unless `bare`. from/to keep the lines from
-the first with the one text to the next with the other. The lesson must also link to the file.
+`Class::member` for members. Comments directly above belong to it, unless `bare`. from/to select the lines
+from the first that contains the one text to the next that contains the other. The lesson must also link to
+the file.
 """
 import re
 

@@ -22,7 +22,7 @@ struct Region {
 std::vector<Region> regions;
 std::vector<std::pair<std::uintptr_t, const char*>> names;
 
-// Regions have other addresses in every execution; a key identifies the region and the offset.
+// Regions have different addresses in every execution; a key identifies the region and the offset.
 struct Watched {
   Key key = 0;
   const Region* region = nullptr;

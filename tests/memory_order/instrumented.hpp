@@ -22,7 +22,7 @@ void forget();
 // The threads share this memory: the explorer decides its accesses. Its plain bytes are called
 // name[0], name[1], ...
 void watch(const void* begin, std::size_t bytes, const char* name);
-// An atomic in watched memory; others are identified by their region's name.
+// Names an atomic in watched memory. The other atomics are identified by their region's name.
 void name(const void* atomic, const char* name);
 
 }  // namespace explorer::instrumented

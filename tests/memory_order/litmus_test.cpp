@@ -116,7 +116,7 @@ const Known kTable[] = {
     {"2+2W, seq_cst",
      {{W(x, 1, seq_cst), W(y, 2, seq_cst)}, {W(y, 1, seq_cst), W(x, 2, seq_cst)}},
      {"||12", "||21", "||22"}},
-    // From one thread to the next, and so on.
+    // Write-to-read causality: a thread passes on a value that it has read.
     {"WRC, release and acquire",
      {{W(x, 1, relaxed)}, {R(x, relaxed), W(y, 1, release)}, {R(y, acquire), R(x, relaxed)}},
      all_but("|?|??|11", "|1|10|11")},

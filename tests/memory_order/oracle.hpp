@@ -31,7 +31,7 @@ using Outcomes = std::map<std::string, std::uint64_t>;
 Outcomes outcomes(const Litmus& litmus);
 std::string text_of(const std::vector<std::vector<int>>& seen, const std::vector<int>& last);
 
-// The same by the explorer.
+// Runs the explorer on the same test.
 explorer::Result explored(const Litmus& litmus);
 
 std::string described(const Litmus& litmus);

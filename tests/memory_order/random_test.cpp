@@ -15,7 +15,7 @@ using oracle::What;
 namespace {
 
 struct Shape {
-  int threads, most, in_all;  // operations of a thread, of all
+  int threads, most, in_all;  // most: operations of one thread; in_all: of all threads
   bool fences;
 };
 

@@ -349,7 +349,7 @@ class Client {
     host.reserve(ranks_.size() * static_cast<std::size_t>(n));
     for (int s = 0; s < n; ++s)
       for (Rank& r : ranks_) prepare(cases[s], r, s, host);
-    // Each case in its own group, or all of them also in one outer group.
+    // Each case has its own group; for even seeds one outer group contains all of these groups.
     const bool one_group = cases[0].seed % 2 == 0;
     if (one_group) NCCL(ncclGroupStart());
     for (int s = 0; s < n; ++s) {
@@ -453,7 +453,7 @@ class Client {
     if (c.op == ncclNumOps) NCCL(ncclRedOpDestroy(op, comm));  // within its group, as in nccl-tests
   }
 
-  // Every second one has its scalar on the device, written after the op was created.
+  // For half of the seeds the scalar is stored on the device, and written after the op was created.
   ncclRedOp_t make_op(const Case& c, Rank& r, int s, ncclComm_t comm) const {
     ncclRedOp_t op = ncclSum;
     client::with_type(c.type, [&](auto zero) {
@@ -493,7 +493,7 @@ class Client {
     });
   }
 
-  // Number of bytes that were changed outside of the rank's result.
+  // Number of bytes that were changed outside of the rank's result and, in place, its input.
   long long stray_bytes(const Case& c, Rank& r, int s, std::size_t begin, std::size_t end,
                         std::size_t sent) {
     std::vector<unsigned char> got(buffer_bytes());

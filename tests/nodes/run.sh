@@ -52,7 +52,8 @@ on_both() {
     pids+=($!)
   done
 }
-# A node of an elastic job, with the command line of the tutorials: node N, whose output is LOG.
+# elastic_node N LOG: starts node N of an elastic job with the tutorials' command line; its output
+# goes to LOG.log.
 elastic_node() {
   "$cluster" exec "node$1" env HOME="$work" timeout 280 "$bin/ringrun" --nnodes=1:2 --nproc_per_node=2 --max_restarts=3 \
     --rdzv_id=job123 --rdzv_backend=c10d --rdzv_endpoint=10.88.0.1:29400 --rdzv_conf=last_call_timeout=1 \

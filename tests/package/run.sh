@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.sh CASE [BUILD_DIR]: labs/template as a user's own program, in an empty folder outside the
-# sources. The page lessons/your-own-program.md has the plain way, which tests/lessons/check.py
-# runs; here are unusual cases.
+# sources. The page lessons/your-own-program.md shows the usual way, which tests/lessons/check.py
+# runs; this script has the unusual cases.
 #
 #   refusals      a package that is missing, an older C++, a prefix that is not a folder: one line
 #                 with the remedy

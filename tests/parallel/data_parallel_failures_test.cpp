@@ -112,7 +112,8 @@ TEST_CASE("replicas run at once, or one at a time when asked to", "[data_paralle
     std::unique_lock lock(mutex);
     most = std::max(most, ++inside);
     changed.notify_all();
-    // Long enough for the other replicas to arrive if they can; otherwise each waits 300 ms.
+    // Waits long enough for the other replicas to arrive if they run concurrently; otherwise each
+    // replica waits 300 ms.
     (void)changed.wait_for(lock, std::chrono::milliseconds(most < 3 ? 300 : 0),
                            [&] { return most == 3; });
     --inside;

@@ -96,7 +96,7 @@ inline Trained train_replicated(int n, const std::vector<Tensor>& batches, doubl
       net, [&](const Tensor& x) { return dp.forward(x); }, batches, lr);
 }
 
-// Largest difference, relative to 1 + the magnitude; NaN if anything is NaN or shaped otherwise.
+// Largest difference, relative to 1 + the magnitude; NaN if any value is NaN or the shapes differ.
 inline double difference(const std::vector<std::vector<float>>& a,
                          const std::vector<std::vector<float>>& b) {
   if (a.size() != b.size()) return std::nan("");
@@ -105,7 +105,7 @@ inline double difference(const std::vector<std::vector<float>>& a,
     if (a[i].size() != b[i].size()) return std::nan("");
     for (std::size_t j = 0; j < a[i].size(); ++j) {
       const double d = std::abs(double{a[i][j]} - b[i][j]) / (1 + std::abs(double{b[i][j]}));
-      if (!(d <= worst)) worst = d;  // keeps NaN
+      if (!(d <= worst)) worst = d;  // a NaN is returned below
       if (std::isnan(worst)) return worst;
     }
   }

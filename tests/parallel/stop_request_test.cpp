@@ -12,7 +12,7 @@ using namespace ringsmith;
 
 namespace {
 
-// How a process ends that runs `body`: its exit code, or 128 + signal.
+// Runs `body` in a child process. Returns the child's exit code, or 128 + signal.
 template <class Body>
 int end_of(Body body) {
   const pid_t pid = fork();

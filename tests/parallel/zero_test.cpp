@@ -140,7 +140,7 @@ double largest_difference(const Values& a, const Values& b) {
   for (std::size_t p = 0; p < a.size(); ++p)
     for (std::size_t i = 0; i < a[p].size(); ++i) {
       const double d = std::abs(double{a[p][i]} - b[p][i]) / (1 + std::abs(double{b[p][i]}));
-      if (!(d <= worst)) worst = d;  // keeps NaN
+      if (!(d <= worst)) worst = std::isnan(d) ? HUGE_VAL : d;  // a NaN must not be lost
     }
   return worst;
 }

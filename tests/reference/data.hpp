@@ -34,8 +34,8 @@ namespace ringsmith::reference {
 // Loads a file of the set by its name relative to directory(). Throws UsageError with the file's
 // name if it is missing or cannot be parsed.
 [[nodiscard]] nlohmann::json load(const std::string& name);
-// True if the set has this file or directory. The shipped set must have everything (otherwise
-// throws UsageError); parts that another set omits are reported as skipped.
+// True if the set has this file or directory. The set in the repository must have everything
+// (otherwise throws UsageError); parts that another set omits are reported as skipped.
 [[nodiscard]] bool has_part(const std::string& name);
 // The names (without ".json") of the files of a subdirectory, sorted; empty if there is none.
 [[nodiscard]] std::vector<std::string> list(const std::string& subdirectory);

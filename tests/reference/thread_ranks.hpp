@@ -15,8 +15,8 @@
 
 namespace ringsmith::reference {
 
-// The result of replay() on each rank, empty if there is no difference. An exception is returned as
-// a difference, too, so that the next run is not skipped.
+// The result of replay() on each rank, empty if there is no difference. An exception is also
+// returned as a difference, so that the next run is not skipped.
 inline std::vector<std::string> complaints_of(
     int world, const std::function<std::string(std::shared_ptr<comm::ProcessGroup>)>& replay) {
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);

@@ -22,7 +22,7 @@
 
 namespace ringsmith::test {
 
-// Distinct f64 values between -1 and 1, at least 0.9 / numel apart and never near 0.
+// Distinct f64 values between -1 and 1, 2 / numel apart and at least 0.1 / numel from 0.
 inline Tensor spread_values(const Shape& shape, unsigned seed) {
   const auto n = static_cast<std::size_t>(numel_of(shape));
   std::vector<double> values(n);
@@ -76,7 +76,8 @@ inline std::string agrees_with_cpu(const Function& f, const std::vector<Tensor>&
   return {};
 }
 
-// Empty if all gradients agree, otherwise one line with the worst element. Inputs may be undefined.
+// Empty if all gradients agree, otherwise one line with the first wrong element. Inputs may be
+// undefined.
 inline std::string gradcheck(const Function& f, const std::vector<Tensor>& inputs,
                              double tolerance = 1e-6) {
   if (!device().is_cpu()) return agrees_with_cpu(f, inputs);

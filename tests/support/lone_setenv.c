@@ -5,8 +5,8 @@
 //
 //   - the program itself may call setenv(), putenv(), unsetenv() and clearenv() only as its only
 //     thread;
-//   - a library (Open MPI in MPI_Init) may call them while threads run that it started for itself,
-//     which the program cannot prevent, but not while threads run that the program has started.
+//   - a library (Open MPI in MPI_Init) may also call them while its own threads run, because the
+//     program cannot prevent that, but not while threads of the program run.
 //
 // A thread is the program's if pthread_create() is called by the program or by libstdc++
 // (std::thread).
@@ -44,7 +44,7 @@ static int threads(void) {
 
 static void look(const char* call, const char* name, void* caller) {
   const int own = is_in_program(caller), beside = atomic_load(&threads_of_program);
-  // A thread that has ended may stay in the list for a moment; a running one stays for long.
+  // A thread that has ended may remain in the list for a moment; a running one remains longer.
   if (own ? threads() == 1 : beside == 0) return;
   fprintf(stderr, "lone_setenv: %s(%s) by %s while %d threads run, %d of them the program's own\n", call, name,
           own ? "the program" : "a library", threads(), beside);

@@ -159,7 +159,7 @@ class Shell:
         flush()
 
     def pattern(self):
-        """A case's `a | b)`, or its esac."""
+        """Skips a case's pattern `a | b)`. Does nothing before its esac."""
         ahead = re.compile(r"(?:\s|#[^\n]*\n)*esac\b").match(self.text, self.at)
         if ahead:
             return
@@ -407,7 +407,7 @@ def of_cpp(text):
 
 
 def looked_for(text):
-    """Names after command -v and which, and all words of the file's lists over which such a loop
+    """Names after command -v and which, and all words of the lists over which a loop with command -v
     runs."""
     text = re.sub(r"\\\n\s*", " ", text)
     found = set(re.findall(r"(?:command -v|which|type -P|hash)\s+\"?([\w.+-]+)", text))

@@ -144,7 +144,7 @@ def rank_main(short):
         out = torch.zeros(n * world, dtype=dtype)
         dist.all_to_all_single(out, torch.cat([values(n, dtype, rank, 60 + p) for p in range(world)]))
         same(out, torch.cat([values(n, dtype, r, 60 + rank) for r in range(world)]), f"all_to_all_single of {name}")
-        # Rank r sends p * 3 + r rows to rank p.
+        # Rank r sends n // 8 + 3 p + r elements to rank p.
         length = lambda r, p: n // 8 + p * 3 + r  # noqa: E731
         part = lambda r, p: values(length(r, p), dtype, r, 70 + p)  # noqa: E731
         to_each, from_each = [part(rank, p) for p in range(world)], [part(r, rank) for r in range(world)]

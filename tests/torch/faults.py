@@ -128,7 +128,8 @@ def check(case, done, victim, kind, words, since, excused=()):
 def kill(rng, where, how):
     """Kills one rank at a random moment of a run; returns how long the others took to report it."""
     world = rng.choice((2, 3, 4))
-    # With messages it is rank 0; otherwise rank 0 would fail first, and its senders would blame it.
+    # With messages the victim is rank 0: if another rank died, rank 0 would fail first, and the ranks that send to it
+    # would blame it.
     victim = 0 if where == "messages" else rng.randrange(world)
     at = []
 

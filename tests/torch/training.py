@@ -160,8 +160,8 @@ def judge(world, kind, results):
     assert digest["strict"] == digest["gloo"], f"{kind}, {world} ranks: parameters in gloo's order differ from gloo's"
     assert plain["shared"] == plain["own"], f"{kind}, {world} ranks: buckets in communication memory change losses"
     value = float.fromhex
-    off = max(abs(value(a) - value(b)) / abs(value(b)) for mine, theirs in zip(plain["own"], plain["gloo"])
-              for a, b in zip(mine, theirs))
+    off = max((abs(value(a) - value(b)) / abs(value(b)) for mine, theirs in zip(plain["own"], plain["gloo"])
+               for a, b in zip(mine, theirs)), key=lambda d: (d != d, d))  # NaN is the worst
     # Rounding of float sums, amplified by a dozen steps; PowerSGD's orthogonalization amplifies
     # more.
     assert off < (1e-3 if kind == "power_sgd" else 2e-5), f"{kind}, {world} ranks: losses are off by {off:.1e}"

@@ -1,4 +1,5 @@
-// An arena whose addresses are used up: with a tebibyte of addresses that takes days.
+// An arena whose addresses are used up. It is small: using up a tebibyte of addresses would take
+// days.
 #include "kernels/vgpu/arena.hpp"
 
 #include <cstring>

@@ -67,8 +67,8 @@ void caught_as_race(const std::string& bug, const std::vector<std::string>& word
 #ifdef VGPU_TSAN_PROGRAMS
   std::vector<std::string> all = {"ThreadSanitizer: data race", line_of(bug)};
   all.insert(all.end(), words.begin(), words.end());
-  // No race waits for the deadline, and ThreadSanitizer needs time to write a report: a kernel that
-  // is stopped meanwhile must not be ended.
+  // No race waits for the deadline. ThreadSanitizer needs time to write a report, and a kernel that
+  // it stops meanwhile must not be ended by the deadline.
   caught("vgpu_bugs_tsan", bug, all, kRightDeadline_ms);
 #else
   WARN(bug << ": not run, this build has no ThreadSanitizer programs");

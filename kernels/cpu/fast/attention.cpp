@@ -1,6 +1,6 @@
-// Scores in tiles of kTile query rows. A causal tile ends at its last row's diagonal, so most of
-// the upper triangle is never computed. Within a tile, scores beyond a row's diagonal are set to
-// -inf, whose exp is 0, so that all rows of a tile are vectors of the same length.
+// Computes the scores in tiles of kTile query rows. A causal tile ends at its last row's diagonal,
+// so most of the upper triangle is never computed. Within a tile, scores beyond a row's diagonal
+// are set to -inf, whose exp is 0, so that all rows of a tile are vectors of the same length.
 //
 //      keys ->          tile 0: |##|            each tile: S by one small product, softmax in
 //   queries             tile 1: |####|          place, out (or the gradients) by further small
@@ -133,8 +133,8 @@ void attention_backward(Heads<const float> dout, const AttentionSaved<float>& sa
     float* ds = work.ds.data();
     transpose(k.head(b, h), k.token_stride, s.tokens, s.dim, work.keys_t.data(), s.tokens);
     transpose(v.head(b, h), v.token_stride, s.tokens, s.dim, work.values_t.data(), s.tokens);
-    // Starts with the last tile, which has every key, so that dk and dv are first replaced, then
-    // added to.
+    // Starts with the last tile, which has every key: it overwrites dk and dv, and the others add
+    // to them.
     for (std::int64_t begin = (s.tokens - 1) / kTile * kTile; begin >= 0; begin -= kTile) {
       const Tile tile = tile_at(begin, s);
       const float add = tile.end == s.tokens ? 0.0F : 1.0F;

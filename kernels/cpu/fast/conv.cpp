@@ -3,9 +3,9 @@
 //   columns (taps x out pixels): row (c, kh, kw) holds, for every output pixel, the input pixel
 //                                that this tap reads
 //
-// take nine times the memory of the image for a 3 x 3 kernel. Here they are read from the image, in
-// which a tap is one offset and an output pixel another. A copy of the image with zeros around it
-// makes this true at its border too.
+// would take nine times the memory of the image for a 3 x 3 kernel. Here they are read from the
+// image: the address is the sum of one offset for the tap and one for the output pixel. To make
+// this true at the border too, the image is copied into a frame of zeros.
 //
 //   y    = weight (out_c x taps) columns + bias       columns read in place if neighbouring outputs
 //                                                     read neighbouring pixels for a vector or
@@ -48,12 +48,12 @@ constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
   return (taps + passes - 1) / passes;
 }
 constexpr std::int64_t kBlockColumns = 256;     // processed before the next taps
-constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that are framed together for dw
+constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that dw frames at a time
 
 using Offsets = std::vector<std::int64_t>;
 
-// A tile of C as in gemm_tile.hpp with an image as one operand: a table gives the offset, from the
-// first element, that step k reads. The other operand is contiguous in k.
+// A tile of C as in gemm_tile.hpp with an image as one operand: a table gives the offset from the
+// first element to the one that step k reads. The other operand is contiguous in k.
 //
 //   image as B   C[r][v] += A[r][k]     * B[v][at[k]]       y and dx
 //   image as A   C[r][v] += A[r][at[k]] * B[v][k kWidth]    dw
@@ -119,7 +119,7 @@ constexpr std::array<float, static_cast<std::size_t>(kRows)> kZeros{};
 struct Frame {
   std::int64_t planes;         // per image
   std::int64_t h, w;           // of a plane, without zeros
-  std::int64_t top, left;      // zeros before; if negative, rows and columns skipped
+  std::int64_t top, left;      // zeros before the plane; if negative, rows or columns to skip
   std::int64_t rows, columns;  // with zeros
   [[nodiscard]] std::int64_t size() const { return planes * rows * columns; }
 };
@@ -176,12 +176,13 @@ struct ImageProduct {
   std::int64_t out_stride;  // from sample to sample; rows are contiguous
 };
 
-// kWidth consecutive columns of all (sample, pixel) columns; the last panel may have fewer.
+// kWidth consecutive columns of out, which has a column per (sample, pixel). The last panel may
+// have fewer.
 struct Panel {
   std::int64_t count = 0;
   std::array<std::int64_t, static_cast<std::size_t>(kWidth)> from{}, to{};  // 0 beyond count
-  std::int64_t run = 1;         // number of neighbours whose from are contiguous; divides kWidth
-  bool writes_vectors = false;  // the panel is full, and each vector's to are contiguous
+  std::int64_t run = 1;         // `from` is contiguous in groups of this size; divides kWidth
+  bool writes_vectors = false;  // the panel is full, and `to` is contiguous within a vector
 };
 
 // The largest power of two, at most kWidth, such that all groups of that size are contiguous.
@@ -230,8 +231,8 @@ void pack(const float* in, const Panel& panel, const std::int64_t* taps, std::in
   pack_runs<1>(in, panel, taps, depth, out);
 }
 
-// Computes a panel's tiles of out for `depth` taps from k on. Columns with contiguous vectors are
-// read in place, others are first packed into `packed`.
+// Adds the products of `depth` taps, from tap k on, to a panel of out, which starts from p.start if
+// k is 0. Columns that form contiguous vectors are read in place; others are first packed.
 void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::int64_t k,
                std::int64_t depth, float* packed) {
   const std::int64_t row = std::ssize(p.pixels), all = std::ssize(p.taps);
@@ -269,7 +270,7 @@ void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::
   }
 }
 
-// Computes the columns [begin, end) of all (sample, pixel) columns; begin is a multiple of kWidth.
+// Computes the (sample, pixel) columns [begin, end) of out; begin is a multiple of kWidth.
 void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
   const std::int64_t depth = std::ssize(p.taps), pixels = std::ssize(p.pixels);
   thread_local std::vector<float> frame_memory;
@@ -332,9 +333,9 @@ Windows windows_of(const Conv2dShape& s) {
   return out;
 }
 
-// In one dimension: the taps that reach the input pixels of class `phase`, which are the pixels
-// with (pixel + pad) mod stride == phase, and the outputs that they belong to. Pixel number m of
-// the class is first + m stride and receives from output m + shift of each tap.
+// The input pixels of one class in one dimension, which are those with (pixel + pad) mod stride ==
+// phase, and the taps that reach them. Pixel m of the class is pixel first + m stride of the image;
+// each tap links it to output m + shift.
 struct Phase {
   std::int64_t first = 0, count = 0;                        // the first pixel, the number of pixels
   std::vector<std::pair<std::int64_t, std::int64_t>> taps;  // tap, shift; ascending in shift
@@ -418,13 +419,13 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
         for (const auto& [kw, column] : columns.taps)
           p.taps.push_back((o * frame.rows + row - up) * frame.columns + column - left);
     const auto turn = [&](const float* kernel, float* to) {
-      constexpr std::int64_t kUsual = 9;  // taps: the usual number, for a constant trip count
+      constexpr std::int64_t kUsual = 9;  // usual number of taps: a constant trip count
       if (whole && taps == kUsual)
         for (std::int64_t t = 0; t < kUsual; ++t) to[t] = kernel[kUsual - 1 - t];
       else
         for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
     };
-    constexpr std::int64_t kStreams = 8;  // rows written alternately: few enough for the cache
+    constexpr std::int64_t kStreams = 8;  // rows written in turn; few enough for the cache
     for (std::int64_t block = 0; block < channels; block += kStreams)
       for (std::int64_t o = 0; o < out_channels; ++o)
         for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c)

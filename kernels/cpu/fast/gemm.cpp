@@ -2,14 +2,14 @@
 // --family matmul shows both).
 //
 // 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs: gemm_tile.hpp.
-// 2. Caches. B is copied into panels as wide as the tile, in the order in which the tile reads them
-//    and kDepth rows at a time, so that a panel fits L1. A is read in place, or copied in the same
-//    way if it is stored transposed.
+// 2. Caches. B is copied into panels as wide as the tile, in the order in which the tile reads
+//    them. Panels have kDepth rows, so that one fits in L1. A is read in place, or copied in the
+//    same way if it is stored transposed.
 // 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less: for a small batch times a large
 //    transposed weight, the batch is copied and the weight is read once, in place.
 //
-// Every element of C is one chain of fused multiply-adds over ascending k, starting from 0, the old
-// value of C or a bias. The bits are the same for every shape, blocking, orientation, number of
+// Every element of C is one chain of fused multiply-adds over ascending k that starts from 0, the
+// old value of C or a bias. The bits are the same for every shape, blocking, orientation, number of
 // threads and vector width, on any processor that has the instruction.
 //
 // Paper: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008).
@@ -101,7 +101,7 @@ class Scratch {
   std::int64_t size_ = 0;
 };
 
-// For a tile in a separate buffer, used for a partial vector or a transposed C.
+// Copies to and from the separate buffer of a tile that has a partial vector or a transposed C.
 void copy_in(Matrix<const float> from, float* tile, std::int64_t tile_row) {
   for (std::int64_t r = 0; r < from.rows; ++r)
     for (std::int64_t j = 0; j < from.cols; ++j) tile[r * tile_row + j] = from(r, j);
@@ -130,13 +130,13 @@ class Product {
       : a_(a), b_(b), c_(c), start_(start) {}
 
   void run() {
-    // A transposed C is copied in and out in every pass over k, so the passes are few then.
+    // A transposed C is copied in and out in every pass over k, so it gets fewer, deeper passes.
     const std::int64_t narrow = kWidth / std::min(kWidth, round_up(c_.cols, kLanes));
     const std::int64_t most = kDepth * (c_.col_stride == 1 ? narrow : 8);
     for (Range k{0, 0}; k.begin < a_.cols; k.begin += k.size) {
       k.size = std::min(most, a_.cols - k.begin);
       const std::int64_t block = round_up(std::max<std::int64_t>(1, kBlock / k.size), kWidth);
-      // If A needs no copy and is short, one panel at a time: it is used while it is in L1.
+      // If A is short and read in place, takes one panel of B at a time, while the panel is in L1.
       const std::int64_t columns = !copies_a(k.size) && c_.rows <= block ? kWidth : block;
       for (std::int64_t j = 0; j < c_.cols; j += columns)
         for (std::int64_t i = 0; i < c_.rows; i += block)
@@ -152,9 +152,9 @@ class Product {
   }
 
  private:
-  // A is read in place if its rows are contiguous, or if the part in use, gaps included, fits L1. B
-  // is read in place if its rows are contiguous whole vectors, and it fits L1 or few rows of A use
-  // it.
+  // A is read in place if its rows are contiguous, or if the part in use, including gaps, fits in
+  // L1. B is read in place if its rows are contiguous and consist of whole vectors, and if the part
+  // in use fits in L1 or few rows of A use it.
   static constexpr std::int64_t kSmall = 8192;  // floats
   [[nodiscard]] bool copies_a(std::int64_t depth) const {
     return a_.col_stride != 1 && a_.col_stride * depth > kSmall;

@@ -30,7 +30,7 @@ inline constexpr std::int64_t kLanes = 4, kVectors = 4;  // 24 of 32
 inline constexpr std::int64_t kLanes = 4, kVectors = 2;
 #endif
 inline constexpr std::int64_t kRows = 6, kWidth = kLanes * kVectors;
-inline constexpr std::int64_t kTallRows = 12;  // for narrow tiles, to use as many accumulators
+inline constexpr std::int64_t kTallRows = 12;  // of a narrow tile, to use as many accumulators
 
 // One register of floats.
 typedef float Vec __attribute__((vector_size(kLanes * 4)));

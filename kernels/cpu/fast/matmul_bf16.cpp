@@ -1,7 +1,7 @@
 // Computes a block of C with AVX-512-BF16 or AMX-BF16, in two steps.
 //
-// 1. Both operands become pairs of neighbouring k, words of 32 bits, by a copy unless they are
-//    stored this way:
+// 1. Both operands become 32-bit words, each a pair of neighbouring k. They are copied unless they
+//    are already stored this way:
 //
 //      A   (row, pair)      the pairs of a row are contiguous: one word is broadcast, or 16 words
 //                           are a row of a tile
@@ -107,7 +107,8 @@ class Scratch {
   std::vector<Line> memory_;
 };
 
-// The pairs of row r of m as row r; zeros beyond. In place if stored this way, else in `memory`.
+// Returns the pairs of row r of m as row r, padded with zeros: m itself if it is stored this way,
+// else a copy in `memory`.
 Packed<const Pair> pairs_along_rows(const Matrix<const bf16>& m, std::int64_t rows,
                                     std::int64_t pairs, Scratch& memory) {
   const bool contiguous = m.col_stride == 1;
@@ -150,7 +151,7 @@ void turn(const Packed<const Pair>& from, const Packed<Pair>& to) {
   transpose(from.data, from.stride, from.rows, from.cols, to.data, to.stride);
 }
 
-// Packs a (rows, k) as pairs of k along its rows.
+// Packs the matrix a (rows, k) into pairs of k along its rows.
 Packed<const Pair> pack_a(const Matrix<const bf16>& a, std::int64_t rows, std::int64_t pairs) {
   thread_local Scratch memory, aside;
   if (a.col_stride == 1 || a.row_stride != 1) return pairs_along_rows(a, rows, pairs, memory);
@@ -160,7 +161,7 @@ Packed<const Pair> pack_a(const Matrix<const bf16>& a, std::int64_t rows, std::i
   return out;
 }
 
-// Packs b (k, columns) as pairs of k down its columns.
+// Packs the matrix b (k, columns) into pairs of k down its columns.
 Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::int64_t cols) {
   thread_local Scratch memory, aside;
   const Packed<Pair> out = memory.get(pairs, cols);
@@ -175,7 +176,7 @@ Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::
 
 constexpr int kRows = 6, kVectors = 4;  // 24 accumulators of 32 registers
 
-// R rows of A, from a, times V vectors of columns of B, from b.
+// c = or += R rows of A, starting at a, times V vectors of columns of B, starting at b.
 template <int R, int V>
 [[gnu::target("avx512f,avx512bf16")]] void add_vectors(const Pair* a, std::int64_t a_stride,
                                                        const Pair* b, std::int64_t b_stride,
@@ -191,7 +192,8 @@ template <int R, int V>
     for (int v = 0; v < V; ++v) columns[v] = _mm512_loadu_si512(b + v * kTileSide);
     for (int r = 0; r < R; ++r) {
       int word = 0;
-      std::memcpy(&word, a + r * a_stride + p, sizeof word);  // may be two bf16 in place
+      std::memcpy(&word, a + r * a_stride + p,
+                  sizeof word);  // because it may be two bf16 of the caller's matrix
       const __m512i row = _mm512_set1_epi32(word);
       for (int v = 0; v < V; ++v)
         sum[r][v] = _mm512_dpbf16_ps(sum[r][v], reinterpret_cast<__m512bh>(row),

@@ -4,9 +4,9 @@
 //   AMX-BF16       tdpbf16ps   16 x 16 sums, each += 16 such pairs: 8,192 multiply-adds
 //
 // Both take pairs of neighbouring k, add in float, and round to nearest even. They differ from the
-// float product of the widened matrices in two ways. The order of the sums: vdpbf16ps adds a pair's
-// second product first; tdpbf16ps adds even and odd k separately, 16 pairs at a time, then their
-// sum to C. And numbers below 2^-126 are treated as zero, in operands and in results. NaN and
+// float product of the widened matrices in two ways. First, in the order of the sums: vdpbf16ps
+// adds a pair's second product first; tdpbf16ps adds even and odd k separately, 16 pairs at a time,
+// then their sum to C. Second, operands and results below 2^-126 are treated as zero. NaN and
 // infinity propagate, and sums of integers below 2^24 are exact. Otherwise a sum of k products is
 // within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of the exact sum if no operand is below 2^-126:
 // the bound of tests/kernels/half_test.cpp.

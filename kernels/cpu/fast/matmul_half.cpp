@@ -2,12 +2,12 @@
 //
 // C is computed block by block. The sums of a block are floats in cache. The blocks of A and B that
 // it needs are widened into cache in their stored order, and the float product
-// (kernels/cpu/gemm.hpp) adds them up. So every element has the sum of the float product of the
-// widened matrices, bit for bit, and is rounded once. A number of A or B is widened once per row or
-// column of blocks.
+// (kernels/cpu/gemm.hpp) adds their products to the sums. Every element is therefore the sum that
+// the float product of the widened matrices gives, bit for bit, rounded once. An element of A is
+// widened once per column of blocks of C, an element of B once per row.
 //
 // On a processor that multiplies pairs of bf16 with float sums (AVX-512-BF16, AMX), its
-// instructions are used instead, with another order of the sums: matmul_bf16.hpp.
+// instructions are used instead; they add in a different order (matmul_bf16.hpp).
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -33,9 +33,9 @@ struct Range {
 
 std::int64_t blocks(std::int64_t n, std::int64_t side) { return (n + side - 1) / side; }
 
-// Rows and columns of a block of C. Large blocks copy less; small ones are used if large ones would
-// leave some threads with less work. The bits do not depend on it: sums run over k in the same
-// order.
+// Number of rows and columns of a block of C. Large blocks copy less; small ones are used if large
+// ones would leave some threads with less work. The size does not affect the bits, because all sums
+// run over k in the same order.
 template <class T>
 std::int64_t side_of_block(const Matrix<T>& c) {
   constexpr std::int64_t kLarge = 512, kSmall = 256;
@@ -48,7 +48,7 @@ Matrix<T> part(const Matrix<T>& m, Range rows, Range cols) {
           m.row_stride, m.col_stride};
 }
 
-// The matrix as dense floats in `memory`, by columns if it is stored by columns.
+// Returns a dense float copy of m in `memory`, column-major if m is stored by columns.
 template <class T>
 Matrix<const float> widened(const Matrix<const T>& m, std::vector<float>& memory) {
   memory.resize(static_cast<std::size_t>(m.rows * m.cols));

@@ -12,10 +12,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// a * b + c with one rounding, if the processor has such an instruction. If the compiler may
-// choose, clang 19 contracts a sum in a loop's vector body but not in its remainder, and an
-// element's bits depend on its position in a shard. Every product and sum below therefore calls
-// this.
+// a * b + c with one rounding, if the processor has such an instruction. Left to itself, clang 19
+// contracts a sum in a loop's vector body but not in its remainder, so an element's bits would
+// depend on its position in a shard. Every sum with a product below therefore calls this.
 inline float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return std::fma(a, b, c);
@@ -89,7 +88,7 @@ void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std:
   loop(n, p.data(), g.data(), m.data(), v.data(), largest.data(), step);
 }
 
-// In 32 lanes of double: in float, the square of 1e20 would be infinite and the square of 1e-25
+// Adds in 32 lanes of double: in float, the square of 1e20 would be infinite and that of 1e-25
 // zero.
 void sum_of_squares(std::span<const float> x, std::span<double> sum) {
   constexpr std::size_t kLanes = 32;

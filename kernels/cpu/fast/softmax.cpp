@@ -1,5 +1,5 @@
-// Over the last dimension, one row at a time; over another, one row of `inner` neighbours at a
-// time, so that memory is always read in order.
+// Softmax over the last dimension processes one row at a time; over another dimension, it processes
+// one row of `inner` neighbours at a time, so that memory is always read in order.
 #include "kernels/softmax.hpp"
 
 #include <algorithm>

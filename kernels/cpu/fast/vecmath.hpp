@@ -110,7 +110,7 @@ RINGSMITH_VEC float sigmoid(float x) {
   return x < 0.0F ? e * y : y;
 }
 
-// An odd polynomial below 1; above, 1 - exp(log(erfc(|x|))), the logarithm a polynomial on [1, 4].
+// An odd polynomial below 1; above, 1 - exp(q(|x|)), where the polynomial q is log(erfc) on [1, 4].
 RINGSMITH_VEC float erf(float x) {
   const float a = magnitude(x);
   const float s = x * x;

@@ -21,8 +21,8 @@ std::uint64_t as_word(T value) {
     return std::bit_cast<std::uint8_t>(value);
 }
 
-// Replaces *p by next(*p) in one step; returns the old value. Compares bits, which decides where
-// bits differ but values do not (-0 and 0, NaN).
+// Atomically replaces *p by next(*p); returns the old value. The comparison is bitwise, which
+// matters for -0 and 0 (equal, but different bits) and for NaN (equal bits, but never equal).
 template <class T, class Next>
 T update(T* p, const Source& where, Next next) {
   T old;

@@ -80,7 +80,7 @@ class Configured {
  public:
   Configured(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr)
       : grid_(grid), block_(block), shared_bytes_(shared_bytes), stream_(stream) {}
-  // Every thread calls call(arguments...). An error is left to cudaGetLastError(), as by nvcc.
+  // Every thread calls call(arguments...). Errors are left to cudaGetLastError(), as with nvcc.
   template <class Function, class... Arguments>
   void run(const char* name, Function call, Arguments&&... arguments) const {
     struct Bound {

@@ -29,8 +29,9 @@ void copy_async(void* to, const void* from, unsigned bytes, const Source& where)
 void commit_copies();                       // cp.async.commit_group
 void wait_for_copies(unsigned may_remain);  // cp.async.wait_group for all but may_remain groups
 
-// All 32 lanes of the warp meet, and the last one calls together(the pointers that the lanes have
-// brought). Quiet. Fewer lanes are reported as an error.
+// All 32 lanes of the warp meet, and the last one calls together(pointers), in which pointers[l] is
+// the `brought` of lane l. `together` runs in Quiet (order.hpp). Fewer lanes are reported as an
+// error.
 using Together = void (*)(void* const* brought);
 void meet_together(Together together, void* brought, const Source& where);
 

@@ -41,9 +41,10 @@ struct BlockView {
   void* dynamic_shared;
 };
 // Null on a thread that runs no kernel. A block never moves to another OS thread, so these may be
-// cached across a switch. local-exec if only a program links this library: in any other model, the
-// linker does not support some of the loads that g++ generates for AVX-512 (TLS transition failed).
-// With VGPU_SHARED the library is a shared one, which has them for every object of the process.
+// cached across a switch. The model is local-exec if the library is linked into the program: with
+// any other, the linker rejects some loads that g++ generates for AVX-512 ("TLS transition
+// failed"). With VGPU_SHARED the variables are in a shared library, for every object of the
+// process.
 #ifdef VGPU_SHARED
 #define VGPU_TLS __attribute__((tls_model("initial-exec")))
 #else

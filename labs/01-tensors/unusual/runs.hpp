@@ -1,6 +1,7 @@
-// Unusual and correct: a tensor is a list of (size, stride) pairs on a node that owns the storage;
-// a view holds its parent, and so on up to that node. Elements are visited by recursion, copies use
-// a vector, and other sizes are found by first joining contiguous dimensions into runs.
+// Unusual and correct: a tensor is a list of (size, stride) pairs. empty() makes a tensor that
+// owns the storage; a view holds its parent, and so on up to that tensor. Elements are visited by
+// recursion, copies go through a vector, and view and reshape first join contiguous dimensions
+// into runs.
 #pragma once
 
 #include <functional>
@@ -169,7 +170,8 @@ class Tensor {
     t.first_ = first;
     return t;
   }
-  // Dimensions of more than one element; a dimension is joined with the next if it continues it.
+  // Returns the dimensions of more than one element. A dimension that continues the one before it
+  // is joined with it.
   std::vector<Dim> runs() const {
     std::vector<Dim> all;
     for (const Dim& d : dims_) {
@@ -181,7 +183,7 @@ class Tensor {
     }
     return all;
   }
-  // Cuts the runs into these sizes, from the back; none if a size does not end where its run does.
+  // Cuts the runs into these sizes, from the back; none if the sizes do not divide the runs.
   std::optional<std::vector<Dim>> cut(const Shape& wanted) const {
     std::vector<Dim> dims = dims_of(wanted, row_major(wanted)), left = runs();
     if (numel() == 0) return dims;

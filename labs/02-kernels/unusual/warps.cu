@@ -1,6 +1,6 @@
-// Unusual and correct: rows are reduced by shuffles within warps and by shared memory between them;
-// a block of matmul computes all tiles of one row of tiles; axpy runs backwards; the last threads
-// of the grid process sgd's tail.
+// Unusual and correct: rows are reduced by shuffles within warps and by shared memory between
+// them. A block of matmul computes all tiles of one row of tiles. axpy runs backwards. The last
+// threads of the grid process sgd's tail.
 #pragma once
 
 #include <cmath>

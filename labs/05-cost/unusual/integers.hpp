@@ -73,7 +73,7 @@ inline double least_time(const Machine& m, const Job& job) {
   return 2 * m.beta * double(job.count * job.element) * (1 - 1.0 / job.world);
 }
 inline Machine fit(std::span<const Sample> samples) {
-  // alpha is eliminated by Cramer's rule on long doubles.
+  // Solves the normal equations by Cramer's rule, on long doubles.
   long double a = 0, b = 0, d = 0, p = 0, q = 0;
   for (const Sample& s : samples) {
     const long double x = 1.0L / s.seconds, y = s.bytes * x;

@@ -1,6 +1,6 @@
-// Unusual and correct: two completion queues, so a completion's queue tells its kind; objects that
-// free themselves; receive requests are replaced in chains; the send queue is used in two halves,
-// and a half is posted again only when the other one has completed.
+// Unusual and correct: two completion queues, so a completion's queue tells its kind; objects
+// that free themselves; receive requests are replaced in chains; the send queue is used in two
+// halves, and a half is posted again only when its previous requests have completed.
 #pragma once
 
 #include <arpa/inet.h>

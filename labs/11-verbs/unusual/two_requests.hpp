@@ -1,6 +1,7 @@
 // Unusual and correct: a put is two requests, the bytes by a plain write and then the value by an
-// empty write with immediate (requests of one queue pair are executed in order). Half a send queue
-// of puts is posted, the last one signalled; then all of it is waited for.
+// empty write with immediate (requests of one queue pair are executed in order). Puts are posted
+// until half of the send queue's limit is reached; the last one is signalled, and put() waits for
+// all of them.
 #pragma once
 
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
-// Stopping together. When one rank finds a bad file, the other ranks must not wait for it in a
-// collective until a deadline, and an error that all ranks see must not be printed by each of them.
-// A bad loss is handled the same way:
+// Stops all ranks of a job together. When one rank finds a bad file, the other ranks must not wait
+// for it in a collective until a deadline, and an error that all ranks see must not be printed by
+// each of them. A bad loss is handled the same way:
 //
 //   rank 0: 2.31 --.
 //   rank 1: 2.29 ---+--> all_gather --> every rank has all losses, computes the mean in rank order
@@ -65,8 +65,8 @@ class LossExchange {
   comm::WorkPtr work_;
 };
 
-// The vectors of all ranks, in rank order, and their sum. All ranks pass vectors of equal length.
-// For small numbers in reports, outside of measured time.
+// Collective. Return the vectors of all ranks, in rank order, and their element-wise sum. All
+// vectors must have the same length. For a few numbers in reports, outside of measured time.
 [[nodiscard]] std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,
                                                            const std::vector<double>& values);
 [[nodiscard]] std::vector<double> sum_over_ranks(comm::ProcessGroup& group,

@@ -300,7 +300,8 @@ struct CommandLine::Impl {
            where_listed();
   }
 
-  // Empty if no name is close. A name with the same beginning is: --batch-size, --step for --steps.
+  // Returns the known option nearest to word; empty if none is close. Options of which one is the
+  // beginning of the other are close: --step and --steps.
   [[nodiscard]] std::string nearest(const std::string& word) const {
     std::string best;
     std::size_t fewest = word.size() / 3 + 1;

@@ -95,7 +95,8 @@ class CommandLine {
 // Parses "64", "1K", "4M", "1G" (powers of two) to bytes. Throws UsageError, which names option.
 [[nodiscard]] std::size_t parse_size(const std::string& option, const std::string& text);
 
-// Parses the whole text as a decimal number; nothing for NaN, infinities, 0x10 and 010.
+// Parse the whole text as a decimal number. Return nothing for NaN, infinities and 0x10;
+// read_whole() returns nothing for 010 either.
 [[nodiscard]] std::optional<double> read_real(const std::string& text);
 [[nodiscard]] std::optional<long long> read_whole(const std::string& text);
 

@@ -44,7 +44,8 @@ double squared_error(const Matrix& terms, const std::vector<double>& constants,
   return sum;
 }
 
-// The best constants for only the chosen terms, by the normal equations; false if there are none.
+// Fits constants for only the chosen terms, by the normal equations. Returns false if the
+// measurements do not determine them.
 bool fit_chosen(const Matrix& terms, const std::vector<double>& values,
                 const std::vector<std::size_t>& chosen, std::vector<double>& constants) {
   Matrix normal(chosen.size(), std::vector<double>(chosen.size()));

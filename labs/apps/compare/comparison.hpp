@@ -17,8 +17,8 @@ struct Usage {
   // rank that sends the most; each rank receives the bytes that another sends.
   double sent = 0, received = 0;
   // Other bytes per step. DataParallel: inputs, outputs and their gradients over the root's link.
-  // DDP: sent by a rank to agree on which gradients there were (runtime/parallel/agreement.hpp),
-  // (N - 1) records of a few words, regardless of the size of the model.
+  // DDP: sent by a rank to agree on which gradients exist (runtime/parallel/agreement.hpp): (N - 1)
+  // records of a few words, regardless of the size of the model.
   double besides = 0;
   double root_memory = 0;   // bytes, peak in the measured steps, of the root or rank 0
   double other_memory = 0;  // of the other device that needs the most; 0 if there is none

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <exception>
 #include <fmt/format.h>
+#include <limits>
 #include <thread>
 
 #include "labs/apps/common/agreement.hpp"
@@ -332,7 +333,7 @@ int run(int argc, char** argv) {
     runs.push_back(compare(n, o.run));
     for (const double d :
          {runs.back().dp_from_serial, runs.back().ddp_from_serial, runs.back().dp_from_ddp})
-      if (!(d <= apart)) apart = d;  // keeps NaN
+      apart = std::isnan(d) ? std::numeric_limits<double>::infinity() : std::max(apart, d);
   }
   const ReportText text = describe(o, runs.front().parameter_bytes);
   fmt::print("{}\n{}\n\n{}\n", text.setting, text.timing, comparison_table(runs));

@@ -32,9 +32,9 @@ class ParameterServer {
   using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
 
   // Collective. All ranks receive rank 0's parameters, which become views into one block of memory,
-  // as do the gradients; rank 0 answers the others on dedicated threads. budget: number of updates
-  // that the server accepts from all ranks together. f32 only (UsageError). The group and the model
-  // must outlive this object.
+  // as do the gradients; rank 0 answers the others on dedicated threads. budget: total number of
+  // updates that the server accepts, summed over all ranks. f32 only (UsageError). The group and
+  // the model must outlive this object.
   ParameterServer(comm::ProcessGroup& group, Module& model, const MakeOptimizer& make_optimizer,
                   std::int64_t budget);
   ~ParameterServer();  // joins the threads, whose waits have the group's deadline

@@ -1,4 +1,4 @@
-// doctor: reports what this machine offers to a job; in a launched job, how ranks are connected.
+// doctor: reports the resources of this machine and, in a launched job, how ranks are connected.
 #include <algorithm>
 #include <cstdio>
 #include <fmt/chrono.h>
@@ -52,8 +52,8 @@ int run(int argc, char** argv) {
       ->check(whole(0, 10000));
   app.footer(how_to_start() + "\nEnvironment:\n" + starting_variables() +
              "\nExit codes: 0 jobs run, 1 a finding keeps them from running (FAIL), 3 the\n"
-             "ranks cannot communicate, 4 a deadline passed, 6 wrong options, 7 no more memory,\n"
-             "files or threads for this process.");
+             "ranks cannot communicate, 4 a deadline passed, 6 wrong options, 7 no more\n"
+             "memory, files or threads for this process.");
   if (!app.parse(argc, argv)) return 0;
   if (width == 0) width = std::min(terminal_width(kWidest), kWidest);
   const auto group = comm::init_process_group(group_options(o));
@@ -66,9 +66,7 @@ int run(int argc, char** argv) {
     std::fflush(stdout);
   }
   if (group->size() == 1) {
-    fmt::print(
-        "\nTo examine the connections of a job: ringrun --standalone --nproc-per-node 2 -- "
-        "doctor\n");
+    fmt::print("\nThe connections of a job: ringrun --standalone --nproc-per-node 2 -- doctor\n");
   } else {
     const JobReport job = examine_job(*group, width);
     if (speaks)

@@ -29,9 +29,10 @@ using Findings = std::vector<Finding>;
 [[nodiscard]] std::string render(const Findings& findings, std::size_t width);
 [[nodiscard]] Finding::Verdict worst_of(const Findings& findings);
 
-// Examines this machine and what it allows a job to do. Changes nothing; takes a few milliseconds.
+// Examines this machine and its limits for a job. Changes nothing; takes a few milliseconds.
 [[nodiscard]] Findings examine_machine();
-// One of these: how much address space a process may reserve (RLIMIT_AS; RLIM_INFINITY: no limit).
+// The finding for the address space that a process may reserve (RLIMIT_AS; RLIM_INFINITY: no
+// limit).
 [[nodiscard]] Finding judge_address_limit(std::uint64_t bytes);
 
 // True if the kernel has found an RDMA device.

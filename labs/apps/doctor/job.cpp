@@ -24,7 +24,7 @@ namespace {
 using Verdict = Finding::Verdict;
 constexpr std::size_t kText = 64;
 
-// What every rank reports about itself; sent as raw bytes.
+// A rank's report about itself, sent as raw bytes.
 struct Place {
   char host[kText] = {}, machine[kText] = {}, network[kText] = {};
   std::int32_t pid = 0, cores = 0, rdma = 0;

@@ -1,7 +1,7 @@
 // The device half of kernel_bench.
 //
-// Memory-bound kernels are compared with a plain copy by the driver: no kernel moves its bytes
-// much faster, and a good one hardly slower. The rate counts the bytes that a kernel must at least
+// Memory-bound kernels are compared with a plain copy by the driver: no kernel moves its bytes much
+// faster, and a good one is almost as fast. The rate counts the bytes that a kernel must at least
 // move, so a kernel that reads an operand twice shows a low rate. On a GPU an operand is 256 MiB,
 // too large for any cache.
 //

@@ -38,7 +38,7 @@ struct FlightLog {
 struct Divergence {
   enum class Kind : std::uint8_t {
     different,  // ranks made different calls
-    missing,    // some ranks have not made the call in which others are
+    missing,    // some ranks have not made the call that others have made
     unfinished  // all ranks made the call, not all have returned
   };
   Kind kind = Kind::different;

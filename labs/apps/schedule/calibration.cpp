@@ -189,8 +189,8 @@ void choose_fastest(comm::ProcessGroup& group) {
   (void)choose_fastest(group, *model);
 }
 
-// The rest of this file: the file of measured constants, and the shipped constants, for users who
-// have not measured.
+// The rest of this file handles the file of measured constants, and the built-in constants for
+// users who have not measured.
 
 namespace {
 
@@ -211,8 +211,9 @@ struct Shipped {
   double kib[6], beta[6], gamma[6];  // KiB; nanoseconds per 10 bytes, i.e. 1e-10 s/byte
 };
 
-// Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC: two ranks
-// stand for up to as many ranks as cores, four ranks ("crowded") for more.
+// Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC. Jobs with at
+// most as many ranks as cores use the results of two ranks; larger jobs those of four ranks
+// ("crowded").
 constexpr Shipped kOwn{{0.17, 0.046},
                        {12, 192, 3 * 1024, 12 * 1024, 48 * 1024, 192 * 1024},
                        {0.02, 0.04, 0.05, 0.07, 1.0, 1.3},

@@ -1,5 +1,5 @@
 // The cost model's constants for this machine and its links: measured once (--calibrate) and kept
-// in the user's cache; otherwise shipped constants from another machine.
+// in the user's cache; otherwise built-in constants from another machine.
 //
 // The all-reduce itself is timed, at sizes between the powers of two, so that tables of powers of
 // two really test the prediction. Overhead and alpha come from the smallest size and a barrier,
@@ -24,13 +24,13 @@ struct CalibrationKey {
   comm::Algorithm algorithm = comm::Algorithm::automatic;
   Links links = Links::shared_memory;
   int nodes = 1;
-  [[nodiscard]] std::string text() const;  // "world 2, own memory, automatic, 2 cores, <cpu>"
+  [[nodiscard]] std::string text() const;  // "2 ranks, own memory, automatic, 2 cores, <cpu>"
 };
 
 [[nodiscard]] std::string calibration_file();
 
-// Loads the stored constants for this key on this machine, else shipped ones; none are shipped for
-// RDMA. Never fails: an unreadable file counts as missing, and the origin says so.
+// Loads the stored constants for this key on this machine, else the built-in ones, which do not
+// cover RDMA. Never fails: an unreadable file counts as missing, and the origin says so.
 [[nodiscard]] std::optional<comm::CostModel> load_cost_model(const CalibrationKey& key);
 
 // Replaces this key's constants in the file. Throws UsageError naming an unwritable file.

@@ -16,7 +16,7 @@ namespace ringsmith::apps {
 
 struct Mistake {
   std::string_view name;
-  std::string_view meaning;  // what the ranks do wrong
+  std::string_view meaning;  // describes the ranks' mistake
 };
 [[nodiscard]] const std::vector<Mistake>& mistakes();
 

@@ -1,4 +1,4 @@
-// A custom all-reduce in place of the shipped ring, as named by `--schedule PATH`.
+// A custom all-reduce, selected by `--schedule PATH`, that replaces the built-in ring.
 //
 // | PATH               | is                                                                      |
 // |--------------------|-------------------------------------------------------------------------|

@@ -54,7 +54,7 @@ std::string table_of_algorithms() {
          "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong\noptions.\n";
 }
 
-// With --run, proves progress with --slots slots, else with every relevant number of slots.
+// With --run or --json, proves progress with --slots slots, else with every relevant number.
 CheckOptions how_to_check(const Options& o) {
   CheckOptions options;
   if (o.run || o.json) options.wires = {{o.slots, false}};
@@ -167,6 +167,7 @@ int run(int argc, char** argv) {
   require(
       o.mistake.empty() || !o.simulate || o.check || o.run || o.json,
       "--mistake and --simulate need --check or --run: a schedule that never ends has no price");
+  apps::require_writable(o.svg);
   const double bytes = static_cast<double>(o.count * o.element_size);
   Network network = Network::uniform({o.alpha_us * 1e-6, 1e-9 / o.bandwidth},
                                      1e-9 / o.reduce_bandwidth, o.overhead_us * 1e-6);

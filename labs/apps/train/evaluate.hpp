@@ -45,8 +45,7 @@ struct EvaluationPlan {
 void require_finite(comm::ProcessGroup& group, const StateDict& state, const std::string& when);
 
 // Throws like evaluate() on all ranks of the group, without communication, if the run's GradScaler
-// skipped so many steps that the model is hardly trained: more than half of at least 20 steps, or
-// all of fewer.
+// skipped too many steps for a trained model: more than half of at least 20 steps, or all of fewer.
 void require_updates(const comm::ProcessGroup& group, std::int64_t steps, std::int64_t updates);
 
 }  // namespace ringsmith::apps

@@ -5,7 +5,7 @@
 //   ...
 //   between operations                     3.10   2.9 %
 //
-// On a GPU the times are those of the operation's kernels. The last row is the rest of the step:
+// On a GPU an operation's time is the time of its kernels. The last row is the rest of the step:
 // the loop itself, data and waiting; on a GPU, the time in which the device was idle.
 #pragma once
 

@@ -35,7 +35,7 @@ finishes its step on all ranks, saves, and ends with exit code 75. A second
 signal ends it immediately. The same command with --resume auto continues it.)";
 }
 
-// A validator for CLI11: returns an empty string or the error.
+// A Check (command_line.hpp): returns an empty string or the error.
 std::string is_a_device(const std::string& name) {
   try {
     (void)parse_device(name);

@@ -132,7 +132,7 @@ class TurnsToSave {
             .ranks = length.ranks,
             .batch_size = o.batch,
             .steps = length.steps,
-            // Uses the same samples on all ranks, so that all come to the same verdict.
+            // Uses the same samples on all ranks, so that all reach the same verdict.
             .next_loss =
                 [&, length] {
                   const NoGradGuard no_grad;

@@ -34,7 +34,7 @@ struct PerStepTask {
 // SHA-256 of their parameters, and the first rank writes model.safetensors and prints the results.
 // With --save-every it also writes the checkpoints of run_checkpoints.hpp. Returns the program's
 // exit code. Throws QuietStop with ExitCode::preempted when all have saved because of a signal, and
-// UsageError for options that do not go with --per-step.
+// UsageError for options that cannot be combined with --per-step.
 int train_per_step(const TrainOptions& o, const PerStepTask& task);
 
 }  // namespace ringsmith::apps

@@ -21,7 +21,8 @@ constexpr std::int64_t kLinePeriodNs = 5'000'000'000;
 constexpr int kDefaultWidth = 80;
 constexpr int kLineWidth = 75;  // with ringrun's prefix at most 80
 
-// The terminal behind standard error, if need be found through mpirun; invalid if there is none.
+// Opens the terminal behind standard error or, under mpirun, behind mpirun's standard error.
+// Invalid if there is none.
 Descriptor open_terminal() {
   if (isatty(STDERR_FILENO) != 0) return Descriptor(dup(STDERR_FILENO));
   if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return {};

@@ -40,7 +40,7 @@ namespace ringsmith::apps {
 struct RunPlan {
   std::int64_t steps = 0;
   const char* unit = "samples";  // for the throughput
-  double units_per_batch = 0;    // of all ranks' batches together
+  double units_per_batch = 0;    // summed over the ranks' batches
   Device device;                 // of the model
 };
 
@@ -90,8 +90,9 @@ class TrainingRun {
   // Steps that were made: the position in a learning-rate schedule, unchanged by a skipped step.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
 
-  // Collective. Compares the ranks' parameters; writes model.safetensors, trace.json, run.json and
-  // report.html; prints the headline, the tables and the files' names.
+  // Collective. Compares the ranks' parameters; writes model.safetensors, run.json, trace.json
+  // (unless --no-trace) and, with --report, report.html; prints the headline, the tables and the
+  // files' names.
   void finish(const Outcome& outcome);
 
  private:

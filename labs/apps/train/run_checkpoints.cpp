@@ -363,14 +363,14 @@ void RunCheckpoints::check(const Trained& trained) const {
 void RunCheckpoints::describe(const Trained& trained) {
   trained_.emplace(trained);
   const TrainOptions& o = options_;
-  // These with the values that are in effect,
+  // Of these, the values in effect are saved.
   free_ = {{"--steps", std::to_string(trained.steps)},
            {"ranks", std::to_string(trained.ranks)},
            {"--global-batch", std::to_string(trained.batch_size * trained.ranks * o.accumulate)},
            {"--device", trained.model.device().is_cpu() ? "cpu" : "cuda"},
            {"--bf16-products",
             o.amp == "bf16" ? std::string(name_of(kernels::bf16_products())) : o.bf16_products}};
-  // and all other options that the ranks compare.
+  // All other options that the ranks compare are saved as given.
   const auto named = [](const comm::Settings& settings, const std::string& name) {
     return std::ranges::find(settings, name, &comm::Settings::value_type::first) != settings.end();
   };

@@ -16,13 +16,14 @@
 // numbers in the same order; the order of the buckets, which determines the order of the sums, is
 // saved too. The exception is --comm-hook powersgd, whose state is not saved: a message says so.
 //
-// With --per-step any rank may be lost, also the writing one. There each rank has a RunCheckpoints
-// on a group of itself only: all ranks read, and the current first rank writes (per_step.cpp).
+// With --per-step any rank may be lost, including the one that writes. Therefore each rank has a
+// RunCheckpoints for a group that contains only itself: all ranks read, and the current first rank
+// writes (per_step.cpp).
 //
-// Only sound ones. A checkpoint is written when the loss of the next step, or of the evaluation at
-// the end, is finite (CheckpointManager::hold); until then it replaces no older one. Training
-// continues from a checkpoint if its tensors are finite, its optimizer's state is valid, and a
-// trial of the next batch gives a finite loss. --resume auto reports and skips any other.
+// Only sound checkpoints. A checkpoint is written when the loss of the next step, or of the
+// evaluation at the end, is finite (CheckpointManager::hold); until then it replaces no older one.
+// Training continues from a checkpoint if its tensors are finite, its optimizer's state is valid,
+// and a trial of the next batch gives a finite loss. --resume auto reports and skips any other.
 //
 // A different number of ranks. The rest of the epoch is distributed over the new ranks
 // (SamplerState): no sample is repeated, and only samples that do not fill a batch at the end are
@@ -108,7 +109,7 @@ class RunCheckpoints {
   // reads the checkpoint of --resume. Returns the folder. Throws UsageError.
   [[nodiscard]] std::string open_folder();
 
-  // For --per-step, where each rank has a group of itself only and all ranks share the folder.
+  // For --per-step, where each rank has a group that contains only itself and all share the folder.
   // Replaces open_folder(): reads the checkpoint of --resume, and does not lock.
   void look_in(const std::string& folder);
   // Called on the rank that writes from now on. The previous writer may still be ending, so this
@@ -128,7 +129,7 @@ class RunCheckpoints {
   // Collective, at the end of a step. Takes a checkpoint, which prove() writes, if one is due or
   // the step is the last. Throws like require_finite() (evaluate.hpp).
   void step_done(const Reached& reached, bool last);
-  // Writes the held checkpoint; the loss after it is finite.
+  // Writes the held checkpoint. Called when the loss of the step after it is finite.
   void prove();
   // Collective. Throws unless the current model and optimizer state are finite.
   void require_sound(std::int64_t step) const;

@@ -1,6 +1,6 @@
-// The files of a training run: its folder, runs/20260131-174503/, never one that is in use, with
-// metrics.jsonl in it: one JSON object per line, flushed line by line, so that a run that dies
-// leaves every finished step behind and `tail -f` can follow a running one.
+// The files of a training run. Its folder is runs/20260131-174503/, say, and never a folder that is
+// in use. metrics.jsonl in it has one JSON object per line and is flushed after each line, so that
+// a run that dies leaves every finished step behind and `tail -f` can follow a running one.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ constexpr const char* kCheckpoints = "checkpoints";  // their folder, in the run
 // must not exist or must be empty, except for a checkpoint folder without checkpoints. Throws
 // UsageError with the reason and the remedy if that is not possible.
 [[nodiscard]] std::string create_run_dir(const std::string& wanted);
-// Creates a folder that ranks share, unless it exists with any contents. True if it was created.
+// Creates a folder that ranks share. An existing folder is used, whatever it contains. Returns true
+// if the folder was created.
 bool share_run_dir(const std::string& wanted);
 // Like create_run_dir(), but also accepts the folder of a run with checkpoints.
 [[nodiscard]] std::string reopen_run_dir(const std::string& wanted);

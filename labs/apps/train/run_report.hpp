@@ -4,8 +4,8 @@
 //   run.json       ---+-->  report.html     one file, light and dark, no network
 //   trace.json     --'
 //
-// Every figure is drawn from these files, so that the page can be made again later, also for a run
-// that died, in which run.json and trace.json are missing.
+// Every figure is drawn from these files, so that the page can be regenerated later, even for a run
+// that died and has no run.json and trace.json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,7 +19,7 @@ namespace ringsmith::apps {
 // Writes run.json: the facts about a run other than the data per step. Throws Error on failure.
 void write_facts(const std::string& folder, const nlohmann::ordered_json& facts);
 
-// The contents of the page. Throws UsageError naming the file if the folder is not of a run, or a
+// The contents of the page. Throws UsageError naming the file if the folder is not a run's, or if a
 // file in it has been modified.
 [[nodiscard]] nlohmann::ordered_json report_data(const std::string& folder);
 

@@ -116,9 +116,9 @@ std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::stri
   return out;
 }
 
-// Collective. Every clock's offset from rank 0's, from ping-pongs, on every rank. Ranks on one host
-// share CLOCK_MONOTONIC, so an estimate compatible with 0 counts as 0; any other estimate is used
-// as it is. The trace's notes list the offsets.
+// Collective. Returns on every rank the offset of each rank's clock from rank 0's, measured by
+// ping-pongs. Ranks on one host share CLOCK_MONOTONIC, so an estimate compatible with 0 counts as
+// 0; any other estimate is used as it is. The trace's notes list the offsets.
 std::vector<ClockOffset> clock_offsets(comm::ProcessGroup& group) {
   std::vector<ClockOffset> offsets(static_cast<std::size_t>(group.size()));
   for (int peer = 1; peer < group.size(); ++peer)

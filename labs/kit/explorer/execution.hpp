@@ -95,7 +95,7 @@ class Execution {
   [[nodiscard]] Id at(std::uint32_t place, std::size_t position) const {
     return position == 0 ? Id{} : orders[place][position - 1];
   }
-  // Coherence: the position of the newest store known to the thread, which it cannot go behind.
+  // Coherence: position of the newest store that the thread knows. It cannot read an older one.
   [[nodiscard]] std::size_t oldest_visible(std::size_t thread, std::uint32_t place) const;
   // Atomicity: true if a store may directly follow this position. source: the store its load read.
   [[nodiscard]] bool fits(std::uint32_t place, std::size_t after, bool exclusive, Id source) const;
@@ -105,7 +105,8 @@ class Execution {
   bool add(Event event);
   [[nodiscard]] bool fences_agree() const;  // the same for seq_cst fences
 
-  // The thread's clock: a plain access happens before the events that know more of its thread.
+  // The thread's clock. A plain access happens before the events that know a later event of its
+  // thread.
   [[nodiscard]] const Clock& known(std::size_t thread) const { return states_[thread].now; }
   [[nodiscard]] bool has_sc_fence() const { return has_sc_fence_; }
 

@@ -214,8 +214,8 @@ void Search::end_wait(bool ready) {
   Fiber& me = fiber();
   me.in_wait = false;
   if (ready) return;
-  // A single load that has read an old store although newer ones existed: other executions read
-  // those, and this one leads to no other (it is not maximal).
+  // Drops the run if the wait's only load read an old store although newer ones existed: other
+  // executions read those, and this one leads to no other (it is not maximal).
   const auto& events = execution_.events(self());
   if (events.size() == me.wait_begins + 1) {
     const Event& e = events.back();

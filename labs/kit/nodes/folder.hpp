@@ -27,8 +27,8 @@ class Folder {
   // Returns true as soon as a file of this name exists, false if there is none after `longest`.
   [[nodiscard]] bool wait(const std::string& name, std::chrono::milliseconds longest) const;
 
-  // For tests: read, list, remove, and a wait in vain return late, as on a busy network, so their
-  // results may be outdated.
+  // For tests: read, list, remove, and a wait that finds no file return late, as on a busy network,
+  // so their results may be outdated.
   void answers_late_by(std::chrono::milliseconds time) { late_ = time; }
 
  private:

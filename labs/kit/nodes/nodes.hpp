@@ -1,6 +1,6 @@
 // The nodes of a small cluster, all on this machine, on which a launcher starts the processes of a
-// job. The processes are real, forked ones, at the usual cost: one that has ended stays in the
-// system's table as a zombie until its launcher has waited for it.
+// job. The processes are real: they are forked, and a process that has ended stays in the system's
+// table as a zombie until its launcher has waited for it.
 //
 //     launcher   start ... start      wait -> how a process ended      end -> SIGKILL
 //     process    program(seat); its return value is the exit code

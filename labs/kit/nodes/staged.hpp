@@ -19,8 +19,8 @@ class StagedNodes : public Nodes {
   void observe(Observation& out, bool deaths_are_planned = false);
 };
 
-// Blocks until `processes` processes other than those of the job `but` have used the folder, and a
-// little longer. Gives up after 2 s: the judge detects a student's processes that never use it.
+// Blocks until `processes` processes, not counting the job `but`, have used the folder, and then
+// for 100 ms. Gives up after 2 s: the judge detects a student's processes that never use it.
 void wait_until_asked(int processes, const std::string& but);
 
 }  // namespace kit

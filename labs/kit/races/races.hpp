@@ -1,6 +1,6 @@
 // Finds data races in a student's objects: two accesses of the same byte by two threads, one of
-// them a write, of which neither happens before the other. That is undefined in C++, also where
-// this processor and this compiler happen to give the right bytes.
+// them a write, of which neither happens before the other. That is undefined behaviour in C++, even
+// where this processor and this compiler happen to give the right bytes.
 //
 //     thread A                          thread B             a thread's clock is the latest time
 //     slot = batch;   A's time 7                             that it knows of every thread.

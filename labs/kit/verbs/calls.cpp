@@ -1,5 +1,5 @@
-// The calls on queue pairs and completion queues: checks what may be posted in which state, and
-// polls, which lets the device advance and another rank run.
+// The calls on queue pairs and completion queues. They check that a request is allowed in the
+// pair's state; a poll lets the device advance and another rank run.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -11,7 +11,7 @@ using namespace kit::verbs;
 
 namespace {
 
-constexpr int kPatience = 4000;  // idle polls of all ranks together that count as a hang
+constexpr int kPatience = 4000;  // consecutive idle polls, over all ranks, that count as a hang
 
 const char* name_of(ibv_qp_state state) {
   constexpr const char* names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};

@@ -1,7 +1,7 @@
 // A simulated RDMA device that is stricter than real ones, and two or more ranks that use it.
 //
-//   strict    state order and every attribute of a queue pair, lengths, keys and access rights of
-//             memory, full queues, an overrun completion queue, packet numbers that differ
+//   strict    it checks the order of states, every attribute of a queue pair, the lengths, keys and
+//             access rights of memory, full queues, completion queue overruns, and packet numbers
 //   late      posting executes nothing: the device advances only while a rank polls, one request at
 //             a time, drawn from the seed. Data is read when it is sent, not when it is posted.
 //   one at a  a rank runs until a poll finds nothing, then another. When all ranks find nothing for

@@ -3,10 +3,11 @@
 //
 //     book_buckets --first 256 --cap 1024 --slow 1.5
 //
-// A live figure of the book. The buckets are DistributedDataParallel's (runtime/parallel/bucket),
-// the time of an all-reduce the simulator's (runtime/comm/analysis/simulator), and what is hidden
-// and exposed is measured from the events as in a run's report (labs/apps/train/step_time). What
-// is made up is said here: gradients take backward time in proportion to their bytes, and the slow
+// A live figure of the book. The buckets are DistributedDataParallel's (runtime/parallel/bucket).
+// The simulator (runtime/comm/analysis/simulator) computes the time of an all-reduce. The hidden
+// and exposed parts are measured from the events as in a run's report
+// (labs/apps/train/step_time). Two things are assumed: gradients take backward time in proportion
+// to their bytes, and the slow rank computes everything --slow times as long.
 // rank computes everything --slow times as long.
 #include <algorithm>
 #include <fmt/format.h>
@@ -26,7 +27,7 @@ using nlohmann::json;
 namespace {
 
 constexpr std::size_t kElementsInKiB = 1024 / sizeof(float);
-constexpr double kNanoseconds = 1e9, kMilliseconds = 1e-6;  // of a second; in a nanosecond
+constexpr double kNanoseconds = 1e9, kMilliseconds = 1e-6;  // per second; per nanosecond
 
 struct Options {
   std::vector<int> gradients = {2048, 256, 1024, 256, 1024, 256, 1024, 256, 1024, 64};  // KiB
@@ -93,8 +94,8 @@ Rank computing(const Options& o, double factor) {
   return rank;
 }
 
-// What a tracer would have recorded on this rank: one thread computes, another communicates, from
-// when the rank has a bucket until all have its sum.
+// The events that a tracer would have recorded on this rank: one thread computes, and another
+// communicates, from the time the rank has a bucket until all ranks have its sum.
 std::vector<trace::Event> events_of(const Step& step, std::size_t r) {
   const Rank& rank = step.ranks[r];
   std::vector<trace::Event> events = {

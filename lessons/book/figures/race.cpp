@@ -1,5 +1,5 @@
-// book_race: threads of one block leave a number in shared memory and read their neighbour's, with
-// or without a barrier in between, on the emulator; who did what in which order.
+// book_race: threads of one block leave a number in shared memory and read their neighbour's,
+// with or without a barrier in between, on the emulator. Prints all actions in their order.
 //
 //     book_race --threads 4 --seed 3            without the barrier
 //     book_race --threads 4 --seed 3 --barrier

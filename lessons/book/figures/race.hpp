@@ -1,5 +1,5 @@
-// The kernel of book_race, behind a door that needs no CUDA: race.cu has nothing but what nvcc and
-// the emulator compile.
+// The kernel of book_race, declared without CUDA: race.cu contains only code that nvcc and the
+// emulator compile.
 #pragma once
 
 #include <vector>
@@ -10,17 +10,18 @@ constexpr int kMostThreads = 8;
 
 enum class What { writes, waits, passes, reads };
 
-// One thread's doing, in the order in which they were done.
+// One action of a thread.
 struct Moment {
   int thread;
   What what;
   int place, value;  // of shared memory; nothing where a thread waits or passes
 };
 
-// What thread t leaves in its place.
+// The number that a thread leaves in its place.
 [[nodiscard]] constexpr int number_of(int thread) { return 10 * (thread + 1); }
 
-// One block of so many threads: each leaves its number and reads its neighbour's.
+// Runs one block of this many threads; each leaves its number and reads its neighbour's. Returns
+// the actions in their order.
 [[nodiscard]] std::vector<Moment> record_race(int threads, bool barrier);
 
 }  // namespace ringsmith::book

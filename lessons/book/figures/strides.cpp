@@ -79,7 +79,7 @@ Tensor apply(const Tensor& t, const Operation& op) {
   throw UsageError(fmt::format("{}: there is no such operation; --help lists them", op.text));
 }
 
-// Where in the storage each element lies, in the order of its indices.
+// Returns the place in the storage of each element, in the order of their indices.
 std::vector<std::int64_t> places(const Tensor& t) {
   std::vector<std::int64_t> out{t.storage_offset()};
   for (int d = 0; d < t.dim(); ++d) {
@@ -142,7 +142,7 @@ int run(int argc, char** argv) {
       t = apply(t, parse(operation));
       require(t.numel() <= kMostElements,
               fmt::format("{}: more than {} elements", operation, kMostElements));
-    } catch (const UsageError& error) {  // what worked is shown all the same
+    } catch (const UsageError& error) {  // the operations before it are still shown
       trouble = error.what();
       break;
     }

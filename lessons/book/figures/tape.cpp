@@ -158,7 +158,7 @@ class Parser {
   int depth_ = 0;
 };
 
-// What backward did, in its order: a node ran, or a leaf's hook fired.
+// One event of backward: a node ran, or a leaf's hook fired.
 struct Moment {
   int item = 0;
   std::string name;  // "MulBackward"; "hook"
@@ -166,7 +166,7 @@ struct Moment {
   std::vector<float> passed_on;  // one for each input
 };
 
-// Stands in for a node, writes down what goes in and comes out, and lets it do the work.
+// Replaces a node: lets it do the work, and records the gradients that go in and come out.
 class Watched : public Node {
  public:
   Watched(std::shared_ptr<Node> inner, int item, std::vector<Moment>& moments)

@@ -87,10 +87,9 @@ class TextTable {
 
   std::string text() {
     std::string out = title_of(schedule_) + "\n";
-    out += counts_ ? "chunk states: how many ranks' contributions each chunk holds\n"
-           : cell_ > 0
-               ? "chunk states: whose contributions each chunk holds after the step\n"
-               : "chunk states do not fit in this terminal: use a wider one, or fewer ranks\n";
+    out += counts_     ? "chunk states: how many ranks' contributions each chunk holds\n"
+           : cell_ > 0 ? "chunk states: whose contributions each chunk holds after the step\n"
+                       : "chunk states do not fit this terminal: use a wider one, or fewer ranks\n";
     if (!schedule_.node_of.empty()) out += nodes();
     if (cell_ > 0) {
       out += "\nat the start\n" + header();
@@ -366,7 +365,7 @@ class Picture {
   void legend(double y) {
     label("note", kMargin, y,
           "stripe r of a cell (from the top): rank r's contribution is in it \u00a0\u2022\u00a0 "
-          "frame: has the promised value");
+          "frame: the promised value");
     label("note", kMargin, y + 17,
           "solid arrow: added to the chunk \u00a0\u2022\u00a0 dashed arrow: replaces the chunk");
   }

@@ -19,7 +19,7 @@ struct Args {
   size_t min_bytes = 1 << 10, max_bytes = 256u << 20;
   double factor = 4;
   int warmup = 5, iters = 20;
-  double min_ms = 0;  // -T: also iterate until this much time is filled (cap 20000 iterations)
+  double min_ms = 0;  // -T: iterate at least this long (at most 20000 iterations)
   int np = 2;         // -p (back ends that fork; MPI takes it from mpirun)
   std::string alg;    // -a
   int bind = 0;       // -B: pin rank r to core r % ncores
@@ -159,7 +159,7 @@ inline int run_table(Comm& c, const Args& a, const char* name) {
     c.barrier();
     c.allreduce(buf, count);
     double bad = static_cast<double>(check(buf, count, c.size));
-    // Zero-sum inputs keep values finite over any number of in-place repetitions.
+    // Zeros stay finite over any number of in-place repetitions.
     for (size_t i = 0; i < count; ++i) buf[i] = 0.f;
     c.barrier();
     double t0 = now_us();

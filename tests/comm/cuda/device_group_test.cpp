@@ -231,7 +231,8 @@ TEST_CASE(
 }
 
 // With VGPU_DRIVER_WAITS=1 the allocation waits for rank 0's kernel, and the monitor waits in
-// cudaEventQuery for the allocation. Without that mode it would tell the kernel to stop.
+// cudaEventQuery for the allocation. Without this variable, the monitor would tell the kernel to
+// stop.
 TEST_CASE("a kernel gives up by its own clock while the driver holds up its host",
           "[vgpu][driver]") {
   GroupOptions options;

@@ -75,7 +75,7 @@ std::vector<T> random_values(std::size_t n, int rank, unsigned seed = 0) {
   return x;
 }
 
-// Runs rank r on device r modulo `devices`, or modulo the number of devices if that is smaller.
+// Runs rank r on device r modulo `devices` or the number of devices, whichever is smaller.
 template <class Result>
 std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
                                    const std::function<Result(comm::ProcessGroup&)>& body,

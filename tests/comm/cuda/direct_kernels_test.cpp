@@ -1,4 +1,5 @@
-// The direct kernels of engine B: one-shot sums in rank order, two-shot from each chunk's owner on.
+// The direct kernels of engine B: one-shot sums in rank order; two-shot starts each chunk's sum at
+// its owner.
 #include <cmath>
 #include <cstring>
 #include <random>

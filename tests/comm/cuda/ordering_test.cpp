@@ -24,8 +24,8 @@ namespace {
 // | report_release  | the host reads a report while a kernel writes it | report    |
 // | report_acquire  | the same                                          | report    |
 //
-// A missing credit of a ring is visible only in a broadcast: in an all_reduce the messages that
-// travel around the ring happen to order the same accesses.
+// A missing credit is visible only in a broadcast: in an all_reduce, the messages that travel
+// around the ring happen to order the same accesses.
 struct Row {
   const char *end, *kernel;
 };

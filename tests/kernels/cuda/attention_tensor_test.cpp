@@ -36,7 +36,7 @@ double off(const std::vector<bf16>& got, const std::vector<double>& want) {
   double most = 0, size = 1e-3;
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double d = std::abs(double{static_cast<float>(got[i])} - want[i]);
-    most = d <= most ? most : d;  // keeps NaN
+    if (!(d <= most)) most = std::isnan(d) ? HUGE_VAL : d;  // a NaN must not be lost
     size = std::max(size, std::abs(want[i]));
   }
   return most / size;

@@ -15,7 +15,8 @@ using namespace ringsmith::kernels;
 namespace {
 
 // A matrix stored in one of four ways: rows, columns, rows of a wider matrix, gaps in both
-// directions; `offset` elements after an aligned address. Gaps are NaN, so that reading one shows.
+// directions; `offset` elements after an aligned address. Gaps are NaN, so any read of one shows up
+// in the result.
 struct Stored {
   Matrix<float> host;
   std::vector<float> memory;

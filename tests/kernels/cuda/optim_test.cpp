@@ -102,7 +102,8 @@ TEMPLATE_TEST_CASE("Adam of many parameters: few launches, and the oracle's bits
       std::vector<std::unique_ptr<Parameter<T>>> all;
       std::size_t there = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        // More than the rows of a table: mostly of a few elements, the last of each table long.
+        // More parameters than a table has rows: most have few elements, the last of each table is
+        // long.
         const std::size_t n = count <= 10 ? sizes[i % sizes.size()] : i % 64 == 63 ? 9000 : i % 7;
         auto g = values<T>(n, static_cast<unsigned>(5 * i));
         if (n > 0 && i % 9 == 3) g[n / 2] = std::numeric_limits<T>::quiet_NaN();

@@ -14,7 +14,8 @@ namespace {
 
 constexpr cuda::PipelineStages kStages[] = {cuda::PipelineStages::two, cuda::PipelineStages::four};
 
-// A gap that makes rows a multiple of 8 elements, so that packs fit; the last is partly filled.
+// A gap that makes rows a multiple of 8 elements, so that packs fit; the last pack of a row is
+// partly filled.
 constexpr std::int64_t kFit = -1;
 
 struct Case {
@@ -32,7 +33,7 @@ struct Stored {
   Matrix<const bf16> matrix;  // the first of the batch; data is null
   std::int64_t batch, first;
 
-  // The gaps are NaN, so that reading one shows.
+  // The gaps are NaN, so any read of one shows up in the result.
   Stored(std::int64_t rows, std::int64_t cols, bool by_columns, std::int64_t gap,
          std::int64_t batches, unsigned seed) {
     const std::int64_t inner = by_columns ? rows : cols, outer = by_columns ? cols : rows;
@@ -118,7 +119,8 @@ TEST_CASE("pipelined products of bf16: sizes around the tile and the slab", "[cu
                                               {130, 40, 160},
                                               {5, 131, 257}})
       for (int order = 0; order < 4; ++order)
-        // Packs fit if the sizes do; the same with gaps; nowhere; a partial pack in each row.
+        // In this order: packs fit if the sizes do; the same with gaps; packs never fit; each row
+        // ends with a partial pack.
         for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{8}, std::int64_t{1}, kFit}) {
           Case c = size;
           c.a_by_columns = order % 2 == 1;

@@ -12,7 +12,8 @@ using ringsmith::testing::OnDevice;
 
 namespace {
 
-// Arbitrary bits, including infinities; NaN only if requested.
+// Arbitrary bits for integers. Floats of different magnitudes, of which some overflow f16 to
+// infinity; no NaN.
 template <class T>
 std::vector<T> random_values(std::size_t n, unsigned seed) {
   std::mt19937 random(seed);
@@ -32,7 +33,8 @@ struct Shape {
   bool scaled;
 };
 
-// Source and destination begin byte_offset bytes after an aligned address.
+// True if the results equal the oracle's. Sources and destinations begin byte_offset bytes after an
+// aligned address.
 template <class T>
 bool matches_oracle(Reduction op, const Shape& shape) {
   const double scale = 1.0 / 3;

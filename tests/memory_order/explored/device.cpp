@@ -7,8 +7,9 @@
 namespace explorer {
 namespace {
 
-// For the threads of a block: [thread][barrier], 1 when the thread has arrived. A word for each, so
-// that a barrier is one hand-off from each thread to each other, with no order among them.
+// The barriers of a block: arrived[thread][barrier] is 1 when the thread has arrived. Each has its
+// own word, so that a barrier is one hand-off from each thread to each other one, with no order
+// among the hand-offs.
 struct Block {
   static constexpr std::size_t kThreads = 2, kBarriers = 64;
   std::atomic<std::uint32_t> arrived[kThreads][kBarriers]{};

@@ -143,7 +143,7 @@ Program packets() {
       c);
 }
 
-// Only the word itself orders a word: it must not be torn, at either end.
+// No other access orders a packet's word, so it must not be torn at either end.
 const Row kPackets[] = {
     {{.location = "packets", .access = Access::store, .torn = true}, "a wrong sum"},
     {{.location = "packets", .access = Access::load, .torn = true}, "a wrong sum"},

@@ -39,13 +39,15 @@ void move(const Toy& toy, Device device) {
 
 double worst(const Values& a, const Values& b) {
   if (a.size() != b.size()) return HUGE_VAL;
-  double d = 0;
+  double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (a[i].size() != b[i].size()) return HUGE_VAL;
-    for (std::size_t k = 0; k < a[i].size(); ++k)
-      if (!(std::abs(a[i][k] - b[i][k]) <= d)) d = std::abs(a[i][k] - b[i][k]);  // NaN counts
+    for (std::size_t k = 0; k < a[i].size(); ++k) {
+      const double d = std::abs(a[i][k] - b[i][k]);
+      if (!(d <= most)) most = std::isnan(d) ? HUGE_VAL : d;  // a NaN must not be lost
+    }
   }
-  return d;
+  return most;
 }
 
 using MakeHook = std::function<CommHook(const Group&)>;

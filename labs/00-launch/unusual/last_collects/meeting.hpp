@@ -1,5 +1,5 @@
-// All ranks poll the folder. A rank that sees N cards collects them, and all ranks read one list:
-// the lesson's way, with a folder as the store. The list also carries the errors.
+// All ranks poll the folder. A rank that sees N cards writes them to one list, which all ranks
+// read. This is the lesson's way, with a folder as the store. The list also carries the errors.
 #pragma once
 
 #include <algorithm>

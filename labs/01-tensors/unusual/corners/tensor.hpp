@@ -1,4 +1,4 @@
-// Unusual and correct: one function makes all tensors, elements are numbered consecutively and
+// Unusual and correct: one constructor makes all tensors, elements are numbered consecutively and
 // found by division, and writes proceed backwards, from a snapshot of all values to write.
 #pragma once
 

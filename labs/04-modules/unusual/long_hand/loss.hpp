@@ -26,7 +26,7 @@ inline Loss cross_entropy(const Matrix& logits, const std::vector<std::int64_t>&
     if (targets[r] < 0 || std::size_t(targets[r]) >= logits.cols)
       throw std::invalid_argument("class");
     const auto t = std::size_t(targets[r]);
-    double top = 0;  // largest difference to the target's logit, whose own is 0
+    double top = 0;  // largest difference from the target's logit; its own difference is 0
     for (std::size_t j = 0; j < logits.cols; ++j)
       top = std::max(top, double(logits(r, j)) - logits(r, t));
     std::vector<double> weights(logits.cols);

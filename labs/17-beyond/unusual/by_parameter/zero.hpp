@@ -1,5 +1,6 @@
-// Unusual but correct: lab 17, part 3, with pieces of parameters, in the parameters' own memory
-// where possible.
+// Unusual but correct: lab 17, part 3. m and v are stored as pairs, the reduced gradients exist
+// only between reduce_gradients() and step(), and each rank copies only its own elements before
+// the update.
 #pragma once
 
 #include <algorithm>

@@ -83,7 +83,7 @@ class Slots {
   typename Memory::template atomic<Count> tail_;  // messages sent; written by the sender
   typename Memory::template atomic<Count> head_;  // messages received; written by the receiver
   Count sent_, received_;                         // each used by one thread only
-  // The last values of head_ and tail_ that the sender and the receiver have read.
+  // The last values that the sender has read of head_ and the receiver of tail_.
   Count taken_ = sent_, stored_ = sent_;
 };
 
@@ -170,7 +170,7 @@ class Bell {
   typename Memory::template atomic<int> asleep_;
 };
 
-// Two numbers that one writer changes and any thread reads, without waiting for each other. A
+// Two numbers that one writer changes and any thread reads. Neither side waits for the other. A
 // reader that overlaps a write gets nullopt and tries again later. An odd version means that a
 // write is in progress.
 template <class Memory>

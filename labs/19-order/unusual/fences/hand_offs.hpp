@@ -174,7 +174,7 @@ class Bell {
   Count made_;  // used by the worker only
 };
 
-// Two numbers that one writer changes and any thread reads, without waiting for each other. A
+// Two numbers that one writer changes and any thread reads. Neither side waits for the other. A
 // reader that overlaps a write gets nullopt and tries again later. An odd version means that a
 // write is in progress.
 template <class Memory>

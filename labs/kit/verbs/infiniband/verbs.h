@@ -2,7 +2,7 @@
 // fields and values are those in the real <infiniband/verbs.h>, so the same source compiles against
 // either. Instead of an adapter it uses the device of ../device.hpp, which checks every call.
 //
-// Without features that no lab uses (SRQ, UD, atomics, windows, events). The man pages apply.
+// Features that no lab uses are missing (SRQ, UD, atomics, windows, events). The man pages apply.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Engine B's kernels under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS threads
-// that share only the stations; END is the one end of a hand-off that is weakened to relaxed. The
-// expected reports are in tests/comm/cuda/ordering_test.cpp.
+// that share only the stations; END names the end of a hand-off whose ordering is weakened to
+// relaxed. The expected reports are in tests/comm/cuda/ordering_test.cpp.
 //
 // `ring_order report WORLD [END]`: rank 0 runs alone, and its host reads its kernel's report.
 #include <cstdio>
@@ -56,7 +56,8 @@ class Job {
       if (v != expected()) throw Error("rank " + std::to_string(rank) + " has a wrong sum");
   }
 
-  // Only rank 0 takes part. Only the report orders its host's reads after the kernel's writes.
+  // Only rank 0 takes part. Nothing but the report orders the host's reads after the kernel's
+  // writes.
   void be_alone() {
     const DeviceGuard guard(Stations::device(0));
     stations_.limit = 500;

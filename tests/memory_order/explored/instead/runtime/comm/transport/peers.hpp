@@ -1,5 +1,5 @@
 // Replaces runtime/comm/transport/peers.hpp, by the order of include folders: two ranks of one host
-// in the memory of one process, for the unchanged channel.hpp. Without the parts that hand-offs do
+// in the memory of one process, for the unchanged channel.hpp. It lacks the parts that hand-offs do
 // not need: sockets, deadlines, reports. The counters, the slots and the bells are the real ones.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace ringsmith::comm {
 struct SharedByTwo {
   Lane lanes[2];  // [rank]: the values it writes in its lane to the other
   Doorbell bells[2];
-  std::atomic<std::uint64_t> wakes[2]{};  // [rank]: in the kernel, for its bell
+  std::atomic<std::uint64_t> wakes[2]{};  // [rank]: the kernel's wake-ups for its bell
   std::byte slots[2][kSlots][16]{};       // [sender]
 };
 
