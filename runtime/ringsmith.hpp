@@ -1,4 +1,4 @@
-// All that your own training program needs, in one include: labs/template/main.cpp.
+// Includes everything that a training program needs; labs/template/main.cpp uses it.
 //
 // Each header can also be included by itself. Other headers (schedules, transports, the checker,
 // kernels) are installed next to it under the same names.

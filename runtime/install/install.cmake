@@ -1,5 +1,5 @@
-# What `make install` copies: the headers under their own names, all floors as one archive, and the
-# programs that the author of a training program needs.
+# The files that `make install` copies: the headers under their own names, all layers as one archive,
+# and the programs that the author of a training program needs.
 #
 #   PREFIX/bin/ringrun ...     include/ringsmith/runtime/...     lib/libringsmith.a
 #          lib/cmake/ringsmith/ringsmith-config.cmake            lib/pkgconfig/ringsmith.pc
@@ -8,10 +8,10 @@
 file(GLOB_RECURSE HEADERS CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime/*.hpp
      ${PROJECT_SOURCE_DIR}/kernels/*.hpp)
 list(FILTER HEADERS EXCLUDE REGEX "^kernels/(cuda|vgpu)/")  # they need CUDA's own headers, real or emulated
-# So do these, which nobody outside includes: those that include <cuda...>, and those that include one of them.
+# Also excludes the headers that include <cuda...>, directly or through each other; user code needs none of them.
 set(INSIDE)
 set(FOUND -1)
-while(NOT FOUND EQUAL 0)  # until a round finds no more
+while(NOT FOUND EQUAL 0)  # until a pass finds no more
   set(FOUND 0)
   foreach(HEADER ${HEADERS})
     file(STRINGS ${PROJECT_SOURCE_DIR}/${HEADER} INCLUDES REGEX "^ *# *include")
@@ -31,7 +31,7 @@ foreach(HEADER ${HEADERS})
   install(FILES ${HEADER} DESTINATION include/ringsmith/${FOLDER})
 endforeach()
 
-# One archive: whoever links it need not know the floors, nor their order.
+# One archive, so that programs that link it need not know the layers or their order.
 set(OBJECTS)
 foreach(ROOM base device kernels kernels_fast kernels_cuda comm comm_device tensor train parallel launch)
   list(APPEND OBJECTS $<TARGET_OBJECTS:ringsmith_${ROOM}>)
@@ -47,8 +47,8 @@ set(PROGRAMS ringrun flight_reader doctor train_gpt train_mlp train_bench all_re
 install(TARGETS ${PROGRAMS} RUNTIME DESTINATION bin)
 add_custom_target(installed DEPENDS ringsmith_archive ${PROGRAMS})
 
-# What the archive wants, by path, with the Debian package that has it. Not searched for anew: another fmt than that
-# of the headers it was compiled with may have another ABI.
+# The libraries that the archive needs, by path, with their Debian packages. The installed configuration uses these
+# paths instead of searching again, because an fmt other than the one it was compiled with may have another ABI.
 find_library(RINGSMITH_IBVERBS ibverbs REQUIRED)
 set(NEEDS "libssl-dev=$<TARGET_LINKER_FILE:OpenSSL::Crypto>" "libfmt-dev=$<TARGET_LINKER_FILE:fmt::fmt>"
     "libibverbs-dev=${RINGSMITH_IBVERBS}")
@@ -73,4 +73,4 @@ install(FILES ${MADE}/ringsmith-config.cmake ${MADE}/ringsmith-config-version.cm
 install(FILES ${MADE}/ringsmith.pc DESTINATION lib/pkgconfig)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/ringsmith)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/labs/template DESTINATION share/ringsmith)
-install(SCRIPT ${HERE}/manifest.cmake)  # last: it writes down what the lines above have installed
+install(SCRIPT ${HERE}/manifest.cmake)  # last, because it records the files that the lines above have installed

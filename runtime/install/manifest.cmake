@@ -1,10 +1,10 @@
-# What an installation consists of, so that it can be taken away again: PREFIX/share/ringsmith/manifest.txt names its
-# files, one a line, from the prefix. An installation over an older one removes the files that only the older one had.
+# Records the files of an installation, so that it can be uninstalled: PREFIX/share/ringsmith/manifest.txt has their
+# paths, relative to the prefix, one per line. Installing over an older version removes files that only that one had.
 #
 #   cmake --install BUILD          runs this script last
 #   cmake -DPREFIX=/a/folder -P manifest.cmake           removes what the manifest names, and then the manifest
 #
-# Nothing else is touched: files that the manifest does not name, and folders that hold any, stay.
+# Files that the manifest does not name, and folders that contain such files, are left in place.
 cmake_policy(VERSION 3.22)
 if(DEFINED PREFIX)
   set(TOP "$ENV{DESTDIR}${PREFIX}")
@@ -42,7 +42,7 @@ foreach(FILE ${GONE})
     file(REMOVE "${TOP}/${FILE}")
     math(EXPR COUNT "${COUNT} + 1")
   endif()
-  # Folders that are empty now, upwards; the prefix itself stays.
+  # Removes folders that are now empty, from the bottom up, but not the prefix itself.
   get_filename_component(FOLDER "${FILE}" DIRECTORY)
   while(FOLDER AND IS_DIRECTORY "${TOP}/${FOLDER}" AND NOT IS_SYMLINK "${TOP}/${FOLDER}")
     file(GLOB LEFT LIST_DIRECTORIES TRUE "${TOP}/${FOLDER}/*" "${TOP}/${FOLDER}/.?*")

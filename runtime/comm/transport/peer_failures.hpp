@@ -69,8 +69,8 @@ class PeerFailures : public PeerMemory {
   ~PeerFailures();
   // Sends this rank's current activity to remote ranks.
   void show_board();
-  // Publishes in this thread's other groups, for ranks of this host, that this rank waits in this
-  // group, or that it no longer does.
+  // Publishes in the other groups that the same thread has made, for ranks of this host, that this
+  // rank waits in this group, or that it no longer does.
   void tell_other_groups(bool waits);
 
  private:
