@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <string>
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/executor/dispatcher.hpp"
@@ -140,6 +141,10 @@ void StreamEngine::run_staged(Prepared& prepared, const Transfer& transfer) {
   const std::size_t width = size_of(transfer.call.dtype);
   const int me = peers_.rank(), chunks = static_cast<int>(schedule.chunks.size());
   const std::size_t slice = kStagingBytes / at(chunks) / width / 16 * 16;
+  require(slice > 0, "a schedule of " + std::to_string(chunks) + " chunks needs more than the " +
+                         std::to_string(kStagingBytes >> 20) +
+                         " MiB of staging memory: use buffers in communication memory, or a "
+                         "schedule of fewer chunks");
   std::size_t longest = 0;
   for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);
   reserve_staging();

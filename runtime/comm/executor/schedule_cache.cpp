@@ -25,6 +25,7 @@ Schedule ScheduleCache::make(const Call& call) const {
 Prepared& ScheduleCache::find(const Call& call) {
   const Key key{call.pack(), call.count};
   if (last_ != nullptr && key == last_key_) return *last_;
+  last_ = nullptr;  // make() may throw after clear()
   auto found = prepared_.find(key);
   if (found == prepared_.end()) {
     if (prepared_.size() == kMostPrepared) prepared_.clear();
