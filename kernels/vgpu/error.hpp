@@ -15,9 +15,9 @@ cudaError_t fail(cudaError_t code, const std::string& reason);
 // Prints "vgpu: message" as one block of text on standard error and ends the process with status 2.
 [[noreturn]] void fatal(const std::string& message);
 
-// Called first by a thread that needs time to compose the message for fatal() (addr2line on a busy
-// machine: seconds). True: the caller may do so, and is the only one. False: another thread has
-// begun, and will end the process.
+// Claims the right to call fatal(), for threads whose message takes long to compose (addr2line can
+// take seconds on a busy machine). True for the first caller only. If false, another thread is
+// already composing its message and will end the process.
 bool begin_last_words();
 bool last_words_begun();
 

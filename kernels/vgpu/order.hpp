@@ -69,7 +69,7 @@ class Loud {
   Loud& operator=(const Loud&) = delete;
 };
 
-// Declare an order from within Quiet.
+// Declare a happens-before edge to the detector while a Quiet is active.
 inline void declare_before(void* object) {
   const Loud loud;
   happens_before(object);

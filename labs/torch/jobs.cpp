@@ -129,7 +129,8 @@ void Jobs::stop() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   due_.notify_all();
-  // The last owner of a group may be a callback of a future, which runs on a thread of the queue.
+  // stop() may run on a thread of this queue, which cannot wait for itself: a future's callback may
+  // have held the last reference to the group.
   const int this_one = works_for == this ? 1 : 0;
   done_.wait(lock, [&] { return threads_ == this_one; });
 }

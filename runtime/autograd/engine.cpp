@@ -13,7 +13,7 @@ namespace ringsmith {
 
 namespace {
 
-// Gradients of a node: the number still missing, and those that have arrived.
+// Gradients flowing into a node: how many are still to come, and the sum so far for each output.
 struct Inbox {
   int waiting = 0;
   bool touched = false;

@@ -36,7 +36,7 @@ void open_standard_streams() noexcept;
 // Returns the resulting limit.
 std::uint64_t allow_open_files(std::uint64_t files);
 
-// The kernel's text for the error number. For too many open files, adds the limit and the remedy.
+// strerror(error), but for too many open files our own text: whose limit it is and how to raise it.
 [[nodiscard]] std::string reason_of(int error);
 // True if a limit of this process or the machine was reached: files, memory, buffers.
 [[nodiscard]] bool is_lack(int error) noexcept;

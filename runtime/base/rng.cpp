@@ -59,7 +59,7 @@ Generator& default_generator() {
 
 namespace {
 
-// Counters of all devices, derived from one seed.
+// Position in each device's random stream. The streams' seeds are derived from one seed.
 class DeviceCounters {
  public:
   static DeviceCounters& instance() {

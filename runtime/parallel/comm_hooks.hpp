@@ -67,8 +67,8 @@ struct CommHook {
 };
 
 // The hook's work on one bucket; wait() stores the result in the bucket. A result of the wrong
-// shape, dtype or device leaves the bucket unchanged and is described in `fault`, which must
-// outlive the work: a single rank must not throw while its peers continue.
+// shape, dtype or device leaves the bucket unchanged and is described in `fault` rather than
+// thrown, because one rank must not throw while its peers continue. `fault` must outlive the work.
 [[nodiscard]] comm::WorkPtr run_hook(const CommHook& hook, GradBucket bucket, std::string& fault);
 
 // ---- the built-in hooks ----

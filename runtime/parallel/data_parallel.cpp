@@ -85,7 +85,8 @@ void require_alike(Module& module, Module& replica) {
                       parents_first(replica).size(), parents_first(module).size()));
 }
 
-// Backward of a whole forward: the gathered output's gradient in, parameters' and input's out.
+// Backward of one forward(): takes the gradient of the gathered output and returns those of the
+// parameters and the input.
 class DataParallelBackward : public Node {
  public:
   DataParallelBackward(std::shared_ptr<DataParallel::Job> job,

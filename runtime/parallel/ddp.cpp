@@ -179,8 +179,8 @@ void DistributedDataParallel::begin_forward() {
   if (reducer_->synchronising() && options_.broadcast_buffers) synchronise_buffers();
 }
 
-// Takes part in the collectives of the other ranks' forwards and backwards until no rank has
-// inputs.
+// Joins the collectives of the other ranks' forward and backward passes until no rank has any input
+// left, then the broadcast of the final state.
 void DistributedDataParallel::shadow_others() {
   require(
       !reducer_->awaits_backward(),

@@ -33,7 +33,7 @@ const std::vector<std::string> kByRingrun{kBin + "ringrun",
                                           "-w",
                                           "0"};
 
-// One line that begins like all errors and contains these words.
+// Requires exit code 6 and exactly one error line, with the usual prefix and all of these words.
 void require_refusal(const ProgramResult& r, const std::vector<std::string>& words) {
   INFO(r.err);
   CHECK(r.exit_code == 6);

@@ -82,8 +82,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
 // Number of lines of a message of `bytes` bytes.
 constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLineData - 1) / kLineData; }
 
-// One half of the packets holds the messages of one call: 2 (world - 1) chunks of 1/world of the
-// data (up to two elements more, by gloo's rounding), or one whole message from every rank.
+// Each half of the packet area holds one call's messages: either 2 (world - 1) chunks, each 1/world
+// of the data plus at most two elements (gloo rounds up), or one whole message from every rank.
 constexpr std::size_t packet_half_bytes(int world) {
   const auto ranks = static_cast<std::size_t>(world);
   const std::size_t ring = 2 * ranks * lines_of(kMostPacketBytes / ranks + 2 * kLineData);

@@ -1,5 +1,5 @@
-// Attention on a device compared with float64, in the packed layout that the models use: tiles, odd
-// lengths, head sizes around every tile's, and the slow version for sizes that no tile holds.
+// Device attention against float64, in the packed layout that the models use: tiled kernels, odd
+// lengths, head sizes at and just above each tile's limit, and the slow kernel for larger heads.
 #include "kernels/attention.hpp"
 
 #include <cmath>
