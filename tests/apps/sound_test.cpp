@@ -114,7 +114,7 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
 
     // A bad checkpoint that is given by name is refused; without a good one, none is overwritten.
     for (const auto& [step, fault] : {std::pair(24, of_nan), std::pair(21, huge)}) {
-      change(checkpoint(to, step), [&](Snapshot& s) {
+      change(checkpoint(to, step), [step = step](Snapshot& s) {  // clang 14 captures no bindings
         for (const auto& [name, tensor] : s.tensors.at("model"))
           tensor.fill_(step == 24 ? NAN : 3e38);
       });
