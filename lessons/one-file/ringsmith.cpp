@@ -279,7 +279,7 @@ class Ring {
       if (lost >= 0 || Clock::now() > deadline)
         fail(lost < 0 ? kTimedOut : kRankLost, "rank ", rank_, ", training step ", training_step,
              ": the all-reduce of ", bucket.name, " waits for rank ", peer, " in ring step ",
-             done_ - first_step_, lost < 0 ? "; no progress for 10 s: rank " : "; ended: rank ",
+             done_ - first_step_, lost < 0 ? "; no progress in time: rank " : "; ended: rank ",
              lost < 0 ? peer : lost);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }

@@ -155,7 +155,10 @@ def check(folder, build_folder):
         compare(narrow, build_folder / "bin", folder, 3, 1)
     killed = r"^ringsmith: error: rank 1 \(process \d+\) was killed by signal 9$"
     fail_by(signal.SIGKILL, folder / "one", 3, ["WHERE; ended: rank 1$", killed])
-    fail_by(signal.SIGSTOP, folder / "narrow", 4, ["WHERE; no progress for 10 s: rank 1$"])
+    fail_by(signal.SIGSTOP, folder / "narrow", 4, ["WHERE; no progress in time: rank 1$"])
+    # A child that the shell leaves to the program that it becomes is not a rank.
+    inherited = run("sh", "-c", f"sleep 0.05 & exec '{folder / 'one'}' 2 2000")
+    expect(inherited.returncode == 0, f"with an inherited child: exit code {inherited.returncode}, {inherited.stderr}")
     for steps, words in ((1, "parameters of ranks 0 and 1 differ"), (5, "step 2: loss is not finite")):
         done = run(folder / "poisoned", 2, steps)
         expect(done.returncode == 1 and words in done.stderr, f"NaN on rank 1: exit code {done.returncode}, {done.stderr}")

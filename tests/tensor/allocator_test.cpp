@@ -3,7 +3,9 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/error.hpp"
 #include "runtime/tensor/storage.hpp"
+#include "runtime/tensor/tensor.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;
@@ -40,6 +42,20 @@ TEST_CASE("classes hold their sizes, waste at most an eighth, and do not mix", "
   }
   host_allocator::release_cached();
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they end the process instead
+TEST_CASE("a tensor beyond all memory is a lack of resources, and the allocator goes unharmed",
+          "[allocator]") {
+  try {
+    (void)Tensor::empty({std::int64_t{1} << 46});  // 2^48 bytes: more than a process can address
+    FAIL("2^48 bytes were allocated");
+  } catch (const OutOfMemoryError& e) {
+    CHECK(e.exit_code() == ExitCode::resources);
+    CHECK_THAT(e.what(), ContainsSubstring("281474976710656 bytes left for a tensor"));
+  }
+  CHECK(Tensor::empty({4}).numel() == 4);
+}
+#endif
 
 TEST_CASE("blocks are aligned to 64 bytes, and zero bytes are a block too", "[allocator]") {
   for (const std::size_t size : {0, 1, 63, 64, 65, 4095, 1 << 20, (4 << 20) + 1}) {
