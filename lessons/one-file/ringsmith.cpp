@@ -434,7 +434,7 @@ void supervise(std::vector<pid_t> pids, SharedMemory& shared) {
     shared.lost.store(rank, std::memory_order_relaxed);  // no other data depends on it
     std::this_thread::sleep_for(std::chrono::seconds(1));
     for (const pid_t other : pids)
-      if (other != 0) kill(other, SIGKILL);  // no effect on ranks that have ended
+      if (other != 0 && kill(other, SIGKILL) == 0) waitpid(other, nullptr, 0);  // leaves none
     if (WIFEXITED(status)) _exit(WEXITSTATUS(status));
     fail(kRankLost, "rank ", rank, " (process ", pid, ") was killed by signal ", WTERMSIG(status));
   }
