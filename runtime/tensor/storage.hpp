@@ -1,9 +1,9 @@
 // A block of bytes shared by tensors, and the host allocator that provides it.
 //
-// allocate() takes it from the caching host allocator below or, on a GPU, from the caching device
-// allocator (runtime/device/memory.hpp) for the current stream. adopt() wraps memory with another
-// owner, e.g. a gradient bucket in communication memory; `keeper` is held until the last tensor
-// releases it.
+// allocate() gets the block from the caching host allocator below or, on a GPU, from the caching
+// device allocator (runtime/device/memory.hpp) for the current stream. adopt() wraps memory with
+// another owner, e.g. a gradient bucket in communication memory, and holds `keeper` until the last
+// tensor releases the block.
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ class Storage {
   Storage(std::byte* data, Bytes size, bool owned, std::shared_ptr<void> keeper, Device device);
   std::byte* data_;
   Bytes size_;
-  bool owned_;  // the block is returned to its allocator
+  bool owned_;  // true: the block is returned to its allocator
   std::shared_ptr<void> keeper_;
   Device device_;
   std::atomic<std::uint32_t> version_{0};

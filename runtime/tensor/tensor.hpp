@@ -110,7 +110,7 @@ class Tensor {
   [[nodiscard]] kernels::Layout layout() const;
 
   // ---- views: share storage ----
-  [[nodiscard]] Tensor view(const Shape& sizes) const;     // one -1; UsageError if strides forbid
+  [[nodiscard]] Tensor view(const Shape& sizes) const;     // one may be -1; UsageError if no view
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;  // a view if possible, otherwise a copy
   [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
   [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
@@ -150,9 +150,9 @@ class Tensor {
   [[nodiscard]] bool is_leaf() const;
   void backward(const Tensor& gradient = {}) const;  // gradient may be omitted for one element
 
-  // Moves the tensor object itself: all handles to it, its .grad and its hooks stay valid, so that
-  // shared weights stay shared and optimizers are unaffected. Leaves only. Clears the gradient
-  // target (runtime/autograd/tensor_grad.hpp).
+  // Moves the tensor object itself, so that all handles to it, its .grad and its hooks remain
+  // valid. Shared weights remain shared, and optimizers are unaffected. Leaves only. Clears the
+  // gradient target (runtime/autograd/tensor_grad.hpp).
   void move_to(Device device) const;
 
   // ---- for runtime/autograd ----
@@ -161,13 +161,14 @@ class Tensor {
   // Makes this object refer to `other`'s memory, which must have the same sizes and dtype
   // (UsageError).
   void set_data(const Tensor& other) const;
-  // Counts in-place writes to the storage and its views; backward checks it in saved tensors.
+  // Number of in-place writes to the storage through any view. Backward uses it to detect that a
+  // saved tensor has been overwritten.
   [[nodiscard]] std::uint32_t version() const;
   void bump_version() const;
-  // True if this handle is the only one to its object and to its storage, and covers all of it: the
+  // True if this handle is the only one to its object and to its storage, and covers all of it. The
   // memory may then be reused or overwritten without affecting others.
   [[nodiscard]] bool is_sole_owner() const;
-  // Declares that `stream` uses the memory, too, not only the stream for which it was allocated.
+  // Declares that `stream` also uses the memory.
   // After the last handle is released, the memory is not reused until the work queued on `stream`
   // by then is complete.
   void record_stream(const Stream& stream) const;
@@ -186,7 +187,7 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// The first byte of a tensor, and its size in bytes; for functions that move bytes.
+// The first byte of a tensor, and its size in bytes. For functions that move bytes.
 [[nodiscard]] inline std::byte* data_of(const Tensor& t) {
   return t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
 }
@@ -194,7 +195,7 @@ class Tensor {
   return bytes_of(Elements(static_cast<std::size_t>(t.numel())), size_of(t.dtype()));
 }
 
-// ---- new tensors with values; without options they are on the CPU: move them with to() ----
+// ---- new tensors with values, on the CPU by default ----
 Tensor full(const Shape& sizes, double value, TensorOptions options = {});
 inline Tensor zeros(const Shape& sizes, TensorOptions options = {}) {
   return full(sizes, 0.0, options);
@@ -227,9 +228,9 @@ Tensor from_vector(const std::vector<T>& values) {
 // A tensor without dimensions.
 Tensor scalar(double value, DType dtype = DType::f32);
 
-// f32, drawn as by PyTorch's CPU generator. For a device, draw them here and move them, so that a
-// seed gives the same numbers everywhere. rand is uniform in [0, 1), randn normal with mean 0 and
-// standard deviation 1.
+// f32 tensors on the CPU, with the values of PyTorch's CPU generator. For a device, create them
+// here and move them, so that a seed yields the same numbers everywhere. rand is uniform in [0, 1);
+// randn is normal with mean 0 and standard deviation 1.
 Tensor rand(const Shape& sizes, Generator& g = default_generator());
 Tensor randn(const Shape& sizes, Generator& g = default_generator());
 

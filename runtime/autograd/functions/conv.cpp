@@ -20,7 +20,7 @@ namespace {
 using kernels::Conv2dShape;
 using kernels::Pool2dShape;
 
-// Limit of strides, paddings, dilations and windows, so that products of two, and sums, cannot
+// Limits strides, paddings, dilations and windows, so that sums and products of two cannot
 // overflow.
 constexpr std::int64_t kMostPixels = std::numeric_limits<std::int32_t>::max();
 
