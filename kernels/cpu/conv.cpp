@@ -1,4 +1,4 @@
-// Convolution: the oracles, which call the fast versions in Mode::fast.
+// The oracles of convolution. In Mode::fast they call the fast versions.
 #include "kernels/conv.hpp"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ T* input_group(const Conv2dShape& s, T* x, std::int64_t n, std::int64_t g) {
 
 }  // namespace
 
-// The fast versions are for float; double is needed for gradient checks.
+// The fast versions support only float. Gradient checks need double.
 template <class T>
 void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
             std::span<const T> bias, std::span<T> y) {

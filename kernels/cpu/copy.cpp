@@ -1,4 +1,5 @@
-// Copy and fill. Vectorisation does not change any bits, so one version is both fast and oracle.
+// Copy and fill. Vectorisation does not change any bits, so the oracle and the fast version are
+// one.
 #include "kernels/copy.hpp"
 
 #include <algorithm>

@@ -88,8 +88,8 @@ void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std:
   loop(n, p.data(), g.data(), m.data(), v.data(), largest.data(), step);
 }
 
-// Adds in 32 lanes of double: in float, the square of 1e20 would be infinite and that of 1e-25
-// zero.
+// Adds in 32 lanes of double, because in float the square of 1e20 would be infinite and the square
+// of 1e-25 zero.
 void sum_of_squares(std::span<const float> x, std::span<double> sum) {
   constexpr std::size_t kLanes = 32;
   const auto square = [](float v) { return static_cast<double>(v) * static_cast<double>(v); };
