@@ -2,8 +2,8 @@
 //
 //   sum, max           a fold over rows or columns; sum reads contiguous terms in packs of four
 //   max_backward       a thread per element of the gradient, which checks whether it is the maximum
-//   max_all_backward   a fold counts the maxima, then a thread per element; the count stays on the
-//                      device
+//   max_all_backward   a fold counts the maxima, then a thread per element; the count remains on
+//                      the device
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/grid.cuh"
 #include "kernels/nest.hpp"

@@ -3,9 +3,9 @@
 //   lane      0    1    2  ...  31   0    1    2 ...        a team of 32 lanes (a warp) or of 256
 //   elements  0-3  4-7  8-11 ...     128- ...               (a block) holds a row in packs
 //
-// Up to kRowPacks packs per lane: 512 floats in a warp, 4096 in a block; families with spare
-// registers use more. Longer rows are read again in every pass, mostly from L2, by a version of the
-// family that takes any length.
+// A lane holds up to kRowPacks packs, i.e. 512 floats in a warp and 4096 in a block. Families with
+// spare registers use more. Longer rows are read again in every pass, mostly from L2, by a version
+// of the family that supports any length.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"
@@ -38,7 +38,7 @@ struct RowShare {
         if (first + k < n) f(at[p][k], first + k);
     }
   }
-  // The same with the corresponding elements of other shares, and without the column.
+  // The same for the corresponding elements of several shares, without the column.
   template <class F, class... Shares>
   __device__ void with(std::int64_t n, int lane, const F& f, Shares&... others) {
 #pragma unroll
