@@ -4,12 +4,12 @@
 //   | block: 2 MiB                              | block            | ...
 //   | guard [canary|data|canary] guard  page .. | data ..... |canary guard
 //
-// As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block: send
-// the offset, too. Unlike on a GPU, a page that faults follows every allocation. Small ones end at
-// it (to 256 bytes, the alignment that cudaMalloc promises), large ones begin at their block's
-// base; the gaps hold a pattern that is checked. Fresh memory has all bits set: NaN in every float.
-// Addresses are not reused while unused ones are left, so that an access to freed memory faults and
-// is reported as such.
+// As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block, so the
+// offset must be sent as well. Unlike on a GPU, a page that faults follows every allocation. Small
+// allocations end at this page (up to 256 bytes, the alignment that cudaMalloc promises); large
+// ones begin at their block's base. The gaps hold a pattern that is checked. Fresh memory has all
+// bits set, which is NaN in every float. Addresses are not reused while unused ones are left, so
+// that an access to freed memory faults and is reported as such.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ class Arena {
     bool small = false;  // shared by small allocations; none of them begins at the base
   };
 
-  // Takes [base, base + span) of reserved address space; key is the memory protection key of the
-  // device, or -1.
+  // Uses [base, base + span) of reserved address space. key: the device's memory protection key, or
+  // -1.
   Arena(int device, std::byte* base, std::size_t span, std::size_t capacity, int key);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

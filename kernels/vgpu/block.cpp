@@ -19,7 +19,7 @@ constinit thread_local BlockView* current_block = nullptr;
 constinit thread_local BlockRunner* active_runner = nullptr;
 
 BlockRunner& BlockRunner::mine() {
-  // Behind a pointer: its 20 KiB exceed a process's thread-local space for libraries loaded later.
+  // By pointer, because 20 KiB exceed a process's thread-local space for libraries loaded later.
   static thread_local const auto runner = std::make_unique<BlockRunner>();
   return *runner;
 }
@@ -57,7 +57,8 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   spinning_.clear();
   progress_ = true;
 
-  // Warps begin in a seeded order, and so do the lanes within each: few fibers live simultaneously.
+  // Warps begin in a seeded order, and so do the lanes of each. Thus few fibers live
+  // simultaneously.
   const unsigned warps = (count_ + 31) / 32;
   unsigned n = 0;
   Permutation(warps, random_.next()).each([&](std::uint64_t w) {
@@ -103,8 +104,8 @@ void BlockRunner::live(Fiber* self) {
 
 Fiber* BlockRunner::idle_fiber() {
   if (idle_.empty()) return fibers_.make();
-  // Under ThreadSanitizer a fiber is a thread. Takes a random fiber, so that threads of two blocks
-  // with the same number do not look like one thread.
+  // Under ThreadSanitizer a fiber is a thread. Takes a random fiber, so that equally numbered
+  // threads of two blocks do not look like one thread.
   if (kTsan) std::swap(idle_[random_.below(idle_.size())], idle_.back());
   Fiber* fiber = idle_.back();
   idle_.pop_back();

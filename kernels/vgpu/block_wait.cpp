@@ -189,8 +189,8 @@ void loaded(const void* address, std::uint64_t value, const Source& where) {
 }
 
 // ThreadSanitizer does not model fences. A release fence turns the thread's later atomic stores
-// into release stores; an acquire fence acquires all that was published at the words the thread
-// last read.
+// into release stores. An acquire fence acquires everything that was published at the words that
+// the thread read last.
 void fence(bool acquire, [[maybe_unused]] bool release) {
   if (current_thread == nullptr || !kTsan) {
 #ifndef VGPU_TSAN

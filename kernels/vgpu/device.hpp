@@ -1,4 +1,4 @@
-// The virtual GPUs of this process: memory, streams, peers. Created on first use, never destroyed.
+// The virtual GPUs of this process, with memory, streams and peers. Never destroyed.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@ namespace vgpu {
 
 class Queue;
 
-// Waits that a real driver may impose, emulated if VGPU_DRIVER_WAITS is set: calls that allocate
-// or free, and the first launch of a kernel that is not loaded (CUDA_MODULE_LOADING other than
-// EAGER), wait for the device's running kernels, and all launches and event queries wait for these
+// Waits that a real driver may impose, emulated if VGPU_DRIVER_WAITS is set. Calls that allocate or
+// free wait for the device's running kernels, and so does the first launch of a kernel that is not
+// loaded (CUDA_MODULE_LOADING other than EAGER). All launches and event queries wait for these
 // calls.
 class Driver {
  public:
@@ -26,7 +26,7 @@ class Driver {
   // Held by a thread for the duration of its call.
   class Turn {
    public:
-    // kernel: the kernel to be launched.
+    // kernel: the kernel to launch, if any.
     Turn(Driver& driver, Call call, const void* kernel = nullptr);
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;

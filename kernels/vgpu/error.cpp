@@ -140,8 +140,7 @@ namespace {
 // Names of functions and lines of code. Kernels are often local to their file, so the program's
 // full symbol table is read, not the dynamic one.
 
-// The object that contains an address, the program or a shared library: its load address and its
-// file.
+// The object (the program or a shared library) that contains an address: its load address and file.
 struct Object {
   const void* address;
   std::uintptr_t base = 0;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr timespec kLook{0, 100'000'000};  // interval at which waits check that the recorder lives
 // If the recorder dies, the event is never reached, unless another process that has opened it
-// records it again. This many checks give the program time to notice the death and to do so.
+// records it again. This many checks give the program time to notice the death and to record it.
 constexpr int kLooksInVain = 20;
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
@@ -178,7 +178,7 @@ std::shared_ptr<Moment> new_moment(cudaEvent_t event) {
   return event->moment;
 }
 
-// Never destroyed: other threads may outlive main().
+// Never destroyed, because other threads may outlive main().
 vgpu::Living<CUevent_st>& events() {
   static auto* const all = new vgpu::Living<CUevent_st>;
   return *all;

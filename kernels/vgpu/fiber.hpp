@@ -41,9 +41,9 @@ struct Fiber {
 
 extern constinit thread_local Fiber* arriving;  // target of the last switch
 
-// Suspends `from`, the running fiber; returns when another fiber switches back to it. Inline, like
-// everything between a kernel and the switch: after a switch the processor mispredicts every
-// return.
+// Suspends `from`, the running fiber, and returns when another fiber switches back to it. Inline,
+// like everything between a kernel and the switch, because after a switch the processor mispredicts
+// every return.
 VGPU_SWITCH inline void switch_fiber(Fiber& from, Fiber& to) {
   arriving = &to;
 #ifdef VGPU_ASAN

@@ -14,7 +14,7 @@ class PinnedMemory {
   struct Range {
     const std::byte* start = nullptr;
     std::size_t bytes = 0;
-    int device = 0;          // current when it was pinned
+    int device = 0;          // current device when it was pinned
     bool allocated = false;  // by cudaHostAlloc
   };
   static PinnedMemory& get();

@@ -97,17 +97,17 @@ struct CUstream_st {
 
 namespace vgpu {
 // The operation that this thread runs for a stream, for reports: "copy in stream 3 of device 0";
-// null on other threads. constinit: read without a wrapper function, for which g++'s UBSan reports
-// a null pointer.
+// null on other threads. constinit avoids a wrapper function, for which g++'s UBSan reports a null
+// pointer.
 extern constinit thread_local const std::string* current_operation;
 extern constinit thread_local bool in_copy;  // true during a copy, which may access device memory
-extern constinit thread_local bool in_host_function;  // true in one, which must not call CUDA
+extern constinit thread_local bool in_host_function;  // such functions must not call CUDA
 
 // Ends the program if a host function makes this call.
 void outside_host_functions(const char* call);
 
-// The stream's queue. Null, after fail(), if the handle is unknown, destroyed, or an unsupported
-// default stream.
+// The stream's queue. Null, after fail(), if the handle is unknown, has been destroyed, or is an
+// unsupported default stream.
 Queue* queue_of(CUstream_st* stream, const char* call);
 
 // Streams or events that the program may use. A destroyed handle keeps its address for a while, so

@@ -70,8 +70,8 @@ class Random {
   std::uint64_t state_;
 };
 
-// Size of guards: the smallest piece of memory that can be made to fault. 4 KiB on x86, 4, 16 or 64
-// KiB on arm64; VGPU_PAGE_KB simulates a larger one.
+// Size of guards: the smallest piece of memory that can be made to fault. It is 4 KiB on x86 and 4,
+// 16 or 64 KiB on arm64. VGPU_PAGE_KB simulates a larger one.
 
 inline std::size_t guard_page() { return Settings::get().guard_page; }
 
