@@ -1,5 +1,4 @@
-// Copy and fill. Vectorisation does not change any bits, so the oracle and the fast version are
-// one.
+// Copy and fill. Vectorisation does not change any bits, so one version serves both modes.
 #include "kernels/copy.hpp"
 
 #include <algorithm>

@@ -41,8 +41,7 @@ V combine_vectors(const V& a, const V& b) {
 // How a vector of elements is loaded, combined and stored.
 template <class T, class Op>
 struct Lanes {
-  // Integers are added and multiplied as unsigned, so that overflow wraps. Comparisons use their
-  // sign.
+  // Integers add and multiply as unsigned, so that overflow wraps, but compare in their own type.
   static constexpr bool kWraps =
       std::is_integral_v<T> && (std::is_same_v<Op, Sum> || std::is_same_v<Op, Prod>);
   using Element =

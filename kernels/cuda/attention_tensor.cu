@@ -120,8 +120,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
     for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        // Masked scores give 0 explicitly, because exp would give NaN if the whole row were
-        // -infinity.
+        // Masked scores give 0 explicitly, because exp gives NaN if the whole row is -infinity.
         const float e = scores[j][q] == -INFINITY ? 0.0F : exp_of(scores[j][q] - most[q / 2]);
         scores[j][q] = e;
         total[q / 2] += e;

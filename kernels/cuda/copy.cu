@@ -64,8 +64,8 @@ void copy_nest(Nest<2> nest, D* out, const S* in) {
 
 constexpr int kTile = 32, kTileRows = 8;
 
-// `nest` lacks the two dimensions of the tile, in which out[row][column] = in[column][row]. out is
-// contiguous along columns, and in along rows.
+// `nest` lacks the two dimensions of the tile, in which out[row][column] = in[column][row]. `out`
+// is contiguous along columns, `in` along rows.
 template <class Word>
 __global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows,
                            std::int64_t columns, std::int64_t out_stride, std::int64_t in_stride,
@@ -89,7 +89,8 @@ __global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows
   }
 }
 
-// Uses version 3 if out is contiguous in its last dimension and in in another; else returns false.
+// Uses version 3 if `out` is contiguous in its last dimension and `in` in another one. Otherwise
+// returns false.
 template <class Word>
 bool copy_as_tiles(const Nest<2>& nest, Word* out, const Word* in) {
   const std::size_t last = nest.last();

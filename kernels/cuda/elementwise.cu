@@ -164,8 +164,7 @@ void map_nest(Nest<N> nest, const Op& op, D* out, const In*... in) {
   }
 }
 
-// Uses version 3 if possible. The operation of `fixed` is known at compile time, that of `chosen`
-// at run time.
+// Uses version 3 if possible. `fixed` knows the operation at compile time, `chosen` at run time.
 template <int N, class Fixed, class Chosen, class D, class... In>
 void map(const Nest<N>& nest, const Fixed& fixed, const Chosen& chosen, D* out, const In*... in) {
   const std::int64_t n = numel(nest);

@@ -133,8 +133,7 @@ __global__ void __launch_bounds__(kThreads) move_uses(Pass p) {
   }
 }
 
-// Sorts by row, and equal rows by position. Returns the half of `uses` (2 n elements) with the
-// result.
+// Sorts by row, equal rows by position. Returns the half of `uses` (2 n elements) with the result.
 const Use* sort_uses(const std::int64_t* index, std::int64_t n, std::int64_t rows, Use* uses) {
   for_each(n, [=] __device__(std::int64_t i) {
     const bool inside = index[i] >= 0 && index[i] < rows;

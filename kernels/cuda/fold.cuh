@@ -258,8 +258,7 @@ bool folds_in_packs(const T* x, const Nest<N>& kept, const Nest<1>& folded) {
   return true;
 }
 
-// A fold with one output: finish() is called once, with the fold of the contiguous terms 0 .. n -
-// 1.
+// A fold with one output: finish() is called once, with the fold of contiguous terms 0 to n - 1.
 template <class Fold>
 void fold_flat(const Fold& fold, std::int64_t n, bool packs) {
   fold_nest(fold, one_run<2>(1, {}), one_run<1>(n, {1}), packs && n >= kWarp);

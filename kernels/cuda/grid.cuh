@@ -4,7 +4,7 @@
 //
 //   thread t of T processes elements t, t + T, t + 2T ...   neighbours in a warp read neighbours
 //
-// Therefore the grid is chosen for the device (a few blocks per multiprocessor), and a small
+// Therefore the grid can be chosen for the device (a few blocks per multiprocessor), and a small
 // emulated device does not have to run a million threads for a million elements.
 #pragma once
 

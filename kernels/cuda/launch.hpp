@@ -6,7 +6,7 @@
 //   auto* tile = dynamic_shared<float>();             // in a kernel
 //
 // A loop that waits for another thread must read through cuda::atomic_ref or call __nanosleep() in
-// every iteration, because vgpu runs other threads only in these calls.
+// every iteration, because these calls let vgpu run the other threads.
 #pragma once
 
 #include <cstddef>

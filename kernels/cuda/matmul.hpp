@@ -11,8 +11,8 @@
 //   9  4 stages                            the next slab (9: three) into shared memory
 //
 // kernels::cuda::matmul and linear use cuBLASLt on a device and version 4 on the emulator, unless
-// set_matmul_version() selects another one. `kernel_bench matmul --device cuda --rung 3` measures
-// one.
+// set_matmul_version() selects another version. `kernel_bench matmul --device cuda --rung 3`
+// measures version 3.
 //
 // For mixed precision, f16 and bf16 use cuBLASLt on a device and version 3 on the emulator; bf16
 // uses version 8 or 9 if set. Doubles, for gradient checks, use version 3.

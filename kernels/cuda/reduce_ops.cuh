@@ -56,7 +56,7 @@ __device__ bool keeps_first(C a, bool first_wins) {
   return first_wins || a != a;
 }
 
-// Integers are combined as unsigned, in a type at least as wide as unsigned int, so overflow wraps.
+// Integer sums and products are unsigned, in at least the width of unsigned int, so overflow wraps.
 template <Reduction op, class C>
 __device__ C combine_computed(C a, C b) {
   if constexpr (op == Reduction::min) {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr timespec kLook{0, 100'000'000};  // interval at which waits check that the recorder lives
 // If the recorder dies, the event is never reached, unless another process that has opened it
-// records it again. This many checks give the program time to notice the death and to record it.
+// records it again. This many checks give the program time to notice the death and record again.
 constexpr int kLooksInVain = 20;
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,

@@ -69,7 +69,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   // "kernel scale in stream 2 of device 0", for reports.
   [[nodiscard]] std::string describe() const;
 
-  // For BlockRunner.
+  // For BlockRunner:
   // The next block of this share, or nothing if all of them have begun.
   std::optional<std::uint64_t> take(unsigned share);
   void finished_one();

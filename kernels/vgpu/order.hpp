@@ -6,7 +6,6 @@
 // it is meant to find. Therefore its code runs Quiet, i.e. invisible to the detector. Each promised
 // order is declared outside of Quiet, by happens_before(object) on one side and
 // happens_after(object) on the other.
-// Quiet.
 #pragma once
 
 #if defined(VGPU_TSAN)

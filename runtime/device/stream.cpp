@@ -177,7 +177,7 @@ class EventPool {
     return event;
   }
 
-  // Reuse does not affect queued waits: they wait for the point that was recorded at their time.
+  // Reuse does not affect queued waits, which keep waiting for the point recorded before them.
   void give(cudaEvent_t event) {
     const std::scoped_lock lock(mutex_);
     idle_.push_back(event);

@@ -7,8 +7,7 @@
 
 namespace ringsmith {
 
-// The names "a" and "a.b" could give two tensors the full name "a.b", and a checkpoint would lose
-// one.
+// The names "a" and "a.b" could give two tensors the name "a.b", and a checkpoint would lose one.
 void Module::require_new(const char* what, const std::string& name) const {
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("register_{}(\"{}\"): {}", what, name, why));

@@ -168,9 +168,8 @@ class Tensor {
   // True if this handle is the only one to its object and to its storage, and covers all of it. The
   // memory may then be reused or overwritten without affecting others.
   [[nodiscard]] bool is_sole_owner() const;
-  // Declares that `stream` also uses the memory.
-  // After the last handle is released, the memory is not reused until the work queued on `stream`
-  // by then is complete.
+  // Declares that `stream` also uses the memory. After the last handle is released, the memory is
+  // not reused until the work queued on `stream` by then is complete.
   void record_stream(const Stream& stream) const;
 
  private:

@@ -1,8 +1,7 @@
 // Computes a block of C with AVX-512-BF16 or AMX-BF16, in two steps.
 //
 // 1. Both operands become 32-bit words, each a pair of elements with neighbouring k. They are
-// copied
-//    unless they are already stored this way:
+//    copied unless they are already stored this way:
 //
 //      A   (row, pair)      the pairs of a row are contiguous: one word is broadcast, or 16 words
 //                           are a row of a tile
@@ -131,8 +130,7 @@ Packed<const Pair> pairs_along_rows(const Matrix<const bf16>& m, std::int64_t ro
   return out;
 }
 
-// Interleaves rows 2 p and 2 p + 1 of m, which are contiguous, into row p of `out`. Zeros fill the
-// rest.
+// Interleaves the contiguous rows 2 p and 2 p + 1 of m into row p of `out`, padded with zeros.
 void interleave(const Matrix<const bf16>& m, const Packed<Pair>& out) {
   for (std::int64_t p = 0; p < out.rows; ++p) {
     Pair* __restrict to = out.row(p);
@@ -178,8 +176,7 @@ Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::
 
 constexpr int kRows = 6, kVectors = 4;  // 24 accumulators of 32 registers
 
-// Sets c to, or adds to c, R rows of A, starting at a, times V vectors of columns of B, starting at
-// b.
+// Sets c to, or adds, R rows of A, starting at a, times V vectors of columns of B, starting at b.
 template <int R, int V>
 [[gnu::target("avx512f,avx512bf16")]] void add_vectors(const Pair* a, std::int64_t a_stride,
                                                        const Pair* b, std::int64_t b_stride,

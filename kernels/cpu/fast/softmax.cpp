@@ -26,8 +26,7 @@ void for_each_outer(Slices s, const F& f) {
   });
 }
 
-// m[i] is the largest element of column i, or NaN if there is a NaN; sum[i] is the sum of exp(x -
-// m[i]).
+// m[i]: the largest element of column i, or NaN if it has one; sum[i]: the sum of exp(x - m[i]).
 void column_statistics(const float* x, std::int64_t n, std::int64_t inner, float* __restrict m,
                        float* __restrict sum) {
   std::copy(x, x + inner, m);

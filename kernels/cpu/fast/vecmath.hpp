@@ -9,8 +9,7 @@
 // tanh and erf within 2 ulp, sigmoid within 3, subnormal results included. NaN stays NaN;
 // exp(+-inf), log(0), log(inf), tanh(+-inf), erf(+-inf) are exact; log of a negative number is NaN.
 //
-// The functions have internal linkage, because files with and without -ffp-contract may include
-// them.
+// The functions have internal linkage, because files with and without -ffp-contract include them.
 #pragma once
 
 #include <bit>
@@ -111,8 +110,8 @@ RINGSMITH_VEC float sigmoid(float x) {
   return x < 0.0F ? e * y : y;
 }
 
-// An odd polynomial for |x| < 1, otherwise 1 - exp(q(|x|)) with a polynomial q for log(erfc) on [1,
-// 4].
+// An odd polynomial for |x| < 1, otherwise 1 - exp(q(|x|)). The polynomial q approximates
+// log(erfc) on [1, 4].
 RINGSMITH_VEC float erf(float x) {
   const float a = magnitude(x);
   const float s = x * x;

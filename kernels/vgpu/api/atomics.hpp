@@ -1,5 +1,5 @@
-// The atomic functions of CUDA C. As on the device, they are relaxed: only <cuda/atomic> and fences
-// order other accesses.
+// The atomic functions of CUDA C. As on the device, they are relaxed and do not order other
+// accesses. <cuda/atomic> and fences do.
 #pragma once
 
 #include <bit>

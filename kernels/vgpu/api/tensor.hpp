@@ -14,9 +14,9 @@
 
 namespace vgpu {
 
-// ldmatrix.sync.aligned.m8n8.x4{.trans}.shared.b16: four 8 x 8 matrices of 16-bit elements. Lane 8
-// m + r passes row r of matrix m. to[m] receives element 2 (lane % 4) of row lane / 4 (transposed:
-// of column lane / 4) and the element after it.
+// ldmatrix.sync.aligned.m8n8.x4{.trans}.shared.b16: four 8 x 8 matrices of 16-bit elements. Lane
+// 8 m + r passes row r of matrix m. to[m] receives element 2 (lane % 4) of row lane / 4
+// (transposed: of column lane / 4) and the element after it.
 void load_matrices(std::uint32_t (&to)[4], const void* row, bool transposed, const Source& where);
 
 // mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: sums += a b, in the layouts of PTX ISA,

@@ -24,8 +24,7 @@ Heads<T> heads_of(const Tensor& t) {
   return {t.kernel_data<T>(), t.strides()[0], t.strides()[1], t.strides()[2]};
 }
 
-// Part 0, 1 or 2 (q, k or v) of a packed, contiguous (b, t, 3 c), or a whole (b, t, c) if parts =
-// 1.
+// Part 0, 1 or 2 (q, k or v) of a contiguous (b, t, 3 c), or a whole (b, t, c) if parts = 1.
 template <class T>
 Heads<T> packed_heads(const Tensor& t, std::int64_t heads, std::int64_t part, std::int64_t parts) {
   const std::int64_t channels = t.size(2) / parts;
