@@ -81,14 +81,14 @@ Nest<N> nest_of(const std::array<const Layout*, N>& operands) {
   return nest;
 }
 
-// The dimensions of a reduction, split into the ones that remain (operand 0 is the result, operand
-// 1 the input) and the ones that are reduced (input only).
+// The dimensions of a reduction, split into those that remain (operand 0 is the result, operand 1
+// the input) and those that are reduced (input only).
 struct ReductionNests {
   Nest<2> kept;
   Nest<1> reduced;
 };
 
-// As in kernels/reduction.hpp: out has the sizes of x, and stride 0 where x is reduced.
+// As in kernels/reduction.hpp, out has the sizes of x, and stride 0 where x is reduced.
 inline ReductionNests reduction_nests(const Layout& out, const Layout& x) {
   Layout kept_out, kept_x, reduced;
   for (std::size_t d = 0; d < static_cast<std::size_t>(x.dims); ++d) {
