@@ -180,7 +180,7 @@ void check_bf16_shape(std::int64_t m, std::int64_t n, std::int64_t k, bool integ
     }
 }
 
-// Floats whose low bits are at, below and above a tie of T, and the values without neighbours.
+// Floats whose low bits are at, below and above a tie of T, and values near the types' limits.
 template <class T>
 std::vector<float> awkward_floats() {
   std::vector<float> out;

@@ -234,9 +234,9 @@ TEST_CASE("the oracle's float sums have the bits of ascending order, not of a be
   CHECK(c == 1.0F);
 }
 
-// Runs in a separate process: in this one, another case may have opened the library. By default it
-// starts a thread per processor. Forbidding that by an environment variable would be a race with
-// threads that read the environment.
+// Runs in a separate process, because in this one another case may have opened the library. By
+// default OpenBLAS starts a thread per processor. Preventing that by an environment variable would
+// race with threads that read the environment.
 TEST_CASE("opens OpenBLAS", "[.][opens_openblas]") {
   cpu_set_t before{}, after{};
   char** const environment = environ;

@@ -1,5 +1,5 @@
 // Every planted bug of tests/vgpu/children/bugs.cu ends with a message that names it, and its right
-// version succeeds: in the plain build, and under ThreadSanitizer.
+// version succeeds, both in the plain build and under ThreadSanitizer.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -67,8 +67,8 @@ void caught_as_race(const std::string& bug, const std::vector<std::string>& word
 #ifdef VGPU_TSAN_PROGRAMS
   std::vector<std::string> all = {"ThreadSanitizer: data race", line_of(bug)};
   all.insert(all.end(), words.begin(), words.end());
-  // No race waits for the deadline. ThreadSanitizer needs time to write a report, and a kernel that
-  // it stops meanwhile must not be ended by the deadline.
+  // No race waits for the deadline, so it can be long. ThreadSanitizer needs time to write a
+  // report, and meanwhile the deadline must not end the kernel that it has stopped.
   caught("vgpu_bugs_tsan", bug, all, kRightDeadline_ms);
 #else
   WARN(bug << ": not run, this build has no ThreadSanitizer programs");

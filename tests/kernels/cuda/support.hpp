@@ -1,7 +1,7 @@
 // Device arrays for the tests of CUDA kernels: filled from the host, read back, with guards.
 //
 // Every array has kGuard elements of a pattern before and after it, which must be unchanged when it
-// is read back. It begins `offset` elements after an aligned address, since views and buckets may
+// is read back. It begins `offset` elements after an aligned address, because views and buckets may
 // have any alignment.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Two processes with IPC handles: `ipc SCENARIO` exits with 0 if everything went as it must.
+// Two processes with IPC handles: `ipc SCENARIO` exits with 0 if everything worked as it should.
 #include <cstring>
 #include <cuda.h>
 #include <signal.h>
