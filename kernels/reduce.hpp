@@ -30,7 +30,7 @@ struct Arithmetic {
   double scale = 1.0;
 };
 
-struct ReduceSource {  // no default values: every call builds arrays of it
+struct ReduceSource {  // no default values, because every call builds arrays of it
   const std::byte* data;
   bool scaled;
 };

@@ -1,7 +1,7 @@
 // The matrix product of the fast kernels: C = op(A) op(B) (+ C, or + bias), row-major float.
 //
-// Two implementations, chosen by kernels::products() (kernels/mode.hpp): our own
-// (cpu/fast/gemm.cpp), the default, and OpenBLAS (cpu/gemm.cpp) for comparison.
+// There are two implementations: our own (cpu/fast/gemm.cpp), which is the default, and OpenBLAS
+// (cpu/gemm.cpp) for comparison. kernels::products() (kernels/mode.hpp) selects one.
 #pragma once
 
 #include <cstdint>

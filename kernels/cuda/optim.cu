@@ -305,7 +305,7 @@ void unscale(std::span<T> g, float factor, std::span<std::int32_t> found) {
   std::int32_t* const flag = found.data();
   for_each(std::ssize(g), [=] __device__(std::int64_t i) {
     const T value = values[i] * static_cast<T>(factor);
-    if (!(value - value == 0)) atomicMax(flag, 1);  // NaN for infinity and for NaN
+    if (!(value - value == 0)) atomicMax(flag, 1);  // value - value is NaN for infinity and NaN
     values[i] = value;
   });
 }

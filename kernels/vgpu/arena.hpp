@@ -55,7 +55,7 @@ class Arena {
   // True if a block begins at this offset of the file and contains a living allocation.
   [[nodiscard]] bool block_lives(std::size_t offset) const;
   [[nodiscard]] std::string describe(const void* address) const;
-  // True if the address is in, or just behind, an allocation that has been freed.
+  // True if the address is in, or just after, an allocation that has been freed.
   [[nodiscard]] bool was_freed(const void* address) const;
   // Ends the process if the patterns around an allocation were overwritten. `when` is called only
   // then, to complete the message. The quick check, for the end of each kernel, does nothing if

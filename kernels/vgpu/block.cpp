@@ -117,7 +117,7 @@ void BlockRunner::run_one(Fiber* self) {
   t.number = order_[begun_++];
   const dim3& d = view_.block_dim;
   if (d.y == 1 && d.z == 1)
-    t.index = {t.number, 0, 0};  // most kernels: no divisions
+    t.index = {t.number, 0, 0};  // most kernels; needs no divisions
   else
     t.index = {t.number % d.x, t.number / d.x % d.y, t.number / (d.x * d.y)};
   t.state = Thread::State::running;

@@ -28,7 +28,7 @@ class Moment {
   [[nodiscard]] virtual bool reached() = 0;
 };
 
-// A moment of this process; SharedMoment is one between processes.
+// A moment within this process. SharedMoment is shared between processes.
 class LocalMoment : public Moment {
  public:
   void reach() override;

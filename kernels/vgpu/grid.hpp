@@ -73,14 +73,14 @@ class Grid : public std::enable_shared_from_this<Grid> {
   // The next block of this share, or nothing if all of them have begun.
   std::optional<std::uint64_t> take(unsigned share);
   void finished_one();
-  // Called when a block waits: starts another one.
+  // Called when a block waits. Starts another one.
   void relieve(unsigned share);
 
   const Call call;
   const dim3 grid, block;
   const std::size_t shared_bytes;
   Queue& queue;
-  const std::uint64_t number;  // of the launch: seeds its random numbers
+  const std::uint64_t number;  // of the launch; seeds its random numbers
   char begin = 0, end = 0;     // ThreadSanitizer orders the CUDA threads by these
 
  private:

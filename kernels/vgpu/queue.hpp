@@ -49,7 +49,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   Queue& operator=(const Queue&) = delete;
   ~Queue() { Helpers::give_back(helpers_); }
 
-  // Called outside of Quiet: enqueueing orders the caller's earlier writes before the operation.
+  // Called outside of Quiet, because enqueueing orders the caller's earlier writes before the
+  // operation.
   void add(const char* name, std::function<void()> run);
   [[nodiscard]] Kind kind() const { return kind_; }
   // Waits for all operations that have been added so far.
@@ -92,7 +93,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
 struct CUstream_st {
   std::shared_ptr<vgpu::Queue> queue;
-  int priority = 0;  // stored, without effect: every stream has a thread
+  int priority = 0;  // stored without effect, because every stream has a thread
 };
 
 namespace vgpu {

@@ -48,7 +48,7 @@ struct Settings {
   // Set one of the numbers above, selected by the name of its variable. (setenv() would race with
   // threads that read the environment.) insist() overrides the environment; prefer() sets the
   // default of this process, if the environment has no value. Must be called before the first CUDA
-  // call: once the settings have been read, they do nothing and return false.
+  // call. Once the settings have been read, both do nothing and return false.
   static bool insist(const char* variable, std::uint64_t value);
   static bool prefer(const char* variable, std::uint64_t value);
 };

@@ -86,7 +86,7 @@ Tensor log_softmax(const Tensor& x, int dim);
 enum class Reduction : std::uint8_t { mean, sum, none };
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target,
                 Reduction reduction = Reduction::mean, std::int64_t ignore_index = -100);
-// x (n, classes), target (n) of i64. Mean divides by the number of targets not ignored.
+// x (n, classes), target (n) of i64. Mean divides by the number of targets that are not ignored.
 Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
                      std::int64_t ignore_index = -100, double label_smoothing = 0.0);
 Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::mean);
@@ -121,7 +121,7 @@ Tensor global_avg_pool2d(const Tensor& x);  // (n, c, h, w) -> (n, c, 1, 1)
 Tensor embedding(const Tensor& weight, const Tensor& index);  // (v, d), i64 (...) -> (..., d)
 // q, k, v (b, h, t, d) -> (b, h, t, d): softmax(q k^T / sqrt(d) [causal]) v
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal);
-// The fused form for the GPT: qkv (b, t, 3*c), heads h -> (b, t, c); no transposed copies.
+// The fused form for the GPT, without transposed copies: qkv (b, t, 3*c), heads h -> (b, t, c).
 Tensor attention_qkv(const Tensor& qkv, int heads, bool causal);
 
 }  // namespace ringsmith

@@ -69,7 +69,7 @@ struct LeafHook {
 //   leaf Tensor --strong--> GradMeta --weak--> AccumulateGrad --strong--> leaf Tensor
 //   result Tensor --strong--> GradMeta --strong--> grad_fn --edges, strong--> earlier nodes
 //
-// There is no cycle: a graph exists as long as any of its results is held.
+// There is no cycle, so a graph exists as long as any of its results is held.
 struct GradMeta : AutogradMeta {
   bool requires_grad = false;
   Tensor grad;
@@ -89,7 +89,7 @@ inline GradMeta* meta_of(const Tensor& t) {
 }
 GradMeta& meta_or_new(const Tensor& t);
 
-// Throws UsageError naming shapes, dtypes and devices unless `other` (named `what`) matches t.
+// Throws a UsageError naming shapes, dtypes and devices unless `other` (named `what`) matches t.
 void require_fits(const Tensor& t, const Tensor& other, const char* what);
 
 // Destination of the gradient of t: its grad_fn, the accumulator of a leaf, or none.

@@ -37,7 +37,7 @@ std::string mib(std::size_t bytes) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
 
-// The memory of one device.
+// The cached memory of one device.
 class DeviceCache {
  public:
   explicit DeviceCache(Device device) : device_(device) {}

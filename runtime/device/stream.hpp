@@ -84,7 +84,7 @@ class StreamGuard {
 // A point in a stream: reached when everything queued before record() is done. Move-only.
 class Event {
  public:
-  enum class Timing : bool { off, on };  // on: for seconds_between(); slower
+  enum class Timing : bool { off, on };  // on: allows seconds_between(), but is slower
 
   Event() = default;  // undefined: counts as happened
   static Event record(const Stream& stream, Timing timing = Timing::off);

@@ -138,7 +138,7 @@ class BatchNorm2d : public Module {
  public:
   explicit BatchNorm2d(std::int64_t channels, double momentum = 0.1, double eps = 1e-5);
   Tensor forward(const Tensor& x) override;
-  // batch_norm or its replacement.
+  // The type of batch_norm and of its replacements.
   using Function = std::function<Tensor(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                         const Tensor& running_mean, const Tensor& running_var,
                                         bool training, double momentum, double eps)>;

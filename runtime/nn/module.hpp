@@ -43,7 +43,7 @@ class Module {
   [[nodiscard]] std::vector<Tensor> parameters() const;
   [[nodiscard]] std::vector<Tensor> buffers() const;
 
-  // Parameters and buffers under all their names; shares memory with the module.
+  // Parameters and buffers under all their names. Shares memory with the module.
   [[nodiscard]] StateDict state_dict() const;
   // Copies the values into the module. If entries are missing, unknown or misshapen, throws a
   // UsageError that names the first of them, and changes nothing.

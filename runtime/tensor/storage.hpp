@@ -57,7 +57,7 @@ class Storage {
 // fault per 4 KiB; a block from the cache costs a list operation. Every size class
 // (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes; those
 // from 4 MiB on are aligned to 2 MiB, and huge pages are requested for them. Thread-safe. Under
-// AddressSanitizer free blocks are poisoned, so that uses after free are detected.
+// AddressSanitizer free blocks are poisoned, so that use after free is detected.
 namespace host_allocator {
 
 inline constexpr std::size_t kAlignment = 64;

@@ -1,5 +1,5 @@
-// Autocast: which function computes in which dtype, nesting, cached casts, gradients in f32,
-// threads; and f16 and bf16 tensors without it.
+// Tests Autocast: the dtype in which each function computes, nesting, cached casts, gradients in
+// f32, and threads. Also tests f16 and bf16 tensors without it.
 #include "runtime/autograd/autocast.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Activation checkpointing: the same numbers, the same order of events, less memory. On the CPU,
-// and on a device (RINGSMITH_TEST_DEVICE).
+// Activation checkpointing must give the same numbers in the same order with less memory, on the
+// CPU and on a device (RINGSMITH_TEST_DEVICE).
 #include "runtime/autograd/checkpoint.hpp"
 
 #include <string>
@@ -17,7 +17,7 @@ using test::on_device;
 
 namespace {
 
-// Keep all activations, or as few as possible.
+// Whether to keep all activations or as few as possible.
 enum class Way { plain, checkpointed, nested };
 
 Tensor random(const Shape& sizes, std::uint64_t seed) {

@@ -1,5 +1,5 @@
-// Element-wise, reducing and shape functions: values for small cases, slopes in f64 (gradcheck),
-// also with strided and broadcast inputs.
+// Tests element-wise, reducing and shape functions: values for small cases, and slopes in f64
+// (gradcheck), also with strided and broadcast inputs.
 #include "runtime/autograd/functions.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// linear, matmul, softmax, losses, layer_norm, embedding, attention: gradients compared with slopes
-// in f64, fast f32 gradients compared with f64, and the errors for wrong inputs.
+// Tests linear, matmul, softmax, losses, layer_norm, embedding and attention: gradients against
+// slopes in f64, fast f32 gradients against f64, and the errors for wrong inputs.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-// The profiler: the operations to which it attributes time and work, and the GPU's share.
+// Tests the operations to which the profiler attributes time and work, and the GPU's share.
 #include "runtime/device/profiler.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Attention in both modes compared with float64, in both memory layouts of the models; embedding.
+// Compares attention in both modes and both memory layouts with float64. Also tests embedding.
 #include "kernels/attention.hpp"
 
 #include <cmath>

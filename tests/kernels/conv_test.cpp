@@ -1,4 +1,4 @@
-// Convolution: the fast version compared with the loops, whose sums must have the documented order.
+// Compares fast convolution with the loops, whose sums must have the documented order.
 #include "kernels/conv.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Philox compared with its authors' known answers (Random123, kat_vectors), and masks made from it.
+// Compares Philox with its authors' known answers (Random123, kat_vectors), and tests its masks.
 #include "kernels/dropout.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Fast element-wise kernels and sums compared with oracles, over strides, broadcasts and threads.
+// Compares fast element-wise kernels and sums with oracles, over strides, broadcasts and threads.
 #include "kernels/elementwise.hpp"
 
 #include "kernels/reduction.hpp"

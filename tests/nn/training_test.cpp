@@ -1,5 +1,5 @@
-// Whole models: outputs, trajectories compared with PyTorch's, and generated text; on the CPU, and
-// on a device (tests/support/device.hpp).
+// Tests whole models on the CPU and on a device (tests/support/device.hpp): outputs, trajectories
+// compared with PyTorch's, and generated text.
 #include <cmath>
 
 #include "kernels/mode.hpp"

@@ -159,7 +159,7 @@ TEST_CASE("a report of a fault is written to its end, though that takes longer t
 }
 
 TEST_CASE("host access to device memory, and access to a device that is no peer") {
-  use_keys = GENERATE(true, false);  // false, or no keys on this machine: guarded by pages
+  use_keys = GENERATE(true, false);  // false, or without keys: pages guard the memory
   guard = "pages";
   caught_by_emulator("host_access", {"host access to device memory", line_of("host_access")});
   caught_by_emulator("no_peer_access",

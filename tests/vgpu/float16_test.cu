@@ -1,4 +1,4 @@
-// f16 and bf16 arithmetic in kernels: rounded once, to nearest even, as on the device.
+// f16 and bf16 arithmetic in kernels must be rounded once, to nearest even, as on the device.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Kernels on the emulator: indices, barriers, warps, and blocks that wait for each other.
+// Tests kernels on the emulator: indices, barriers, warps, and blocks that wait for each other.
 #include <cuda/atomic>
 #include <numeric>
 #include <vector>
@@ -42,7 +42,7 @@ __global__ void warp_sum(const int* x, int* sum, unsigned n) {
   if (i % 32 == 0) sum[i / 32] = s;
 }
 
-// A chain: every block waits for the one before it.
+// A chain in which every block waits for the one before it.
 __global__ void chain(unsigned* turn, unsigned* order) {
   cuda::atomic_ref<unsigned, cuda::thread_scope_device> t(*turn);
   if (threadIdx.x == 0)

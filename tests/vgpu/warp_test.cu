@@ -1,4 +1,4 @@
-// Shuffles, votes and atomics.
+// Tests shuffles, votes and atomics.
 #include <cmath>
 #include <cuda/atomic>
 #include <numeric>

@@ -2,7 +2,7 @@
 // use kSumLanes independent partial sums, so that the compiler can vectorise without reordering
 // additions. y is (x - mean) * scale + bias.
 //
-// After a Linear layer a channel has one pixel: the input is then processed as rows of channels.
+// After a Linear layer a channel has one pixel, and the input is processed as rows of channels.
 #include "kernels/batchnorm.hpp"
 
 #include <array>

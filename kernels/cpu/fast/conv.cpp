@@ -47,7 +47,7 @@ constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
                      passes = (taps + most - 1) / most;
   return (taps + passes - 1) / passes;
 }
-constexpr std::int64_t kBlockColumns = 256;     // processed before the next taps
+constexpr std::int64_t kBlockColumns = 256;     // columns that are processed before the next taps
 constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that dw frames together
 
 using Offsets = std::vector<std::int64_t>;
@@ -167,14 +167,14 @@ struct ImageProduct {
   std::int64_t rows;       // of a and of out
   const float* start;      // rows floats; null: zeros
   const float* in;         // the images, not yet framed
-  std::int64_t in_stride;  // from sample to sample
+  std::int64_t in_stride;  // distance between samples
   Frame frame;
   bool bare;     // the images need no frame
   Offsets taps;  // offsets in an image's frame
   std::int64_t samples;
   Offsets pixels;  // offsets in an image's frame
   float* out;
-  std::int64_t out_stride;  // from sample to sample; rows are contiguous
+  std::int64_t out_stride;  // distance between samples; rows are contiguous
 };
 
 // kWidth consecutive columns of out, which has a column per (sample, pixel). The last panel may
@@ -427,7 +427,7 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
       else
         for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
     };
-    constexpr std::int64_t kStreams = 8;  // rows written in turn; few enough for the cache
+    constexpr std::int64_t kStreams = 8;  // rows that are written in turn; few enough for the cache
     for (std::int64_t block = 0; block < channels; block += kStreams)
       for (std::int64_t o = 0; o < out_channels; ++o)
         for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c)

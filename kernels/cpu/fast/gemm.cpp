@@ -1,11 +1,11 @@
 // A matrix product built on three ideas, about as fast as OpenBLAS on one core (kernel_bench
 // --family matmul shows both).
 //
-// 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs: gemm_tile.hpp.
+// 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs (gemm_tile.hpp).
 // 2. Caches. B is copied into panels as wide as the tile, in the order in which the tile reads
 //    them. Panels have kDepth rows, so that one fits in L1. A is read in place, or copied in the
 //    same way if it is stored transposed.
-// 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less: for a small batch times a large
+// 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less. For a small batch times a large
 //    transposed weight, the batch is copied and the weight is read once, in place.
 //
 // Every element of C is one chain of fused multiply-adds over ascending k that starts from 0, the
@@ -71,7 +71,7 @@ void pack_rows(Matrix<const float> a, Range i, Range k, std::int64_t tile_rows,
   const std::int64_t space = tile_space(tile_rows, k.size);
   for (std::int64_t c = 0; c < k.size; ++c) {
     const float* from = &a(i.begin, k.begin + c);
-    if (tile_rows == kRows)  // a constant: 6 floats are two instructions
+    if (tile_rows == kRows)  // with a constant size, 6 floats are two instructions
       for (std::int64_t t = 0; t < tiles; ++t)
         std::memcpy(out + t * space + c * kRows, from + t * kRows, kRows * sizeof(float));
     else

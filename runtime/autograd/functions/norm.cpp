@@ -48,7 +48,7 @@ Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tenso
     kernels::layer_norm(device, input<T>(in), input<T>(scale), input<T>(shift), eps, output<T>(y),
                         output<T>(mean), output<T>(rstd));
   });
-  // Bias before weight, as in linear.
+  // The bias comes before the weight, as in linear.
   return record("LayerNormBackward", {bias, weight, x}, y.to(x.dtype()), {kept, scale, mean, rstd},
                 [visit](const Saved& saved, const Tensor& grad) {
                   const Tensor dy = wide(grad.contiguous()), rows_in = wide(saved[0]);

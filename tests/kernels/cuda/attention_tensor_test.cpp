@@ -1,5 +1,5 @@
-// Attention in bf16 on tensor cores, compared with float64 on the same rounded operands: sizes
-// around the tile, heads of any width, packed and separate operands, and the same bits in each run.
+// Compares attention in bf16 on tensor cores with float64 on the same rounded operands: sizes
+// around the tile, heads of any width, packed and separate operands. Bits must repeat in each run.
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,6 @@
-// Device attention against float64, in the packed layout that the models use: tiled kernels, odd
-// lengths, head sizes at and just above each tile's limit, and the slow kernel for larger heads.
+// Compares device attention with float64, in the packed layout that the models use: tiled kernels,
+// odd lengths, head sizes at and just above each tile's limit, and the slow kernel for larger
+// heads.
 #include "kernels/attention.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Copies between all layouts and all dtypes, and fills: equal to the CPU's, bit for bit.
+// Copies between all layouts and all dtypes, and fills, must equal the CPU's bit for bit.
 #include "kernels/copy.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Element-wise kernels on a device compared with the CPU's oracles: every operation, contiguous,
-// misaligned, strided, broadcast and empty; and their results for NaN and infinities.
+// Compares element-wise kernels on a device with the CPU's oracles: every operation, for
+// contiguous, misaligned, strided, broadcast and empty operands, and for NaN and infinities.
 #include "kernels/elementwise.hpp"
 
 #include <limits>

@@ -1,4 +1,4 @@
-// 16-bit products on a device compared with double, in all storage orders, and GradScaler's kernel.
+// Compares 16-bit products on a device with double, and tests GradScaler's kernel.
 #include <cmath>
 #include <limits>
 

@@ -1,4 +1,4 @@
-// Pooling and batch normalisation on a device compared with the CPU's oracles.
+// Compares pooling and batch normalisation on a device with the CPU's oracles.
 #include <cmath>
 #include <limits>
 

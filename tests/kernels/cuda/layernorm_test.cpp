@@ -1,5 +1,5 @@
-// Layer normalisation on a device compared with float64 on the CPU: rows that fit in a warp, in a
-// block, and in neither; aligned and not.
+// Compares layer normalisation on a device with float64 on the CPU, for rows that fit in a warp, in
+// a block, and in neither, aligned and not.
 #include "kernels/layernorm.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Every version of the matrix product that runs here compared with float64: odd shapes, all storage
+// Compares every version of the matrix product that runs here with float64: odd shapes, all storage
 // orders, replace and add, batches, biases, NaN, and empty operands.
 #include "kernels/cuda/matmul.hpp"
 

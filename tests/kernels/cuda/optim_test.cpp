@@ -1,5 +1,5 @@
-// Optimizer steps on a device have the same bits as the CPU's oracles: the same operations in the
-// same order, each rounded separately.
+// Optimizer steps on a device must have the same bits as the CPU's oracles, because they do the
+// same operations in the same order, each rounded separately.
 #include "kernels/optim.hpp"
 
 #include <cmath>

@@ -1,5 +1,6 @@
-// Versions 8 and 9 of the matrix product on bf16 operands: sizes around the tile and the slab, both
-// storage orders of each operand, views in which packs of 16 bytes do not fit, batches, NaN.
+// Tests versions 8 and 9 of the matrix product on bf16 operands: sizes around the tile and the
+// slab, both storage orders of each operand, views in which packs of 16 bytes do not fit, batches,
+// and NaN.
 #include <cmath>
 #include <limits>
 

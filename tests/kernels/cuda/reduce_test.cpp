@@ -1,5 +1,5 @@
-// kernels::cuda::reduce compared with the CPU's oracle: every type and reduction, any number of
-// sources and destinations, at any address.
+// Compares kernels::cuda::reduce with the CPU's oracle for every type and reduction, any number of
+// sources and destinations, and any address.
 #include "kernels/reduce.hpp"
 
 #include <random>

@@ -66,7 +66,7 @@ int guessed() {
         expect(names.size() == 1, "one socket");
         for (int n = 0; n < 100; ++n)
           expect(abstract_socket(*names.begin(), ::connect) >= 0, "a silent connection");
-        constexpr int kWordAt = 16;  // ipc.cpp: a tag, process and nonce come before
+        constexpr int kWordAt = 16;  // ipc.cpp: a tag, the process and the nonce precede it
         auto wrong = o.handle;
         wrong.reserved[kWordAt] = static_cast<char>(wrong.reserved[kWordAt] ^ 1);
         void* base = nullptr;
