@@ -42,8 +42,8 @@ T cascade_sum(std::int64_t n, const Term& term) {
   return level[0];
 }
 
-// Sum of a strided row: four interleaved cascades over term(4 i + k); the remainder is added to the
-// first.
+// Returns the sum of a strided row, by four interleaved cascades over term(4 i + k). The remaining
+// terms are added to the first cascade.
 template <class T, class Term>
 T row_sum(std::int64_t n, const Term& term) {
   const std::int64_t quarter = n / 4;
@@ -74,7 +74,7 @@ T contiguous_sum(std::int64_t n, const Term& term) {
 }
 
 // out[c] = sum over r of term(r, c), for a row-major matrix: x.sum(0). PyTorch sums four vectors of
-// columns together, one cascade per column; the remaining columns are summed as strided rows.
+// columns together, one cascade per column, and the remaining columns as strided rows.
 template <class T, class Term>
 void column_sums(std::int64_t rows, std::int64_t columns, const Term& term, T* out) {
   const std::int64_t lanes = columns >= kTorchLanes<T> ? kTorchLanes<T> : 1;

@@ -17,7 +17,7 @@ std::int64_t input_index(std::int64_t o, std::int64_t stride, std::int64_t pad, 
   return o * stride - pad + k * dilation;
 }
 
-// The pixel of a plane that output (i, j) reads through tap (kh, kw); nullptr in the padding.
+// The pixel of a plane that output (i, j) reads through tap (kh, kw), or nullptr in the padding.
 template <class T>
 T* pixel(const Conv2dShape& s, T* plane, std::int64_t i, std::int64_t j, std::int64_t kh,
          std::int64_t kw) {

@@ -22,7 +22,7 @@ struct Gemm {
   const float* b = nullptr;
   std::int64_t ldb = 0;
   float beta = 0;               // 0 or 1
-  const float* bias = nullptr;  // n elements, initial value of every row of C; beta is 0 then
+  const float* bias = nullptr;  // n elements, the initial value of every row of C, or null
   float* c = nullptr;
   std::int64_t ldc = 0;
 };

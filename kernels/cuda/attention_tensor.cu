@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
                   job.first + row, p.s.tokens, p.s.dim);
 }
 
-// P from the score of query i and key j; 0 where i does not attend to j.
+// Returns P for the score of query i and key j, or 0 if i does not attend to j.
 __device__ float probability(const Problem& p, float score, std::int64_t i, std::int64_t j,
                              const RowStatistic<float>& row) {
   const bool seen = i < p.s.tokens && j < p.s.tokens && !(p.s.causal && j > i);

@@ -166,7 +166,7 @@ struct Sums {
   T *head, *tail;  // [piece][column]
   T* dweight;
 
-  // True if use u exists and is of this row.
+  // True if use u exists and belongs to this row.
   [[nodiscard]] __device__ bool is_of(std::int64_t u, unsigned row) const {
     return u >= 0 && u < n && uses[u].row == row;
   }

@@ -36,7 +36,8 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b 
 
 __device__ inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-// Blocks for a grid-stride loop over `work` items, one per thread and iteration; at least one.
+// The number of blocks, at least 1, for a grid-stride loop over `work` items, one per thread and
+// iteration.
 inline dim3 grid_for(std::int64_t work, std::int64_t per_block = kThreads,
                      std::int64_t blocks_per_processor = kBlocksPerProcessor) {
   const std::int64_t most = processors() * blocks_per_processor;

@@ -157,7 +157,7 @@ struct LogitRows {
   __device__ void finish(std::int64_t r, const LogSum<T>& s, T unlikely) const {
     statistics[r] = s;
     const std::int64_t target = labels.index[r];
-    T loss = static_cast<T>(NAN);  // if the target is no class; check_targets reports it
+    T loss = static_cast<T>(NAN);  // if the target is no class, which check_targets reports
     if (target >= 0 && target < labels.classes) loss = -s.log_prob(x[r * labels.classes + target]);
     if (labels.smooth) loss = labels.keep * loss + labels.spread * unlikely;
     losses[r] = target == labels.ignored ? T(0) : loss;

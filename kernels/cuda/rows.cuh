@@ -81,7 +81,7 @@ struct RowShare {
 template <int kTeam>
 struct Team {
   int lane = static_cast<int>(threadIdx.x) % kTeam;
-  std::int64_t row, stride;  // the team's first row, and the distance to its next
+  std::int64_t row, stride;  // the team's first row, and the distance to its next row
   __device__ Team()
       : row(std::int64_t{blockIdx.x} * (kThreads / kTeam) + threadIdx.x / kTeam),
         stride(std::int64_t{gridDim.x} * (kThreads / kTeam)) {}

@@ -1,7 +1,7 @@
 // softmax and log_softmax, forward and backward.
 //
 //   1  a thread per slice, which it reads three times (forward) or twice (backward). For slices
-//      that are not contiguous (inner > 1); neighbouring threads have neighbouring slices
+//      that are not contiguous (inner > 1). Neighbouring threads have neighbouring slices
 //   2  a block per row of any length. In forward, one pass computes the maximum and the sum
 //      together (log_sum.cuh), and a second one writes
 //   3  a warp (up to 512 floats) or a block (up to 4096) per row, which is kept in registers, so

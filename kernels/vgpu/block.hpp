@@ -65,7 +65,7 @@ struct Warp {
   unsigned open = 0;                   // meetings[0 .. open) have been used
 };
 
-// Computes the answers of the lanes that arrived; request(lane) is their LaneRequest.
+// Computes the answers of the lanes that arrived. request(lane) returns a lane's LaneRequest.
 template <class Request>
 void answer(const Meeting& meeting, Request request) {
   std::uint64_t ballot = 0;
@@ -165,10 +165,12 @@ class BlockRunner {
   [[noreturn]] void stuck(const char* what);
 
  private:
-  static void live(Fiber* self);  // the body of every fiber; runs in Quiet
+  static void live(Fiber* self);  // the body of every fiber, which runs in Quiet
   void run_one(Fiber* self);
-  void suspend();              // the running thread waits; returns when it is resumed
-  Fiber* choose(Fiber* free);  // the fiber to switch to; `free` could begin a thread itself
+  void suspend();  // the running thread waits until it is resumed
+  // Returns the fiber to switch to. If the next thread can begin, this is `free`, or an idle fiber
+  // if `free` is null.
+  Fiber* choose(Fiber* free);
   Fiber* idle_fiber();
   void make_ready(std::uint16_t number) { ready_.push_back(number); }
   void close_meetings(unsigned warp);  // completes meetings whose lanes have all arrived

@@ -10,7 +10,7 @@
 
 namespace vgpu {
 
-// Makes the running thread wait; returns when it is resumed.
+// Makes the running thread wait and returns when it is resumed.
 [[gnu::always_inline]] inline void BlockRunner::suspend() {
   Thread& t = self();
   Fiber* to = next_ready_ < ready_.size() ? threads_[ready_[next_ready_++]].fiber : choose(nullptr);

@@ -53,7 +53,7 @@ class Device {
   // The calling thread's current device.
   static Device& current();
   static void set_current(int index);
-  // The device whose address range contains the address; null if there is none.
+  // The device whose address range contains the address, or null if there is none.
   static Device* owner(const void* address);
 
   Device(int index, std::byte* base, std::size_t span);
@@ -77,7 +77,7 @@ class Device {
   void add(const std::shared_ptr<Queue>& stream);
   void remove(const std::shared_ptr<Queue>& stream);
   void synchronize();
-  // The legacy default stream, created on first use; legacy_if_used() returns null before that.
+  // The legacy default stream, created on first use. legacy_if_used() returns null before that.
   Queue& legacy();
   [[nodiscard]] std::shared_ptr<Queue> legacy_if_used();
   // The device's streams that synchronise with the legacy stream.

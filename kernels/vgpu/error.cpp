@@ -168,7 +168,7 @@ Object object_of(const void* address) {
   return found;
 }
 
-// Name of the function that begins at this address of the file; "" if there is none.
+// Name of the function that begins at this address of the file, or "" if there is none.
 std::string find_symbol(const char* file, std::size_t bytes, std::uintptr_t address) {
   const auto* header = reinterpret_cast<const Elf64_Ehdr*>(file);
   const auto* sections = reinterpret_cast<const Elf64_Shdr*>(file + header->e_shoff);

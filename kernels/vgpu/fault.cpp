@@ -137,7 +137,7 @@ FaultStack::~FaultStack() {
 //
 // On processors that do not trap a misaligned address or an integer division by zero, .cu files are
 // compiled with the compiler's own checks for both (kernels/cuda/cuda.cmake). The functions below
-// replace libubsan's. In a kernel they report the error and end the process; host code continues as
+// replace libubsan's. In a kernel they report the error and end the process. Host code continues as
 // it would without the checks.
 #ifdef VGPU_CHECKS
 

@@ -64,7 +64,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   Grid& operator=(const Grid&) = delete;
   ~Grid();
 
-  // Runs all blocks; returns when the last has ended.
+  // Runs all blocks and returns when the last has ended.
   void run();
   // "kernel scale in stream 2 of device 0", for reports.
   [[nodiscard]] std::string describe() const;
@@ -80,7 +80,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   const dim3 grid, block;
   const std::size_t shared_bytes;
   Queue& queue;
-  const std::uint64_t number;  // of the launch; seeds its random numbers
+  const std::uint64_t number;  // of the launch, seeds its random numbers
   char begin = 0, end = 0;     // ThreadSanitizer orders the CUDA threads by these
 
  private:
@@ -94,7 +94,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   std::uint64_t done_ = 0;
 };
 
-// OS threads that help to run the blocks of grids; started as needed and kept.
+// OS threads that help to run the blocks of grids. They are started as needed and kept.
 class Helpers {
  public:
   // Returns the helpers for a stream. The whole process shares them, except under ThreadSanitizer,
@@ -105,7 +105,7 @@ class Helpers {
 
   // Runs the job on a helper, which is a new one if all are busy.
   void start(std::function<void()> job);
-  // Runs the job if a helper is idle or fewer helpers than cores exist; otherwise returns false.
+  // Runs the job if a helper is idle or fewer helpers than cores exist. Otherwise returns false.
   bool offer(std::function<void()> job);
 
  private:

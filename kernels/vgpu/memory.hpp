@@ -20,7 +20,7 @@ class PinnedMemory {
   static PinnedMemory& get();
   // False if it overlaps a range that is already pinned.
   bool add(const Range& range);
-  // Removes and returns the range that starts there; nothing if there is none of that kind.
+  // Removes and returns the range that starts there, or nothing if there is none of that kind.
   std::optional<Range> remove(const void* start, bool allocated);
   [[nodiscard]] std::optional<Range> find(const void* address) const;
   // True if memory from cudaHostAlloc ends less than two pages before this address.

@@ -21,7 +21,7 @@ constinit thread_local bool in_copy = false;
 constinit thread_local bool in_host_function = false;
 
 namespace {
-constexpr unsigned kDelayedOneIn = 4;  // one operation of this many is delayed
+constexpr unsigned kDelayedOneIn = 4;  // one in this many operations is delayed
 
 // Never destroyed, because workers may outlive main().
 Living<CUstream_st>& streams() {

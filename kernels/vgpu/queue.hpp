@@ -97,12 +97,12 @@ struct CUstream_st {
 };
 
 namespace vgpu {
-// The operation that this thread runs for a stream, for reports: "copy in stream 3 of device 0";
-// null on other threads. constinit avoids a wrapper function, for which g++'s UBSan reports a null
-// pointer.
+// The operation that this thread runs for a stream, e.g. "copy in stream 3 of device 0", for
+// reports. Null on other threads. constinit avoids a wrapper function, for which g++'s UBSan
+// reports a null pointer.
 extern constinit thread_local const std::string* current_operation;
 extern constinit thread_local bool in_copy;  // true during a copy, which may access device memory
-extern constinit thread_local bool in_host_function;  // such functions must not call CUDA
+extern constinit thread_local bool in_host_function;  // a host function must not call CUDA
 
 // Ends the program if a host function makes this call.
 void outside_host_functions(const char* call);

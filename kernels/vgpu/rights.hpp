@@ -14,7 +14,8 @@
 
 namespace vgpu {
 
-// Returns a new key. -1 if none is left or there is no protection; the memory is then open to all.
+// Returns a new key, or -1 if none is left or there is no protection. Memory without a key is open
+// to all.
 int new_key();
 
 // Gives the key to the pages, which are mapped for reading and writing. Does nothing for -1.
@@ -25,7 +26,7 @@ void take_key(std::byte* at);
 // For a fault handler: true if the thread lacked the key. `code` is the signal's si_code.
 [[nodiscard]] bool wanted_key(const void* address, int code);
 
-// Rights to the memory of these keys until the end of the scope; -1 stands for no key.
+// Rights to the memory of these keys until the end of the scope. -1 stands for no key.
 class DeviceRights {
  public:
   explicit DeviceRights(int key) : DeviceRights(std::uint32_t{key >= 0 ? 1U << key : 0}) {}

@@ -86,7 +86,8 @@ std::vector<int> read_devices() {
   return out;
 }
 
-// One of three names, in the order of the enumeration; the first if the variable is not set.
+// Returns the position of the variable's value in the list of names, which are in the order of the
+// enumeration. The first is the default.
 template <class Choice>
 Choice choice(const char* variable, const std::array<std::string_view, 3>& names) {
   const char* text = text_of(variable);

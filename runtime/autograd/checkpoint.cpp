@@ -48,7 +48,7 @@ class RandomScope {
   RandomState now_;
 };
 
-// Collects the tensors saved by the second run; the graph of that run is never used.
+// Collects the tensors saved by the second run. The graph of that run is never used.
 class Collector : public SavedTensorKeeper {
  public:
   std::size_t keep(const Tensor& t) override {

@@ -40,7 +40,7 @@ enum class Draws : bool { no, yes };
 
 namespace detail {
 
-// Returns the keeper for a function's saved tensors; `again` runs the same function.
+// Returns the keeper for a function's saved tensors. `again` runs the same function.
 [[nodiscard]] std::shared_ptr<SavedTensorKeeper> recompute_by(
     std::function<void(const std::vector<Tensor>&)> again, const std::vector<Tensor>& inputs,
     Draws draws);
@@ -50,7 +50,7 @@ namespace detail {
 // Returns function(inputs...), which may have any type. The function is copied, so references in it
 // must stay valid until backward. Backward throws Error if the second run saves a different number
 // of tensors or different shapes. With Draws::yes the second run starts from the generators' state
-// before the first run and restores their state afterwards; no other thread may draw meanwhile.
+// before the first run and restores their state afterwards. No other thread may draw meanwhile.
 template <Draws draws = Draws::yes, class Function, class... Tensors>
 auto checkpoint(Function function, const Tensors&... inputs) {
   if (!grad_enabled()) return function(inputs...);

@@ -22,7 +22,7 @@
 
 namespace ringsmith {
 
-// gradients[i] is the gradient of roots[i]; if undefined, it is 1, and the root must have one
+// gradients[i] is the gradient of roots[i]. If undefined, it is 1, and the root must have one
 // element. Without retain_graph, saved tensors are freed along the way, and a second backward
 // through any of these nodes throws Error. Records no graph. May be called concurrently on graphs
 // that share no leaf. Throws UsageError if a root does not require a gradient or a gradient does

@@ -91,7 +91,7 @@ void skip_step(const std::vector<Tensor>& leaves);
 [[nodiscard]] bool step_was_skipped(const Tensor& leaf);
 
 // Records the factor by which the loss of these leaves' next backward is multiplied (GradScaler).
-// loss_scale() returns it; 0 if none was recorded.
+// loss_scale() returns it, or 0 if none was recorded.
 void set_loss_scale(const std::vector<Tensor>& leaves, double scale);
 [[nodiscard]] double loss_scale(const Tensor& leaf);
 
@@ -170,7 +170,7 @@ class Saved {
   [[nodiscard]] const Tensor& operator[](std::size_t i) const {
     return tensors_->at(i).get(node_->name());
   }
-  // True if input i requires a gradient; otherwise skip the work.
+  // True if the input requires a gradient. If not, its gradient need not be computed.
   [[nodiscard]] bool needs(std::size_t input) const { return static_cast<bool>(edge(input)); }
   [[nodiscard]] const Edge& edge(std::size_t input) const { return node_->edges.at(input); }
 

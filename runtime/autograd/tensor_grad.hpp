@@ -37,14 +37,14 @@ class AccumulateGrad : public Node {
 };
 
 // The first gradient that arrives while .grad is undefined is written to `view`, which then becomes
-// .grad. `view` must be contiguous and have the leaf's shape and dtype (UsageError); an undefined
+// .grad. `view` must be contiguous and have the leaf's shape and dtype (UsageError). An undefined
 // view clears the target. A defined .grad is left unchanged.
 void set_grad_target(const Tensor& leaf, const Tensor& view);
 
 // For functions that can write a gradient directly to its destination (a GEMM with beta = 0 or 1).
 // Called inside apply(), it returns the destination of the gradient along `edge` if this function
 // is the only contributor in this backward. The function must write the gradient there (add to it
-// if `accumulate`) and return exactly this tensor for the edge; AccumulateGrad then does not copy.
+// if `accumulate`) and return exactly this tensor for the edge. AccumulateGrad then does not copy.
 // If the tensor is undefined, there is no such destination, and the function returns a new tensor
 // as usual.
 struct GradDestination {
@@ -55,7 +55,7 @@ struct GradDestination {
 
 }  // namespace ringsmith
 
-// ---- the gradient state of a tensor; for the files of runtime/autograd only ----
+// ---- the gradient state of a tensor (for the files of runtime/autograd only) ----
 namespace ringsmith::autograd {
 
 struct LeafHook {

@@ -16,8 +16,8 @@ namespace ringsmith::profile {
 namespace {
 
 constexpr double kNsPerSecond = 1e9;
-constexpr std::size_t kMostPending = 1 << 12;  // kernels; beyond that, the host waits for them
-constexpr int kLooks = 5;                      // clock comparisons; the closest one counts
+constexpr std::size_t kMostPending = 1 << 12;  // kernels. With more, the host waits for them
+constexpr int kLooks = 5;                      // clock comparisons, of which the closest counts
 
 struct PendingKernel {
   const char* name;  // name of its operation
@@ -183,7 +183,7 @@ void KernelScope::end() {
   try {
     Event stop = Event::record(Stream::current(start_.device()), Event::Timing::on);
     t.pending.push_back({name_, std::move(start_), std::move(stop), work_});
-  } catch (const Error&) {  // the GPU has failed; the next call that waits for it reports this
+  } catch (const Error&) {  // the GPU has failed, which the next call that waits for it reports
   }
 }
 

@@ -30,7 +30,7 @@ cudaStream_t new_stream(Device device, Priority priority) {
   return stream;
 }
 
-// The slot of a device; the vector grows on demand.
+// Returns the slot of a device. The vector grows on demand.
 template <class T>
 T& slot(std::vector<T>& slots, Device device) {
   if (device.is_cpu()) throw UsageError("the CPU has no streams");

@@ -24,7 +24,7 @@ namespace ringsmith {
 void transfer(std::byte* to, Device to_device, const std::byte* from, Device from_device,
               Bytes size);
 
-// Lets kernels and copies on `device` access `peer`'s memory directly, from now on. False if the
+// Lets kernels and copies on `device` access `peer`'s memory directly from now on. False if the
 // hardware does not support it.
 bool enable_peer_access(Device device, Device peer);
 
@@ -32,7 +32,7 @@ bool enable_peer_access(Device device, Device peer);
 // continues. Pinning is slow, so blocks are kept and reused.
 class PinnedBlock {
  public:
-  explicit PinnedBlock(Bytes size);  // uninitialised; CudaError if out of memory
+  explicit PinnedBlock(Bytes size);  // uninitialised, or throws CudaError
   ~PinnedBlock();                    // may be reused after release_after()'s streams
   PinnedBlock(const PinnedBlock&) = delete;
   PinnedBlock& operator=(const PinnedBlock&) = delete;
@@ -56,7 +56,7 @@ class Fetch {
   // Queues the copy on the device's current stream. `from` may be freed immediately, like all
   // memory of that stream.
   Fetch(const std::byte* from, Device device, Bytes size);
-  // Blocks until these bytes have arrived; does not wait for work that was queued after them.
+  // Blocks until these bytes have arrived, but does not wait for work that was queued after them.
   [[nodiscard]] const std::byte* wait() const;
 
  private:

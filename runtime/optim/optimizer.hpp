@@ -42,7 +42,7 @@ class Optimizer {
   virtual void set_lr(double lr);  // UsageError if negative or not finite
   [[nodiscard]] const std::vector<Tensor>& params() const { return params_; }
 
-  // The gradients that step() would use, by reference; GradScaler divides them.
+  // The gradients that step() would use, by reference. GradScaler divides them.
   [[nodiscard]] virtual std::vector<Tensor> gradients() const;
   // True if any rank passes true. Collective in optimizers whose gradients() differ between ranks.
   // In other optimizers every rank passes the same value, and the function returns `mine`.
@@ -50,7 +50,7 @@ class Optimizer {
 
   // Names of the state tensors that this optimizer may keep per parameter: "exp_avg", ...
   [[nodiscard]] virtual const std::vector<std::string>& state_names() const { return names_; }
-  [[nodiscard]] virtual bool counts_steps() const { return counts_; }  // then there is also "step"
+  [[nodiscard]] virtual bool counts_steps() const { return counts_; }  // if so, also "step"
 
   // PyTorch's two parts, flattened as by torch.distributed.checkpoint, with one parameter group:
   //
@@ -86,7 +86,7 @@ class Optimizer {
   // Updates all parameters that have a gradient, in order.
   virtual void update(const std::vector<Update>& all) = 0;
 
-  // State tensor `name` (an index into names) of parameter i; zeros on first use.
+  // State tensor `name` (an index into names) of parameter i, zeros on first use.
   Tensor& state(std::size_t name, std::size_t i);
   [[nodiscard]] bool has_state(std::size_t name, std::size_t i) const;
 
@@ -95,7 +95,7 @@ class Optimizer {
   double lr_ = 0;
   std::vector<std::string> names_;
   bool counts_;
-  std::vector<std::vector<Tensor>> state_;  // [name][parameter]; undefined until first used
+  std::vector<std::vector<Tensor>> state_;  // [name][parameter], undefined until first used
   std::vector<std::int64_t> steps_;         // number of updates per parameter
 };
 

@@ -26,7 +26,7 @@ using kernels::Binary;
 using kernels::Scalar;
 using kernels::Unary;
 
-// Calls f with the type tag of f32 or f64; otherwise throws UsageError naming `what`.
+// Calls f with the type tag of f32 or f64. For other dtypes throws a UsageError naming `what`.
 template <class F>
 void visit_arithmetic(DType dtype, const char* what, F&& f) {
   if (dtype == DType::f32) return f(TypeTag<float>{});

@@ -48,7 +48,7 @@ class Tensor {
 
   // ---- construction (zeros, full, arange, from_vector and randn: at the end of this file) ----
   static Tensor empty(const Shape& sizes, TensorOptions options = {});
-  // A view of storage; offset in elements.
+  // A view of storage. The offset is in elements.
   static Tensor from_storage(std::shared_ptr<Storage> storage, const Shape& sizes,
                              const Shape& strides, std::int64_t offset, DType dtype);
 
@@ -206,7 +206,7 @@ inline Tensor empty_like(const Tensor& t) { return Tensor::empty(t.sizes(), t.op
 inline Tensor zeros_like(const Tensor& t) { return zeros(t.sizes(), t.options()); }
 inline Tensor ones_like(const Tensor& t) { return ones(t.sizes(), t.options()); }
 
-// start, start + step, ... below stop; i64 by default.
+// start, start + step, ... below stop, i64 by default.
 Tensor arange(double start, double stop, double step = 1, TensorOptions options = {DType::i64});
 inline Tensor arange(std::int64_t stop) { return arange(0, static_cast<double>(stop)); }
 

@@ -65,7 +65,7 @@ struct ConvTile {
   std::int64_t depth;
   std::array<float*, kVectors> c;
   std::int64_t c_row;
-  const float* start;  // initial value of each row; null: the contents of C
+  const float* start;  // initial value of each row, or null to add to C
 };
 enum class ImageOf { kA, kB };
 
@@ -165,7 +165,7 @@ float* scratch(std::vector<float>& memory, std::int64_t floats) {
 struct ImageProduct {
   const float* a;          // (rows, taps)
   std::int64_t rows;       // of a and of out
-  const float* start;      // rows floats; null: zeros
+  const float* start;      // rows floats, or null for zeros
   const float* in;         // the images, not yet framed
   std::int64_t in_stride;  // distance between samples
   Frame frame;
@@ -174,7 +174,7 @@ struct ImageProduct {
   std::int64_t samples;
   Offsets pixels;  // offsets in an image's frame
   float* out;
-  std::int64_t out_stride;  // distance between samples; rows are contiguous
+  std::int64_t out_stride;  // distance between samples (rows are contiguous)
 };
 
 // kWidth consecutive columns of out, which has a column per (sample, pixel). The last panel may
@@ -182,7 +182,7 @@ struct ImageProduct {
 struct Panel {
   std::int64_t count = 0;
   std::array<std::int64_t, static_cast<std::size_t>(kWidth)> from{}, to{};  // 0 beyond count
-  std::int64_t run = 1;         // `from` is contiguous in groups of this size; divides kWidth
+  std::int64_t run = 1;         // `from` is contiguous in groups of this size, which divides kWidth
   bool writes_vectors = false;  // the panel is full, and `to` is contiguous within a vector
 };
 
@@ -340,7 +340,7 @@ Windows windows_of(const Conv2dShape& s) {
 // Each tap links it to output m + shift.
 struct Phase {
   std::int64_t first = 0, count = 0;                        // the first pixel, the number of pixels
-  std::vector<std::pair<std::int64_t, std::int64_t>> taps;  // tap, shift; ascending in shift
+  std::vector<std::pair<std::int64_t, std::int64_t>> taps;  // (tap, shift), ascending in shift
 };
 Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t stride, std::int64_t pad,
                std::int64_t kernel, std::int64_t dilation) {
@@ -427,7 +427,7 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
       else
         for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
     };
-    constexpr std::int64_t kStreams = 8;  // rows that are written in turn; few enough for the cache
+    constexpr std::int64_t kStreams = 8;  // rows that are written in turn, few enough for the cache
     for (std::int64_t block = 0; block < channels; block += kStreams)
       for (std::int64_t o = 0; o < out_channels; ++o)
         for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c)

@@ -71,7 +71,7 @@ void pack_rows(Matrix<const float> a, Range i, Range k, std::int64_t tile_rows,
   const std::int64_t space = tile_space(tile_rows, k.size);
   for (std::int64_t c = 0; c < k.size; ++c) {
     const float* from = &a(i.begin, k.begin + c);
-    if (tile_rows == kRows)  // with a constant size, 6 floats are two instructions
+    if (tile_rows == kRows)  // copying a constant number of floats takes two instructions
       for (std::int64_t t = 0; t < tiles; ++t)
         std::memcpy(out + t * space + c * kRows, from + t * kRows, kRows * sizeof(float));
     else

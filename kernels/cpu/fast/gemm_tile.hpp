@@ -51,7 +51,7 @@ struct Tile {
   std::int64_t depth;
   float* c;
   std::int64_t c_row;
-  const float* start;  // initial value of the sums, laid out like c; null: zeros
+  const float* start;  // initial value of the sums, laid out like c, or null for zeros
   std::int64_t start_row;
 };
 

@@ -5,9 +5,9 @@
 //
 // Both take pairs of neighbouring k, add in float, and round to nearest even. They differ from the
 // float product of the widened matrices in two ways. First, they add in another order: vdpbf16ps
-// adds a pair's second product first; tdpbf16ps adds even and odd k separately, 16 pairs at a time,
-// and then their sum to C. Second, they treat operands and results below 2^-126 as zero. NaN and
-// infinity propagate, and sums of integers below 2^24 are exact. If no operand is below 2^-126,
+// adds a pair's second product first, and tdpbf16ps adds even and odd k separately, 16 pairs at a
+// time, and then their sum to C. Second, they treat operands and results below 2^-126 as zero. NaN
+// and infinity propagate, and sums of integers below 2^24 are exact. If no operand is below 2^-126,
 // other sums of k products are within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of the exact sum,
 // which is the bound of tests/kernels/half_test.cpp.
 //
@@ -29,7 +29,7 @@ namespace ringsmith::kernels::cpu::fast {
 [[nodiscard]] bool processor_has(Bf16Products how);
 
 // sums = a b, or sums += a b. `how` must not be `widened`, and the processor must support it. The
-// memory of sums must have whole_tiles(sums.rows) rows of whole_tiles(sums.cols) floats; the part
+// memory of sums must have whole_tiles(sums.rows) rows of whole_tiles(sums.cols) floats. The part
 // beyond sums is overwritten.
 void product_bf16(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
                   const Matrix<float>& sums, Store store, Bf16Products how);

@@ -33,7 +33,7 @@ struct Range {
 
 std::int64_t blocks(std::int64_t n, std::int64_t side) { return (n + side - 1) / side; }
 
-// Number of rows and columns of a block of C. Large blocks copy less; small ones are used if large
+// Number of rows and columns of a block of C. Large blocks copy less. Small ones are used if large
 // ones would leave some threads with less work. The size does not affect the bits, because all sums
 // run over k in the same order.
 template <class T>

@@ -1,4 +1,4 @@
-// Each array is read and written once; the compiler vectorises every loop. Choices (first step,
+// Each array is read and written once. The compiler vectorises every loop. Choices (first step,
 // Nesterov, amsgrad) are made outside the loops, by template parameters.
 #include "kernels/optim.hpp"
 

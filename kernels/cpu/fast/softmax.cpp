@@ -26,7 +26,8 @@ void for_each_outer(Slices s, const F& f) {
   });
 }
 
-// m[i]: the largest element of column i, or NaN if it has one; sum[i]: the sum of exp(x - m[i]).
+// Sets m[i] to the largest element of column i, or to NaN if it has one, and sum[i] to the sum of
+// exp(x - m[i]).
 void column_statistics(const float* x, std::int64_t n, std::int64_t inner, float* __restrict m,
                        float* __restrict sum) {
   std::copy(x, x + inner, m);

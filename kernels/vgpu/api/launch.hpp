@@ -57,7 +57,7 @@ Call make_call(void (*kernel)(Parameters...), Parameters... arguments) {
 }
 
 using MakeCall = Call (*)(const void* kernel, void* const* arguments);
-// Stores `make` for the kernel; returns the kernel's address.
+// Stores `make` for the kernel and returns the kernel's address.
 const void* announce_kernel(const void* kernel, MakeCall make);
 
 template <class... Parameters, std::size_t... i>

@@ -41,7 +41,7 @@ cudaError_t cudaGetLastError();  // also resets it
 cudaError_t cudaPeekAtLastError();
 
 namespace vgpu {
-// A sentence that describes the error of this thread's last failed call; "" if there is none.
+// A sentence that describes the error of this thread's last failed call, or "" if there is none.
 const char* why();
 }  // namespace vgpu
 
@@ -98,7 +98,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
 // at the end of a program, where this is called.)
 cudaError_t cudaDeviceReset();
 
-// Peer access: the device can access the peer's memory. Unless enabled, a kernel's access faults.
+// Peer access lets a device access a peer's memory. Without it, a kernel's access faults.
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 

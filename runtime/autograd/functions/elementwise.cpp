@@ -183,8 +183,8 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
 
 // ---- dropout ----
 // Each element is kept with probability 1 - p and scaled by 1 / (1 - p), which preserves the
-// expectation. On the CPU the mask is drawn as by PyTorch's generator, one double per element; on a
-// GPU each element is computed independently from a counter (kernels/dropout.hpp).
+// expectation. On the CPU the mask is drawn like PyTorch's, one double per element. On a GPU each
+// element is computed independently from a counter (kernels/dropout.hpp).
 
 namespace {
 

@@ -69,7 +69,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate
   });
 }
 
-// Expands the batch dimensions of t to `batch`; the last two are kept.
+// Expands the batch dimensions of t to `batch`. The last two dimensions are kept.
 Tensor with_batch(const Tensor& t, const Shape& batch) {
   Shape sizes = batch;
   sizes.push_back(t.size(-2));

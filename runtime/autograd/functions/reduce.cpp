@@ -33,7 +33,7 @@ std::int64_t count_of(const Shape& sizes, const std::vector<bool>& reduced) {
   return n;
 }
 
-// along() is the dimension to walk along; without() is the tensor without that dimension.
+// along() returns the dimension to walk along, without() the tensor without that dimension.
 kernels::Reduced along(const Tensor& x, int dim) {
   return {x.size(dim), x.strides()[static_cast<std::size_t>(dim)]};
 }

@@ -128,7 +128,7 @@ struct Branch {
   std::vector<T> x, residual, w, b, dy, dsum;
 };
 
-// misaligned: the number of the array whose rows do not begin at a pack boundary; 0: none.
+// misaligned: the number of the array whose rows do not begin at a pack boundary, or 0.
 template <class T>
 void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misaligned) {
   const auto off = [&](int array) { return std::size_t{misaligned == array ? 1U : 0U}; };

@@ -94,8 +94,8 @@ int use_after_close(bool right) {
       });
 }
 
-// With a driver that waits (VGPU_DRIVER_WAITS=1): the host allocates, or launches a kernel for the
-// first time, while a kernel waits for the host.
+// The host allocates, or launches a kernel for the first time, while a kernel waits for the host.
+// With VGPU_DRIVER_WAITS=1 this call waits for the kernel.
 __global__ void wait_for(unsigned* flag) {
   while (cuda::atomic_ref<unsigned, cuda::thread_scope_system>(*flag).load(
              cuda::memory_order_relaxed) == 0) {
