@@ -109,7 +109,8 @@ void UsageMap::clear() { std::ranges::fill(mine_, 0); }
 
 void UsageMap::exchange(std::uint64_t step, const std::string& fault) {
   mine_[0] = step | (fault.empty() ? 0 : kFault);
-  // The words are only copied: collectives have no u64, but i64 has the same width.
+  // Collectives have no u64, so the words are sent as i64, which has the same width. They are only
+  // copied.
   const auto as_i64 = [](std::span<std::uint64_t> s) {
     return comm::Buffer(reinterpret_cast<std::byte*>(s.data()), Elements(s.size()), DType::i64);
   };

@@ -17,7 +17,8 @@
 // digests. If any differ, all ranks exchange their lines, to report the first difference.
 //
 // ---- the gradients ----
-// Which rank had a gradient for which parameter: one bit each, exchanged at the end of backward.
+// One bit per rank and parameter says whether the rank had a gradient. The bits are exchanged at
+// the end of backward.
 //
 // A rank that lacks a gradient must not leave its peers waiting in an all-reduce that it never
 // joins, and an average over too few ranks must not go unnoticed. Therefore each rank joins all

@@ -1,4 +1,4 @@
-// Communication hooks: functions that exchange a bucket's gradients in place of DDP's all-reduce.
+// Communication hooks: functions that exchange a bucket's gradients instead of DDP's all-reduce.
 //
 //   backward   g5 g4 g3 | g2 g1 | g0 |
 //   bucket 0   [======] hook(bucket 0) --> future ..................> result replaces bucket 0
@@ -29,7 +29,7 @@
 namespace ringsmith {
 
 struct GradBucket {
-  int index = 0;                  // refers to other gradients after the rebuild of the buckets
+  int index = 0;                  // refers to other gradients after the buckets are rebuilt
   bool is_last = false;           // in this backward
   Tensor buffer;                  // all gradients, concatenated; communication memory
   std::vector<Tensor> gradients;  // views of `buffer` with the parameters' shapes
@@ -48,7 +48,8 @@ class Future {
   Future(comm::WorkPtr work, Tensor value);
   explicit Future(std::function<Tensor()> wait) : wait_(std::move(wait)) {}
 
-  // Continues with next(tensor), a tensor or another future. Runs on the thread that calls wait().
+  // Continues with next(tensor), which returns a tensor or another future. Runs on the thread that
+  // calls wait().
   [[nodiscard]] Future then(std::function<Future(const Tensor&)> next) const;
   [[nodiscard]] Tensor wait() const { return wait_(); }
 

@@ -25,8 +25,8 @@ class DriftError : public Error {
 void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors);
 
 // Throws Error unless every value is finite: "'fc.weight' holds NaN or an infinity: ...". Not
-// collective: after check_drift() either all ranks throw or none. Call it before overwriting a
-// checkpoint.
+// collective, but after check_drift() either all ranks throw or none do. Call it before overwriting
+// a checkpoint.
 void check_finite(const NamedTensors& tensors);
 
 }  // namespace ringsmith

@@ -322,7 +322,7 @@ void PerStepTraining::load(const Snapshot& state) {
   if (options_.load) options_.load(state.values);
 }
 
-// Takes part in the other ranks' collectives with zeros, for a rank that has no gradients yet.
+// Joins the other ranks' collectives with zeros. Called on a rank that has no gradients yet.
 void PerStepTraining::add_zeros() {
   const std::vector<Tensor> parameters = ddp_->forward([&] { return trained_parameters(); });
   std::vector<Tensor> zeros;

@@ -158,7 +158,7 @@ std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bu
   return pass;
 }
 
-// Drawn on the host, so that a seed gives the same numbers everywhere.
+// Draws the random factors on the host, so that a seed gives the same numbers everywhere.
 void PowerSgdState::draw(const Pass& pass) {
   Generator g(next_seed(now_.seeds));
   for (const Pass::Factors& f : pass.factors) f.q.copy_(randn(f.q.sizes(), g));

@@ -59,7 +59,7 @@ class PowerSgdState {
     double loss_scale = 0;             // of the errors; 0: no scaler
     Generator seeds;
     std::int64_t iteration = 0;  // number of backward passes
-    // Elements of all gradients since compression began, and elements sent in their place.
+    // Elements of all gradients since compression began, and elements sent instead.
     std::int64_t before = 0, after = 0;
   };
   [[nodiscard]] const Memory& memory() const { return now_; }

@@ -1,5 +1,5 @@
-// Sends the state of a training from a rank that has it to a rank that joins, concurrently with the
-// step in which both take part.
+// Sends the state of a training from a rank that has it to a rank that joins, while both run the
+// step.
 //
 //   sender    copy |forward, backward ........| vote
 //                  '--thread--> bytes -------.
@@ -41,7 +41,7 @@ class StateTransfers {
   // Blocks until the state is received, and returns it; throws the transfer's error.
   [[nodiscard]] Snapshot take();
   void abort();      // aborts running transfers; then joins the threads
-  void wait_sent();  // blocks until the receivers have all of it or have failed
+  void wait_sent();  // blocks until the receivers have received everything or have failed
 
  private:
   struct Transfer {

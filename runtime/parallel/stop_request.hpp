@@ -38,7 +38,7 @@ class StopRequest {
   static constexpr std::array<int, 2> kSignals{SIGTERM, SIGUSR1};
   static constexpr std::chrono::milliseconds kSameRequest{300};
 
-  // One per process at a time: UsageError for a second one.
+  // Throws UsageError if this process already has a StopRequest.
   StopRequest();
   ~StopRequest();  // restores the previous signal handlers, unless work_is_done()
   StopRequest(const StopRequest&) = delete;

@@ -72,7 +72,8 @@ class ZeroRedundancyOptimizer : public Optimizer {
   }
   [[nodiscard]] bool counts_steps() const override { return inner_->counts_steps(); }
 
-  // Scattered: the averages of this rank's parts and of the tails; then any_rank() is collective.
+  // With scattered gradients: the averages of this rank's parts and of the tails; any_rank() is
+  // then collective.
   [[nodiscard]] std::vector<Tensor> gradients() const override;
   [[nodiscard]] bool any_rank(bool mine) const override;
 

@@ -1,11 +1,10 @@
-// A program's command line: its options, --help and --version, and an error message in one line
-// with exit code 6 for everything that is wrong.
+// Parses a program's command line: options, --help and --version. Every mistake is reported in one
+// line and ends the program with exit code 6.
 //
-// CLI11 does the parsing, hidden in command_line.cpp because every program would otherwise compile
-// its header of 10,000 lines. Differences from CLI11: help has two columns, wrapped words, defaults
-// in brackets, and no line wider than 80 columns; numbers are decimal (CLI11 reads 010 as eight and
-// accepts NaN); messages describe a bound in words; the message for an unknown option proposes the
-// nearest known one.
+// CLI11 does the parsing. Its header has 10,000 lines, so only command_line.cpp includes it.
+// Differences from CLI11: help has two columns, wrapped words, defaults in brackets, and no line
+// wider than 80 columns; numbers are decimal (CLI11 reads 010 as eight and accepts NaN); messages
+// describe a bound in words; the message for an unknown option proposes the nearest known one.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +23,9 @@ class Option;
 
 namespace ringsmith::apps {
 
-// The ranks that print. All ranks of a job see the same arguments, so rank 0 prints first. Then the
-// launcher ends the others with the same exit code; without a launcher they print too (QuietStop).
+// The ranks that print an error. All ranks of a job see the same arguments, so rank 0 prints the
+// error first, and the launcher then ends the other ranks. Without a launcher, the other ranks
+// print it, too (QuietStop).
 enum class Speaker { first_rank, everybody };
 
 // Empty if the text is valid, else the error: "'x' is not a whole number from 1 to 9".
@@ -63,12 +63,13 @@ class CommandLine {
   template <class T>
   Option* add_option(const std::string& names, T& value, const std::string& meaning);
   Option* add_flag(const std::string& names, bool& value, const std::string& meaning);
-  // An option that --help does not show; using it is an error whose message says why it is missing.
+  // Adds an option that --help does not show and whose use is an error. The message gives `why`.
   void refuse(const std::string& names, const std::string& why);
 
   void group(const std::string& heading);  // heading of the options that are added after this call
   void footer(const std::string& text);
-  // The first word that is not an option, and all words after it, are left to the caller: rest().
+  // Stops parsing at the first word that is not an option. rest() returns this word and all words
+  // after it.
   void leave_the_rest();
 
   // For comparing settings between the ranks of a job: parse() fills `settings` with the program's

@@ -18,7 +18,7 @@ struct Name {
   const char* name;
 };
 
-// From Arm's registry of implementers and Arm's own part numbers: only the likely ones.
+// The common entries of Arm's registry of implementers and of Arm's list of part numbers.
 constexpr Name kImplementers[] = {{0x41, "Arm"},    {0x46, "Fujitsu"},       {0x48, "HiSilicon"},
                                   {0x4e, "NVIDIA"}, {0x50, "Applied Micro"}, {0x51, "Qualcomm"},
                                   {0x61, "Apple"},  {0xc0, "Ampere"}};

@@ -1,6 +1,6 @@
-// Curves over the number of devices, side by side in one SVG: measurements are solid, with a dot
-// for each, predictions are dashed. Both axes are logarithmic, so a power law is a straight line
-// and a constant is a level one.
+// Curves over the number of devices, side by side in one SVG. Measurements are solid lines with
+// dots; predictions are dashed lines. Both axes are logarithmic, so power laws are straight lines
+// and constants are horizontal.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ struct Curve {
   std::string name;
   Role role = Role::first;
   std::vector<ChartPoint> measured, predicted;  // increasing; predicted begins at the last measured
+                                                // number of devices
 };
 
 struct Panel {

@@ -7,9 +7,9 @@
 //     bucket 2                                         ready  |---all-reduce---|   exposed: time
 //                                                          |<----- exposed ---->   after backward
 //
-// Every GPU computes the same amount regardless of their number (weak scaling). The buckets are the
-// ones that DistributedDataParallel builds for the model's gradients, in the order in which they
-// become ready.
+// Every GPU computes the same amount, regardless of the number of GPUs (weak scaling). The buckets
+// are those that DistributedDataParallel builds for the model's gradients, in the order in which
+// they become ready.
 #pragma once
 
 #include <functional>
@@ -28,8 +28,8 @@ struct TrainedModel {
   double flops = 0;               // per step and GPU, forward and backward
 };
 
-// Load a file; labs/scaling/*.json show every key. A name without a folder or an extension is
-// looked up there. Throw UsageError naming the file and the error.
+// Load a file; labs/scaling/*.json show every key. A name without a folder or an extension selects
+// a file of labs/scaling. Throw UsageError naming the file and the error.
 [[nodiscard]] comm::Topology load_topology(const std::string& name_or_file);
 [[nodiscard]] TrainedModel load_model(const std::string& name_or_file);
 
@@ -38,8 +38,8 @@ struct TrainedModel {
 
 struct PredictedStep {
   double compute = 0;     // forward and backward, seconds
-  double reductions = 0;  // of all buckets, sequentially
-  double exposed = 0;     // part of reductions that is after backward
+  double reductions = 0;  // sum over all buckets
+  double exposed = 0;     // part of reductions after the end of backward
   [[nodiscard]] double total() const { return compute + exposed; }
 };
 

@@ -1,5 +1,5 @@
-// doctor's examination of one machine, and the rendering of findings. All information is read from
-// the kernel or tried out in a child process.
+// doctor's examination of one machine, and the rendering of findings. All information comes from
+// the kernel or from trials in a child process.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -60,7 +60,7 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
-// True if trial succeeds; it runs in a child process, so it cannot change this process.
+// True if trial succeeds. It runs in a child process so that it cannot change this process.
 bool succeeds(bool (*trial)()) {
   const pid_t child = fork();
   if (child == 0) _exit(trial() ? 0 : 1);
@@ -234,7 +234,7 @@ void networks(Findings& out) {
                    "bring an interface up, or start the container with --network host"});
 }
 
-// The ports of a device, and the GIDs that are set on each port with their kinds.
+// Lists the ports of a device, and the GIDs of each port with their types.
 std::string describe_rdma_device(const fs::path& device) {
   std::string text = device.filename().string() + ":";
   for (const auto& port : fs::directory_iterator(device / "ports")) {

@@ -40,7 +40,8 @@ struct Case {
 
 double bytes(std::int64_t floats) { return 4.0 * static_cast<double>(floats); }
 
-// The forward and backward products of a Linear layer, called as in linear's functions.
+// The forward and backward products of a Linear layer, called the same way as in the linear
+// function.
 void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t n, std::int64_t in,
                 std::int64_t out) {
   struct Data {
@@ -71,7 +72,7 @@ void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t
 }
 
 void add_matmul(std::vector<Case>& cases) {
-  // Cubes; a layer of the MLP; a projection of a GPT of GPT-2's width.
+  // Cubes; a layer of the MLP; a projection of a GPT as wide as GPT-2.
   for (const auto [m, k, n] : std::vector<ProductSize>{{32, 32, 32},
                                                        {64, 64, 64},
                                                        {128, 128, 128},
@@ -158,7 +159,8 @@ void add_attention(std::vector<Case>& cases) {
   const auto plain = [=](std::vector<float>& x) {
     return Heads<float>{x.data(), s.tokens * c, s.dim, c};
   };
-  // Counts the whole square, which a library without causal skipping computes.
+  // Counts the whole square, including the masked half, which a library without causal skipping
+  // computes.
   const double product = 2.0 * static_cast<double>(s.rows() * s.tokens * s.dim);
   const auto shape = fmt::format("b{} h{} t{} d{}, causal", s.batch, s.heads, s.tokens, s.dim);
   const auto forward = [=] {

@@ -132,7 +132,7 @@ std::pair<int, int> number_of_nodes(const std::string& text) {
   return {least, most};
 }
 
-// The rendezvous of the nodes: --rdzv-backend and --rdzv-endpoint, with torchrun's meaning.
+// The rendezvous of the nodes: --rdzv-backend and --rdzv-endpoint, as torchrun defines them.
 struct Meeting {
   std::string backend, endpoint;
 };
@@ -172,7 +172,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1e3));
 }
 
-// torchrun options that ringrun does not support, with the alternative.
+// torchrun options that ringrun does not support, each with its alternative.
 struct NotHere {
   const char* option;
   const char* instead;
@@ -190,7 +190,7 @@ constexpr std::array<NotHere, 10> kNotHere{{
     {"--local-addr", "--bind INTERFACE sets where node 0 listens"},
 }};
 
-// Accepts torchrun's --nproc_per_node. Changes only options, not words after the program's name.
+// Accepts torchrun's --nproc_per_node. Leaves the words after the program's name unchanged.
 std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** argv) {
   std::vector<std::string> out{"ringrun"};
   bool options = true, value = false;
@@ -213,7 +213,7 @@ std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** a
   return out;
 }
 
-// Combines the options on the nodes and on their rendezvous.
+// Combines the options for the nodes with those for their rendezvous.
 void settle_meeting(launch::LaunchOptions& o, const Meeting& meeting, bool address_given,
                     const std::string& port, bool port_given) {
   require(meeting.backend == "static" || meeting.backend == "c10d",

@@ -47,7 +47,7 @@ std::uint32_t hash(const Pattern& pattern, int rank, std::size_t index) {
 }
 
 // The bound on the inputs' magnitude for sum, min, max and avg. Ranks beyond `ranks` contribute
-// zeros, so the sum stays exact even with more ranks than the type has exact integers.
+// zeros, so that the sum is exact even if there are more ranks than the type has exact integers.
 struct Bound {
   std::uint32_t magnitude;
   int ranks;

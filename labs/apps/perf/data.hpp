@@ -6,8 +6,8 @@
 //   sum, min, max   integers so small that the type holds the sum of all ranks exactly
 //   prod            powers of two and signs
 //   avg             as sum; exact where 1/world is (2, 4, 8 ... ranks). Elsewhere each contribution
-//                   and each partial sum is rounded once, and the result is compared with a bound
-//                   for these roundings; NaN never passes
+//                   and each partial sum is rounded once, and the comparison allows for a bound on
+//                   these roundings. NaN never passes
 #pragma once
 
 #include "runtime/comm/process_group.hpp"

@@ -52,7 +52,7 @@ double seconds_a_byte_reduced(std::size_t bytes) {
        rounds < 3 || Clock::now() - begin < std::chrono::milliseconds(20); ++rounds) {
     const auto start = Clock::now();
     for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-    // Keeps the loop: the compiler must assume that the result is read.
+    // Keeps the compiler from removing the loop: it must assume that the result is read.
     asm volatile("" : : "r"(a.data()) : "memory");
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
@@ -87,7 +87,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
     barrier = std::min(barrier, took.count() / kBarriers);
     for (std::size_t i = 0; i < sizes && world > 1; ++i) {
       times[i] = std::min(times[i], time_all_reduce(kSizes[i]));
-      double seconds = times[i];  // on a slow link: rank 0 decides when to stop
+      double seconds = times[i];  // rank 0 decides when to stop on a slow link
       group.broadcast(std::span<double>(&seconds, 1), 0);
       if (seconds > kLongEnough) sizes = i + 1;
     }
@@ -101,7 +101,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
                                               priced_algorithm(key.algorithm), world, size, 1));
   };
   const double steps = shape(kTinySize).steps;
-  // Only a requested algorithm runs all its steps for a tiny message.
+  // Only an explicitly requested algorithm runs all its steps for a tiny message.
   const bool one_hand_off = key.algorithm == comm::Algorithm::automatic;
   model.alpha = (one_hand_off ? std::min(barrier, tiny) : tiny) / steps;
   model.overhead = std::max(0.0, tiny - steps * model.alpha);
@@ -212,7 +212,7 @@ struct Shipped {
 };
 
 // Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC. Jobs with at
-// most as many ranks as cores use the results of two ranks; larger jobs those of four ranks
+// most as many ranks as cores use the results of two ranks; larger jobs use those of four ranks
 // ("crowded").
 constexpr Shipped kOwn{{0.17, 0.046},
                        {12, 192, 3 * 1024, 12 * 1024, 48 * 1024, 192 * 1024},
@@ -319,7 +319,8 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
 
 void store_cost_model(const CalibrationKey& key, const CostModel& model) {
   const std::string path = calibration_file();
-  try_to_write(path);  // first: it rejects paths that are not files, which cannot be read either
+  try_to_write(path);  // before reading, because this rejects paths that are not files and cannot
+                       // be read either
   json all = json::object();
   try {
     if (std::ifstream file(path); file) all = json::parse(file);

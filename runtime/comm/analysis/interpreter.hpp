@@ -1,9 +1,10 @@
 // Runs a schedule without data: which ranks post, receive, and wait for which peers.
 //
 // One run is enough. A rank's steps are fixed in advance, a receive names its peer, and a message
-// never disables a step that was possible before: executions are monotone. So in whatever order the
-// ranks are served, all maximal executions perform the same steps and stop at the same place (they
-// are Kahn process networks with bounded queues). If this run finishes, every run finishes.
+// never disables a step that was possible before: executions are monotone. Therefore all maximal
+// executions perform the same steps and stop at the same place, regardless of the order in which
+// the ranks are served (they are Kahn process networks with bounded queues). If this run finishes,
+// every run finishes.
 //
 //     rank 0   post ---message---> receive   rank 1        a connection holds at most k messages
 //              step 4              step 4                  that were posted and not yet received

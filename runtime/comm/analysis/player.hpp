@@ -21,8 +21,9 @@ struct Message {
 };
 
 struct Playback {
-  // [step][rank][chunk]: the state before the step; the last entry is the result. Each rank's state
-  // is that after its own earlier steps; ranks need not be at the same step at the same time.
+  // [step][rank][chunk]: the state before the step; the last entry is the result. A rank's state
+  // includes only its own earlier steps, because ranks need not be at the same step at the same
+  // time.
   std::vector<std::vector<std::vector<Value>>> states;
   std::vector<Message> messages;  // in an order in which they could be received
 };
@@ -39,7 +40,7 @@ struct TextStyle {
 [[nodiscard]] std::string render_text(const Schedule& schedule, const Playback& playback,
                                       TextStyle style);
 
-// At most kMaxDrawnRanks ranks; throws UsageError above.
+// Throws UsageError if there are more than kMaxDrawnRanks ranks.
 constexpr int kMaxDrawnRanks = 16;
 [[nodiscard]] std::string render_svg(const Schedule& schedule, const Playback& playback);
 

@@ -15,7 +15,8 @@ namespace ringsmith::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{100};  // between checks for lost members
-constexpr std::chrono::milliseconds kTimeToRead{2000};   // for the other members, after an error
+constexpr std::chrono::milliseconds kTimeToRead{2000};   // for the other members to read the result
+                                                         // after an error
 constexpr std::size_t kBlock = 32;                       // records, of up to 4 KiB each, per value
 
 // A result is kDone or a verdict: the kind of error, the culprit's index, a blank, the text.
@@ -155,8 +156,8 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
   return records;
 }
 
-// No member reads a round once all have read the next one. Without this, a job that creates groups
-// for days would fill the store.
+// Removes the keys of a round. No member reads them once all members have read the next round.
+// Otherwise a job that creates groups for days would fill the store.
 void Exchange::forget(int round) {
   if (round < 0) return;
   const int ago = round - round_;
@@ -187,7 +188,7 @@ void Exchange::await_readers() {
   for (bool lost = false; !deadline.passed();) {
     if (store_->wait({key("over", -1)}, deadline.at_most(kBetweenLooks).left()).empty()) return;
     if (lost || !lost_member()) continue;
-    lost = true;  // it will not read, but the others must
+    lost = true;  // the lost member will not read, but the others must
     deadline = deadline.at_most(kTimeToRead);
   }
 }
@@ -290,7 +291,7 @@ std::vector<std::string> StoreBootstrap::all_gather(const std::string& record) {
     if (server_) exchange_->await_readers();
     return records;
   } catch (const PeerLost&) {
-    let_others_read(place_.world);  // a late rank would find no store and blame this one
+    let_others_read(place_.world);  // otherwise a late rank would find no store and blame this one
     throw;
   } catch (const CommError&) {
     let_others_read();
@@ -306,7 +307,7 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   }
 }
 
-// After an error, which the others read in this rank's store: it would end with this process.
+// Keeps this rank's store alive after an error, so that the other ranks can read the error in it.
 // expected: number of ranks that must have connected.
 void StoreBootstrap::let_others_read(int expected) {
   if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead, static_cast<std::size_t>(expected));

@@ -22,7 +22,7 @@
 
 namespace ringsmith::comm {
 
-// Looks up a variable; nullptr if it is not set, as std::getenv.
+// Looks up a variable, like std::getenv; nullptr if it is not set.
 using Environment = std::function<const char*(const char*)>;
 [[nodiscard]] Environment process_environment();
 

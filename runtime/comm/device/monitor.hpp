@@ -67,7 +67,7 @@ class Monitor {
   // after stop().
   void wait_for(const Operation& operation);
 
-  // The group has failed on the host's side: ends all waits on the device.
+  // Ends all waits on the device after the group has failed on the host.
   void give_up() noexcept;
 
   // Blocks until all launched operations are done, or lost; then ends the thread.

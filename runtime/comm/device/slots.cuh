@@ -15,7 +15,7 @@
 //               loads.
 //
 // The barrier passes on the order that one thread has acquired, and collects the accesses that one
-// thread releases: order at system scope is transitive through it.
+// thread releases, because order at system scope is transitive through it.
 #pragma once
 
 #include "runtime/comm/device/kernel.cuh"
@@ -69,7 +69,7 @@ class Slots {
     }
   }
 
-  // Call after the last pass: the counters continue from here in the next kernel.
+  // Must be called after the last pass. Stores the counters, from which the next kernel continues.
   __device__ void finish() {
     __syncthreads();  // every thread has read the old values
     if (threadIdx.x != 0) return;

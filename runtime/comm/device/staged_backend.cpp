@@ -1,4 +1,5 @@
-// Calls on device memory that peers cannot access: copied through pinned memory of the host.
+// Calls on device memory that peers cannot access. The data is copied through pinned memory of the
+// host.
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"

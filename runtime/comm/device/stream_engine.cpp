@@ -83,7 +83,8 @@ void StreamEngine::run(const Transfer& transfer, const Sharing& sharing, const B
   run_mapped(prepared, *mapping, transfer, {buffers}, 0);
 }
 
-// Runs moves on the current stream. Progress is counted from `base`, which is equal on all ranks.
+// Runs moves on the current stream. Progress is counted from `base`, which is the same on all
+// ranks.
 struct StreamEngine::StreamPlace {
   StreamEngine& engine;
   const Schedule& schedule;

@@ -177,7 +177,8 @@ class Replay {
     return true;
   }
 
-  // Adds the promised chunks that no message carries (a rank's own part of an all_gather).
+  // Adds moves for the promised chunks that no message carries, e.g. a rank's own part of an
+  // all_gather.
   void add_local_copies() {
     for (int c = 0; c < static_cast<int>(state_.size()); ++c)
       if (!empty(schedule_, c) && state_[at(c)].writer < 0 && promised(schedule_, rank_, c))
@@ -199,8 +200,8 @@ class Replay {
     }
   }
 
-  // The factor of avg is applied where contributions meet. A move with one source passes a raw
-  // value on, and its receiver scales; in a world of one rank there is no receiver.
+  // avg's factor is applied where contributions meet. A move with one source passes a raw value on,
+  // and its receiver applies the factor. In a world of one rank there is no receiver.
   void leave_passed_on_raw() {
     if (schedule_.world == 1) return;
     for (Move& move : moves_)

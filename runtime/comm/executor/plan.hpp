@@ -1,6 +1,6 @@
 // Turns a schedule into the list of moves that one rank executes.
 //
-// A schedule has single steps. Merging steps saves memory traffic:
+// A schedule consists of single steps. Merging steps saves memory traffic:
 //   - consecutive receives that reduce into one chunk become one sum of several sources,
 //   - a chunk that is sent on right after it was computed is written to its receivers in the same
 //     pass (the recvReduceSend of the ring),

@@ -8,7 +8,8 @@ namespace ringsmith::comm {
 
 namespace {
 
-// True if a rank gives a separate part to each rank; takes_parts: if it takes one from each.
+// gives_parts: true if a rank gives a separate part to each rank. takes_parts: true if it takes a
+// separate part from each.
 bool gives_parts(const Contract& contract) {
   return contract.exchanges || (contract.output == Extent::own && contract.input != Extent::own);
 }

@@ -17,7 +17,7 @@ namespace ringsmith::comm {
 // handler that ends it, or, if the rank was killed, by a survivor on its host.
 // labs/apps/flight_reader reads a folder of these files (flight_log.hpp).
 //
-// The byte order is the machine's: a file is read on a machine like the one that wrote it.
+// The byte order is the machine's, so a file must be read on a machine of the same kind.
 struct FlightHeader {
   static constexpr std::uint64_t kMagic = 0x5453'414c'4752'5352;
   std::uint64_t magic = kMagic;
@@ -78,8 +78,8 @@ class LastWords {
   // Sets the flight files by rank, which must outlive this object; null: none. The handler writes
   // this rank's file, and that of the failed peer if the peer is on this host.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
-  // Call when the rank has found the failure itself and is about to report it: the handler then
-  // gives it time to do so instead of printing the line.
+  // Must be called when the rank has found the failure itself and is about to report it. The
+  // handler then gives it time to do so instead of printing the line.
   static void already_said();
   // For a handler of SIGTERM: if there is a reason, prints the line and ends the process.
   static void say_if_lost() noexcept;

@@ -22,7 +22,7 @@ constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 constexpr std::size_t kFailureText = 1536;  // bytes
 
 // "I am in this call": one entry of the agreement barrier that opens every collective. Two entries
-// alternate, because a rank can be one round ahead of the others, never two.
+// alternate, because a rank can be one round ahead of the others, but never two.
 struct alignas(64) Answer {
   std::atomic<std::uint64_t> round{0};  // published last
   std::atomic<std::uint64_t> call{0};   // Call::pack()

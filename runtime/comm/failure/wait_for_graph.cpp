@@ -36,7 +36,7 @@ WaitForGraph::Place WaitForGraph::look_at(const Sight& sight) {
   place.busy = board.busy.load() != 0;
   if (!place.busy) return place;
   place.step = board.step.load();
-  // A stopped process waits for no rank: it would not notice if its peer arrived.
+  // A stopped process waits for no rank, because it would not notice if its peer arrived.
   if (!place.stopped) place.waits_for = board.waits_for.load();
   place.waited = board.waited.load();
   return place;
@@ -162,8 +162,8 @@ char state_letter(pid_t pid) {
   return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
 }
 
-// A sleeping process is awake for a moment now and then, for example when one of its threads has
-// work. Only a process that is never seen asleep is computing.
+// A sleeping process wakes up now and then, for example when one of its threads has work. Only a
+// process that is never seen asleep is computing.
 char settled_letter(pid_t pid) {
   char letter = state_letter(pid);
   for (int look = 1; look < 5 && letter == 'R'; ++look) {

@@ -2,8 +2,8 @@
 //
 // A Schedule says, for every rank and step, which chunk the rank sends to which peer, and which
 // chunk it receives from which peer. It is computed from plain values (algorithm, world size,
-// count, ...): no memory, no sockets, no time. The checker proves it correct, the simulator prices
-// it, the player draws it, and the executors run it. All of them also take a student's own
+// count, ...) and involves no memory, sockets or time. The checker proves it correct, the simulator
+// prices it, the player draws it, and the executors run it. All of them also take a student's own
 // schedule.
 //
 //     ring all-reduce, 3 ranks, step 0 (reduce-scatter)        the work buffer of each rank
@@ -96,7 +96,8 @@ struct Schedule {
 // Throws UsageError unless world >= 1 and 0 <= root < world.
 void check_world(int world, int root = 0);
 
-// Returns value modulo world, in [0, world) for negative values, too: rank arithmetic on the ring.
+// Returns value modulo world, in [0, world) even for negative values. For rank arithmetic on a
+// ring.
 [[nodiscard]] constexpr int wrap(int value, int world) {
   const int rest = value % world;
   return rest < 0 ? rest + world : rest;

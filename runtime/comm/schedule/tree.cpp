@@ -87,7 +87,7 @@ std::array<int, 2> child_positions(int position, int world) {
   return {position - lowest / 2, right > 0 ? position + right : 0};
 }
 
-// Tree 1 is tree 0 mirrored or, for an odd world, shifted by one rank: either way, a rank at an odd
+// Tree 1 is tree 0 mirrored or, for an odd world, shifted by one rank. Either way, a rank at an odd
 // position of one tree is at an even position of the other.
 int position_of(int world, int rank, int tree) {
   if (tree == 0) return rank + 1;

@@ -2,8 +2,8 @@
 //
 // The barrier carries the call's fingerprint, so every rank detects a mismatch, and knows both
 // calls, before any data moves. Rounds are numbered from 1 and never reset. A rank that has
-// completed round g knows that all ranks have entered g and hence left g - 1. So staging memory
-// that alternates between two halves by the round's parity needs no other protection.
+// completed round g knows that all ranks have entered g and hence left g - 1. Therefore staging
+// memory that alternates between two halves by the round's parity needs no other protection.
 #pragma once
 
 #include "runtime/comm/transport/peers.hpp"

@@ -15,7 +15,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr int kMostRanks = 64;  // limit: the sources of one reduction
+constexpr int kMostRanks = 64;  // limited by the number of sources of one reduction
 
 // With Transport::automatic, the ranks may be connected by TCP.
 std::size_t slot_bytes_for(Transport transport) {

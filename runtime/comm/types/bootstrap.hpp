@@ -1,5 +1,5 @@
 // How ranks find each other before they can communicate. A bootstrap tells a rank its number and
-// the size of the job, and exchanges small records between the ranks, usually with help of the
+// the size of the job, and exchanges small records between the ranks, usually with the help of the
 // program that launched them (mpirun, ringrun, a test). No data of a collective is sent through a
 // bootstrap. The implementations are in runtime/comm/bootstrap.
 #pragma once
@@ -46,7 +46,7 @@ class Bootstrap {
   // Returns a rank that is known to have ended since the last all_gather; {} if there is none, or
   // if this bootstrap cannot know. For callers that wait for a peer. Does not block.
   [[nodiscard]] virtual std::optional<LostMember> lost_rank() { return {}; }
-  // The group is broken: peers may be gone, so the destructor must not wait for them.
+  // Called when the group is broken. Peers may be gone, so the destructor must not wait for them.
   virtual void abandon() {}
   // True if the launcher ends all ranks (SIGTERM) when one dies.
   [[nodiscard]] virtual bool ends_survivors() const { return false; }

@@ -3,10 +3,10 @@
 // The launcher creates a pair of connected sockets, keeps one end for its store, and lets every
 // rank inherit the other end: the door. A process that connects to the store creates its own
 // connected pair and sends one end of it through the door. Any number of programs may use one door,
-// simultaneously or one after the other (a rank may be a script that runs several), and each
-// connection ends with the program that made it, although its script still has the door. The
+// simultaneously or in sequence, because a rank may be a script that runs several programs. Each
+// connection ends with the program that made it, even if the script keeps the door open. The
 // protocol is the same as over TCP, including the proof, but processes that have not inherited the
-// door cannot get in the way.
+// door cannot interfere.
 #pragma once
 
 #include <string>

@@ -152,7 +152,7 @@ bool equal_tags(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// The first word separates the three: no value of one kind can be passed off as another.
+// The first word distinguishes the three values, so that none can be passed off as another.
 std::string Handshake::client_proof(const Secret& secret) const {
   return hmac_sha256(secret.bytes(), "client" + store_nonce + client_nonce);
 }

@@ -53,7 +53,7 @@ StoreServer::StoreServer(Secret secret, StoreServerOptions options, Descriptor d
       counted_(options_.quorums ? static_cast<std::size_t>(options_.quorums->world) : 0) {
   if (!stop_.valid()) throw_errno("eventfd", errno);
   if (options_.quorums) coordinator_.emplace(*options_.quorums);
-  // The program's own threads must handle its signals.
+  // Blocks all signals in the new thread, so that the program's own threads handle them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -164,13 +164,13 @@ void StoreServer::sweep() {
   }
 }
 
-// The server has not read from the members of a new quorum since it told them: all keys that are
-// removed here belong to earlier quorums.
+// The server has not read from the members of a new quorum since it told them about the quorum, so
+// all keys that are removed here belong to earlier quorums.
 void StoreServer::look_at_quorum() {
   if (!coordinator_) return;
   if (coordinator_->quorum() != counters_.quorum) table_.remove_all(store::kQuorumKeys);
   counters_.quorum = coordinator_->quorum();
-  // Members that are meeting in its group need not wait for it until their deadline.
+  // Members that are forming the group must not wait for the lost member until their deadline.
   for (const auto& member : coordinator_->take_given_up()) {
     if (member.quorum != coordinator_->quorum()) continue;
     const std::string prefix = store::kQuorumKeys + std::to_string(member.quorum);
@@ -228,7 +228,7 @@ void StoreServer::let_in_by_door(short events) {
       if ((events & POLLHUP) != 0) door_ = Descriptor();  // all outer ends are closed
       return;
     }
-    if (caller == store::Caller::turned_away) {  // the client will retry: make room
+    if (caller == store::Caller::turned_away) {  // make room, because the client will retry
       (void)drop_a_stranger();
       continue;
     }

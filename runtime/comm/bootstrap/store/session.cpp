@@ -165,7 +165,8 @@ void Session::judge_proof() {
     opener_.emplace(key, Direction::to_store);
     sealer_.emplace(key, Direction::to_client);
   } else {
-    output_ += std::string(kVerdict, '\0');  // a client without a proof gets none
+    output_ += std::string(kVerdict, '\0');  // a client without a valid proof gets no proof in
+                                             // return
     closing_ = true;
   }
 }

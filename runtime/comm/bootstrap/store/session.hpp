@@ -7,8 +7,8 @@
 //     closing                               closing
 //
 // A stranger's bytes are only compared with the right proof; at most kProof of them are kept. A
-// member's input is bounded by one frame, its output by one reply: the next request is handled when
-// the reply to the last one has been sent.
+// member's input is limited to one frame and its output to one reply, because the next request is
+// handled only after the reply to the last one has been sent.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ struct TableLimits {
 };
 
 // The table of the store: texts by key, with limits on their number and size. It has no threads,
-// sockets or clock: sessions that wait for keys look again after each change.
+// sockets or clock; sessions that wait for keys check again after each change.
 //
 // store.hpp specifies the operations and their errors. They also throw UsageError if a key is empty
 // or longer than kMostKey, if a value is longer than kMostValue, and if the table is full.
@@ -77,7 +77,7 @@ class Session {
   [[nodiscard]] bool closing() const { return closing_; }
   // Latest time for the next call of advance().
   [[nodiscard]] std::optional<Clock::time_point> alarm() const;
-  // The connection has ended: writes the member's will and tells the coordinator.
+  // Called when the connection has ended. Writes the member's will and notifies the coordinator.
   void leave(Clock::time_point now);
 
  private:

@@ -80,8 +80,8 @@ void number_nodes(const std::vector<Record>& records, std::vector<PeerLink>& lin
   }
 }
 
-// The program's settings, under the names that its user knows, then the group's options, for
-// programs without settings.
+// Returns the program's settings, under the names that its user knows, followed by the group's
+// options, for programs without settings.
 Settings settings_of(const GroupOptions& o) {
   Settings all = o.settings;
   const Settings own{{"GroupOptions::transport", std::string(name_of(o.transport))},
@@ -95,8 +95,9 @@ Settings settings_of(const GroupOptions& o) {
   return all;
 }
 
-// Runs before any connection is made: if settings differ, all ranks leave with the same message.
-// The texts are exchanged only if their hashes, which are in the records, differ.
+// Runs before any connection is made, so that all ranks leave with the same message if settings
+// differ. The texts are exchanged only if their lengths or hashes, which are in the records,
+// differ.
 void compare_settings(Bootstrap& bootstrap, const std::string& mine,
                       const std::vector<Record>& records) {
   constexpr std::size_t kTextPiece = 256;  // bytes: less than a record

@@ -55,7 +55,8 @@ Segment::~Segment() {
   munmap(data_, size_.value);
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  const auto entry = all.mapped.find(identity_);  // a new one's, if it was reopened meanwhile
+  const auto entry = all.mapped.find(identity_);  // may be a new segment's, if the file was
+                                                  // reopened meanwhile
   if (entry != all.mapped.end() && entry->second.expired()) all.mapped.erase(entry);
 }
 

@@ -79,7 +79,7 @@ RINGSMITH_CRC32 std::uint32_t skip_bytes(std::uint64_t crc) {
       _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(product))));
 }
 
-// Consumes three blocks at a time as long as there are that many.
+// Consumes three blocks at a time while at least three are left.
 template <std::size_t block>
 RINGSMITH_CRC32 std::uint32_t three_streams(std::uint32_t crc, const std::byte*& at,
                                             std::size_t& size) {
