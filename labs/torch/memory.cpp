@@ -17,8 +17,8 @@ using Shared = std::shared_ptr<comm::CommMemory>;
 
 thread_local std::vector<c10::intrusive_ptr<Backend>> scopes;
 
-// The blocks held by tensors, keyed by address. Each lives as long as its tensor, even if the group
-// is gone. Keyed by address because PyTorch also allocates without a DataPtr (convolutions do).
+// The blocks held by tensors. Each lives as long as its tensor, even if the group is gone. They are
+// keyed by address, because PyTorch also allocates without a DataPtr (convolutions do).
 class Blocks {
  public:
   void* keep(Shared block) {

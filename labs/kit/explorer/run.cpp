@@ -47,7 +47,8 @@ Order Search::weakened(std::uint32_t place, Access access, Order order, bool* to
 void Search::enter() {
   Search& s = *entered;
   const std::size_t me = s.self();
-  std::string thrown;  // the handler must be left: the fiber may never be resumed
+  std::string thrown;  // reported after the catch block, which must be left because the fiber may
+                       // never be resumed
   try {
     s.program_.threads[me].body();
   } catch (const std::exception& e) {

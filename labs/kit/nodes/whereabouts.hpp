@@ -1,5 +1,6 @@
 // Each process of a run publishes its current activity in memory that the driver's watchdog reads
-// if the run does not end. Plain text and atomics: a killed process leaves its last line.
+// if the run does not end. The memory holds plain text and atomics, so a killed process leaves its
+// last line.
 #pragma once
 
 #include <atomic>

@@ -10,7 +10,8 @@
 #include <pthread.h>
 
 // The compiler inserts a call of the hooks at the end of this file before every access, also in
-// this file, except in functions with this attribute. So nothing here uses the library's templates.
+// this file, except in functions with this attribute. Therefore nothing here uses the library's
+// templates.
 #define UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace {

@@ -45,7 +45,8 @@ ibv_gid gid_of(int rank, int index) {
   return gid;
 }
 
-// Lets another rank that is not done, drawn at random, run. Blocks until the caller's next turn.
+// Runs another rank, drawn at random from those that are not done. Blocks until the caller's next
+// turn.
 void Hub::yield() {
   const int mine = current;
   std::vector<int> others;
