@@ -1,5 +1,5 @@
-// Runs two of the student's endpoints on the kit's device and reports the results. No verdicts
-// here.
+// Runs two of the student's endpoints on the kit's device and reports the results. The judge gives
+// the verdicts.
 #include LAB11_ENDPOINT
 
 #include "labs/kit/driver.hpp"

@@ -1,4 +1,5 @@
-// Runs the student's trainer on real processes and reports the results. No verdicts here.
+// Runs the student's trainer on real processes and reports the results. The judge gives the
+// verdicts.
 #include LAB13_TRAINER
 #include LAB06_MAILBOX
 
@@ -89,8 +90,8 @@ struct AnyRing {
   }
 };
 
-// One type of link, model, optimizer and log for all trainings: each combination of types would be
-// a new instance of train() to compile, and a student waits for the compiler.
+// All trainings use one type of link, model, optimizer and log, because each combination of types
+// would be another instance of train() to compile, and a student waits for the compiler.
 using Link = kit::SlowLink<lab06::SharedLink>;
 using Log = std::function<void(std::int64_t, double)>;
 class AnyOptimizer {  // lab 04's, of the requested kind; records when step() begins
