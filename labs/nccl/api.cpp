@@ -89,7 +89,7 @@ const std::string kTimeoutText = [] {
   return std::string(text == nullptr ? "" : text);
 }();
 
-// Deadline of every wait for a peer.
+// Returns the deadline of every wait for a peer.
 std::chrono::milliseconds timeout() {
   if (kTimeoutText.empty()) return std::chrono::milliseconds(kDefaultTimeout);
   int value = 0;

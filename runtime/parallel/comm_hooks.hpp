@@ -73,15 +73,16 @@ struct CommHook {
 [[nodiscard]] comm::WorkPtr run_hook(const CommHook& hook, GradBucket bucket, std::string& fault);
 
 // ---- the built-in hooks ----
-// Divides by the number of ranks, then sums. DDP without a hook multiplies by the reciprocal
-// instead.
+// Returns a hook that divides by the number of ranks and then sums. DDP without a hook multiplies
+// by the reciprocal instead.
 [[nodiscard]] CommHook allreduce_hook(std::shared_ptr<comm::ProcessGroup> group);
 // The same in 16 bits, with half the bytes of f32: rounds, divides, sums with a rounding after each
 // addition, and converts back to the gradients' dtype. f16 has 11 significant bits and overflows at
 // 65520; bf16 has 8 significant bits and the range of f32.
 [[nodiscard]] CommHook fp16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 [[nodiscard]] CommHook bf16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
-// No communication: each rank keeps its own gradients. For measuring the cost of communication.
+// Returns a hook without communication: each rank keeps its own gradients. For measuring the cost
+// of communication.
 [[nodiscard]] CommHook noop_hook();
 // PowerSGD: power_sgd.hpp.
 

@@ -26,7 +26,7 @@ void orthogonalise(const Tensor& m, double epsilon) {
   }
 }
 
-// numpy.random.RandomState.randint(10^9), by which PyTorch chooses the seed of each Q.
+// Computes numpy.random.RandomState.randint(10^9), by which PyTorch chooses the seed of each Q.
 std::uint64_t next_seed(Generator& g) {
   constexpr std::uint32_t kBelow = 1'000'000'000, kMask = (1U << 30) - 1;
   std::uint32_t seed = kBelow;

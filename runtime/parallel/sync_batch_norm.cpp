@@ -66,7 +66,7 @@ Tensor tensor_like(const Tensor& like, const std::vector<double>& values) {
   return from_vector(values).to(like.dtype()).to(like.device());
 }
 
-// Collective: the sum over the ranks, in f64.
+// Collective. Returns the sum over the ranks, computed in f64.
 Tensor summed(comm::ProcessGroup& group, const Tensor& t) {
   std::vector<double> values = doubles(t);
   group.all_reduce(std::span<double>(values));

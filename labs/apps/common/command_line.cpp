@@ -257,7 +257,7 @@ struct CommandLine::Impl {
     return app.get_option_no_throw(cluster ? word.substr(0, 2) : before_equals(word));
   }
 
-  // The first word that looks like an option but is unknown. Skips the values of options.
+  // Returns the first word that looks like an option but is unknown. Skips the values of options.
   [[nodiscard]] std::optional<std::string> first_unknown(int argc, const char* const* argv) const {
     for (int i = 1; i < argc; ++i) {
       const std::string word = argv[i];

@@ -28,7 +28,8 @@ namespace ringsmith::apps {
 // print it, too (QuietStop).
 enum class Speaker { first_rank, everybody };
 
-// Empty if the text is valid, else the error: "'x' is not a whole number from 1 to 9".
+// Returns an empty text if the argument is valid, or else the error: "'x' is not a whole number
+// from 1 to 9".
 using Check = std::function<std::string(const std::string& text)>;
 
 class Option {
@@ -72,9 +73,9 @@ class CommandLine {
   // after it.
   void leave_the_rest();
 
-  // For comparing settings between the ranks of a job: parse() fills `settings` with the program's
-  // name and the final value of every option except those in may_differ, whose help says so. An
-  // option without a default has the value "not given" unless it was given.
+  // Makes parse() fill `settings` with the program's name and the final value of every option, so
+  // that the ranks of a job can compare them. Leaves out the options in may_differ, whose help says
+  // so. An option without a default has the value "not given" unless it was given.
   void compare(comm::Settings& settings, std::span<const char* const> may_differ);
 
   // Returns false if --help or --version was requested and has been printed. Throws UsageError with
@@ -104,8 +105,8 @@ class CommandLine {
 constexpr long long kMostWhole = 2'147'483'647;  // the largest int
 constexpr double kMostSeconds = 1e6;             // 11 days; a longer timeout is a mistake
 
-// Checks for a decimal integer, a number, a number above 0, and a deadline in seconds (at least one
-// millisecond, the resolution of its clock).
+// Return checks for a decimal integer, a number, a number above 0, and a deadline in seconds (at
+// least one millisecond, the resolution of its clock).
 [[nodiscard]] Check whole(long long least, long long most = kMostWhole);
 [[nodiscard]] Check real(double least, double most);
 [[nodiscard]] Check above_zero(double most);

@@ -6,7 +6,7 @@
 
 namespace ringsmith::apps {
 
-// The text of /proc/cpuinfo.
+// Returns the text of /proc/cpuinfo.
 [[nodiscard]] std::string processor_text();
 
 // Returns the processor's name in such a text. On x86 this is "model name". On arm64 there is no
@@ -14,10 +14,10 @@ namespace ringsmith::apps {
 // numbers). Returns "unknown CPU" if the text has neither.
 [[nodiscard]] std::string processor_name(const std::string& cpuinfo);
 
-// The number of processors that this process may keep busy: its affinity mask, or a smaller CPU
-// quota, rounded down; at least 1.
+// Returns the number of processors that this process may keep busy: those in its affinity mask, or
+// its CPU quota, rounded down, if that is smaller. At least 1.
 [[nodiscard]] int allowed_cores();
-// The number of processors that this process may run on: its affinity mask.
+// Returns the number of processors in this process's affinity mask.
 [[nodiscard]] int cores_to_run_on();
 
 // Returns the CPU quota that control groups impose on this process, in processors (docker --cpus,

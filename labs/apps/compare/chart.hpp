@@ -29,10 +29,10 @@ struct Panel {
   std::vector<Curve> curves;  // at most three
 };
 
-// "1.5 KiB", "12 ms": at most three digits.
+// Formats a value with its unit and at most three digits: "1.5 KiB", "12 ms".
 [[nodiscard]] std::string in_unit(double value, Panel::Unit unit);
 
-// Text escaped for XML.
+// Returns the text, escaped for XML.
 [[nodiscard]] std::string escape_xml(const std::string& text);
 
 [[nodiscard]] std::string render_panels(const std::string& title, const std::string& subtitle,

@@ -15,7 +15,8 @@ namespace {
 
 using Matrix = std::vector<std::vector<double>>;
 
-// Gaussian elimination with pivoting; false if the terms are linearly dependent.
+// Solves the system by Gaussian elimination with pivoting. x holds the right-hand side and receives
+// the solution. Returns false if the terms are linearly dependent.
 bool solve(Matrix a, std::vector<double>& x) {
   const std::size_t n = x.size();
   for (std::size_t column = 0; column < n; ++column) {

@@ -33,11 +33,12 @@ struct Comparison {
   double dp_from_serial = 0, ddp_from_serial = 0, dp_from_ddp = 0;
 };
 
-// Bytes per step by the formulas; n devices, P bytes of parameters.
+// Return the bytes per step that the formulas predict for n devices and P bytes of parameters.
 [[nodiscard]] double root_bytes(double n, double parameter_bytes);  // DataParallel: 2 (n - 1) P
 [[nodiscard]] double rank_bytes(double n, double parameter_bytes);  // DDP: 2 P (n - 1) / n
 
-// Largest relative deviation of the counters from the two formulas; NaN counts as infinite.
+// Returns the largest relative deviation of the counters from the two formulas; NaN counts as
+// infinite.
 [[nodiscard]] double deviation_from_formulas(const std::vector<Comparison>& runs);
 
 struct ReportText {
@@ -49,7 +50,7 @@ struct ReportText {
 [[nodiscard]] std::string comparison_table(const std::vector<Comparison>& runs);
 [[nodiscard]] std::string comparison_svg(const std::vector<Comparison>& runs,
                                          const ReportText& text, int predict_to);
-// The page is self-contained: it loads no other files.
+// Returns a self-contained page, which loads no other files.
 [[nodiscard]] std::string comparison_html(const std::vector<Comparison>& runs,
                                           const ReportText& text, int predict_to);
 

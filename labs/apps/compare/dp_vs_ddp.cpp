@@ -44,7 +44,7 @@ struct Training {
   std::chrono::milliseconds timeout{120'000};
 };
 
-// The first step allocates, and after it DDP rebuilds its buckets.
+// Two steps, because the first one allocates, and DDP rebuilds its buckets after it.
 constexpr int kWarmup = 2;
 
 using Values = std::vector<std::vector<float>>;

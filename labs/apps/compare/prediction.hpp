@@ -33,7 +33,7 @@ struct TrainedModel {
 [[nodiscard]] comm::Topology load_topology(const std::string& name_or_file);
 [[nodiscard]] TrainedModel load_model(const std::string& name_or_file);
 
-// Bytes of each bucket, in the order in which they become ready.
+// Returns the bytes of each bucket, in the order in which the buckets become ready.
 [[nodiscard]] std::vector<double> buckets_of(const TrainedModel& model, Bytes first_cap, Bytes cap);
 
 struct PredictedStep {
@@ -43,7 +43,8 @@ struct PredictedStep {
   [[nodiscard]] double total() const { return compute + exposed; }
 };
 
-// Forward takes a third of `compute`. reduce(bytes): seconds of an all-reduce.
+// Predicts a step in which forward takes a third of `compute`. reduce(bytes) returns the seconds of
+// an all-reduce.
 [[nodiscard]] PredictedStep predict_step(double compute, const std::vector<double>& buckets,
                                          const std::function<double(double bytes)>& reduce);
 

@@ -25,14 +25,14 @@ struct Finding {
 
 using Findings = std::vector<Finding>;
 
-// Lines of at most `width` characters, each ending with a newline.
+// Renders the findings as lines of at most `width` characters, each ending with a newline.
 [[nodiscard]] std::string render(const Findings& findings, std::size_t width);
 [[nodiscard]] Finding::Verdict worst_of(const Findings& findings);
 
 // Examines this machine and its limits for a job. Changes nothing; takes a few milliseconds.
 [[nodiscard]] Findings examine_machine();
-// The finding for the address space that a process may reserve (RLIMIT_AS; RLIM_INFINITY: no
-// limit).
+// Returns the finding about the address space that a process may reserve (RLIMIT_AS; RLIM_INFINITY:
+// no limit).
 [[nodiscard]] Finding judge_address_limit(std::uint64_t bytes);
 
 // True if the kernel has found an RDMA device.

@@ -99,7 +99,8 @@ std::string transport_of(const std::vector<std::string>& lines, int peer) {
   return "shm";
 }
 
-// The transports faster than `used`, best first, each with the reason why it is not used.
+// Lists the transports that are faster than `used`, best first, each with the reason why it is not
+// used.
 std::string refused(const Place& a, const Place& b, const std::string& used, bool forced) {
   const bool machine = std::strcmp(a.machine, b.machine) == 0;
   const bool network = machine && std::strcmp(a.network, b.network) == 0;
@@ -166,7 +167,7 @@ void judge_links(const std::vector<Row>& rows, Findings& out) {
                      rows.size(), kSlow)});
 }
 
-// One line per pair, then each reason for not using a faster transport once.
+// Renders one line per pair, followed by the distinct reasons for not using a faster transport.
 std::string table_of(const std::vector<Row>& rows, std::size_t width) {
   Table table({{"pair"}, {"transport", Table::Align::left}, {"alpha us"}, {"GB/s"}, {"why"}});
   Findings reasons;

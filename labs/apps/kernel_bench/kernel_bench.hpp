@@ -36,13 +36,13 @@ struct ProductSize {
   std::int64_t m, k, n;
   bool operator==(const ProductSize&) const = default;
 };
-// The sizes that are measured on a device.
+// Returns the sizes that are measured on a device.
 [[nodiscard]] std::vector<ProductSize> product_sizes(bool emulated);
 // Returns varying values, because constants toggle few bits and would let the chip draw less power
 // and clock higher.
 [[nodiscard]] Tensor factor_of_product(std::int64_t rows, std::int64_t columns, Device device);
 
-// Input data for the kernels: n numbers from -1 to 1, with period 201.
+// Returns input data for the kernels: n numbers from -1 to 1, with period 201.
 [[nodiscard]] inline std::vector<float> values(std::int64_t n) {
   std::vector<float> v(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < v.size(); ++i)
@@ -50,8 +50,8 @@ struct ProductSize {
   return v;
 }
 
-// Median seconds of one run, over samples that fill about `budget` seconds (at least one sample).
-// seconds(times): returns the duration of that many consecutive runs.
+// Returns the median seconds of one run, over samples that fill about `budget` seconds (at least
+// one sample). seconds(times): returns the duration of that many consecutive runs.
 [[nodiscard]] inline double median_seconds(const std::function<double(int times)>& seconds,
                                            double budget) {
   const double once = seconds(1);

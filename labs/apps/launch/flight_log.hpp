@@ -55,7 +55,7 @@ struct Divergence {
 // Takes the logs of some or all ranks of one group. Collectives that have been overwritten in any
 // log are not compared.
 [[nodiscard]] std::optional<Divergence> first_divergence(const std::vector<FlightLog>& logs);
-// The collective's record in one rank's log; null if it has none.
+// Returns the collective's record in one rank's log, or null if the log has none.
 [[nodiscard]] const FlightRecord* find_collective(const FlightLog& log, std::uint64_t sequence);
 
 }  // namespace ringsmith::comm

@@ -88,7 +88,7 @@ void print_ranks(const std::string& group, const Logs& logs) {
                  log.header.written_by);
 }
 
-// The failure report of the lowest rank that has one.
+// Prints the failure report of the lowest rank that has one.
 void print_error(const Logs& logs) {
   for (const FlightLog& log : logs)
     if (log.header.kind != FailureKind::none) {

@@ -122,7 +122,7 @@ int ranks_per_node(const std::string& text) {
   return whole_number("--nproc-per-node", text, 1, 1024);
 }
 
-// "4", or torchrun's "2:4": the minimum and the maximum.
+// Parses "4", or torchrun's "2:4", the minimum and the maximum.
 std::pair<int, int> number_of_nodes(const std::string& text) {
   const std::size_t colon = text.find(':');
   const int least = whole_number("--nnodes", text.substr(0, colon), 1, 1024);
@@ -140,7 +140,7 @@ struct Meeting {
 constexpr const char* kStaticPort = "29500";  // torchrun's default, and its default for c10d
 constexpr const char* kC10dPort = "29400";
 
-// "host:29400", "host", "[::1]:29400"
+// Parses "host:29400", "host" or "[::1]:29400".
 void read_endpoint(launch::LaunchOptions& o, const std::string& text, const char* default_port) {
   const std::size_t bracket = text.rfind(']');
   const std::size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);

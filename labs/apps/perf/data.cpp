@@ -11,7 +11,7 @@ using comm::ReduceOp;
 
 namespace {
 
-// The largest integer up to which the type holds every integer exactly.
+// Returns the largest integer up to which the type holds every integer exactly.
 double exact_integers(DType dtype) {
   switch (dtype) {
     case DType::f16:
@@ -25,7 +25,7 @@ double exact_integers(DType dtype) {
   }
 }
 
-// Half the distance from 1 to the next value.
+// Returns half the distance from 1 to the next value.
 double unit_roundoff(DType dtype) {
   switch (dtype) {
     case DType::f16:

@@ -127,7 +127,7 @@ struct Shape {
   int root = 0;
 };
 
-// Size in bytes of a rank's longest buffer.
+// Returns the size in bytes of a rank's longest buffer.
 [[nodiscard]] std::size_t bytes_of_shape(const Benchmark& benchmark, const Shape& shape, int world);
 
 struct Measurement {
@@ -178,7 +178,7 @@ class PerfReport {
   int measured_ = 0;
 };
 
-// All of main(): options, table, exit code.
+// Runs all of main(): parses the options, prints the table, and returns the exit code.
 int run_benchmark(const Benchmark& benchmark, int argc, char** argv);
 // The same for the benchmark of this name in the table; called by perf/main.cpp.
 int run_benchmark(std::string_view name, int argc, char** argv);

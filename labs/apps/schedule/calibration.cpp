@@ -29,7 +29,8 @@ constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 19
 constexpr std::size_t kTinySize = 64;
 constexpr double kLongEnough = 0.25;  // seconds of one all-reduce; larger sizes are skipped
 
-// The schedule to which the constants are fitted; automatic counts as the ring.
+// Returns the name of the algorithm to which the constants are fitted; automatic counts as the
+// ring.
 std::string priced_algorithm(comm::Algorithm algorithm) {
   return algorithm == comm::Algorithm::automatic ? "ring" : std::string(name_of(algorithm));
 }
@@ -41,8 +42,8 @@ double available_memory() {
   return 0;
 }
 
-// Seconds per byte for adding n floats to n others. The working set counts both arrays, as in a
-// collective on n elements between two ranks.
+// Returns the seconds per byte of adding n floats to n others. The working set counts both arrays,
+// as in a collective on n elements between two ranks.
 double seconds_a_byte_reduced(std::size_t bytes) {
   std::vector<float> a(bytes / sizeof(float), 1.0f), b(a.size(), 2.0f);
   using Clock = std::chrono::steady_clock;

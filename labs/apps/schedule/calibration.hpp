@@ -45,7 +45,7 @@ void require_calibration_writable();
     const std::function<double(std::size_t bytes)>& time_all_reduce,
     const std::function<void(const std::string&)>& progress);
 
-// Predicted seconds of the collective on `bytes` (a rank's longest buffer).
+// Returns the predicted seconds of the collective on `bytes` (a rank's longest buffer).
 [[nodiscard]] double predict(const comm::CostModel& model, comm::Collective collective,
                              comm::Algorithm algorithm, int world, double bytes, int root,
                              const std::vector<int>& node_of);
@@ -56,7 +56,7 @@ std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group,
                                               const comm::CostModel& model);
 // The same with the stored constants for communication memory. Throws UsageError if there are none.
 void choose_fastest(comm::ProcessGroup& group);
-// The key for this group.
+// Returns the key for this group.
 [[nodiscard]] CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,
                                      comm::Algorithm algorithm);
 

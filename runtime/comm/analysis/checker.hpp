@@ -70,7 +70,7 @@ struct Promise {
 // Returns nothing for an algorithm that is not in select.hpp's table (a student's own).
 [[nodiscard]] std::optional<Promise> promised_cost(const Schedule& schedule);
 
-// The same figures, counted from the steps.
+// Returns the same figures, counted from the steps.
 [[nodiscard]] Promise counted_cost(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

@@ -91,15 +91,16 @@ struct SizedChoice {
   bool operator==(const SizedChoice&) const = default;
 };
 
-// The candidates: all all-reduces of types/collective.hpp's Algorithm except the variants of ring.
+// Returns the candidates: the names of all algorithms in types/collective.hpp except automatic and
+// the variants of ring.
 [[nodiscard]] const std::vector<std::string>& choosable_algorithms();
 
-// The fastest algorithm for each range of sizes, in increasing order; adjacent ranges differ. Sizes
-// are tried in powers of four from 256 bytes to 256 MiB. World >= 1.
+// Returns the fastest algorithm for each range of sizes, in increasing order; adjacent ranges
+// differ. Sizes are tried in powers of four from 256 bytes to 256 MiB. World >= 1.
 [[nodiscard]] std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
                                                        const std::vector<int>& node_of);
 
-// The choice for one size. Throws UsageError if there are no choices.
+// Returns the choice for one size. Throws UsageError if there are no choices.
 [[nodiscard]] const SizedChoice& choice_for(const std::vector<SizedChoice>& choices, double bytes);
 
 }  // namespace ringsmith::comm

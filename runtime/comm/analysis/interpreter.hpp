@@ -105,10 +105,11 @@ class Contributions : public Observer {
   std::vector<Loss> losses_;
 };
 
-// The value of a chunk of a rank's work buffer (or separate input) before the first step.
+// Returns the value of a chunk of a rank's work buffer (or separate input) before the first step.
 [[nodiscard]] Value initial_value(const Schedule& schedule, int rank, int chunk);
 
-// The value that the collective promises for a chunk on a rank; empty if it promises none.
+// Returns the value that the collective promises for a chunk on a rank, or an empty value if it
+// promises none.
 [[nodiscard]] Value promised_value(const Schedule& schedule, int rank, int chunk);
 
 }  // namespace ringsmith::comm

@@ -31,13 +31,14 @@ std::string verdict_text(const std::string& verdict) {
   return verdict.substr(verdict.find(' ') + 1);
 }
 
-// Unique even among the threads of one process. Messages do not show the part from '#' on.
+// Makes the place unique, even among the threads of one process. Messages omit the part from '#'
+// on.
 std::string unique(const std::string& place) {
   return place + " #" + std::to_string(store::read_number(random_bytes(8)));
 }
 std::string shown(const std::string& owner) { return owner.substr(0, owner.rfind(" #")); }
 
-// The pid in a place such as "pid 4711 on host a", if it is on this host; otherwise 0.
+// Returns the pid in a place such as "pid 4711 on host a" if it is on this host, or else 0.
 pid_t pid_here(const std::string& place) {
   const std::size_t on = place.find(" on ");
   return on != std::string::npos && place.substr(on + 4) == host_name()

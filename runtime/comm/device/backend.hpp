@@ -36,7 +36,7 @@ class DeviceBackend {
   // Runs a queued call on device memory: it starts after transfer.operation->ready(), and the
   // operation has been launched() when this returns.
   virtual void run(Transfer& transfer) = 0;
-  // Zero-filled memory of the device, which peers can access where that is possible.
+  // Returns zero-filled memory of the device, which peers can access where that is possible.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
   [[nodiscard]] virtual HostWait host_wait() const = 0;
   [[nodiscard]] virtual CudaEngine engine() const { return CudaEngine::automatic; }

@@ -155,7 +155,7 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   // Returns 256-byte aligned memory that the calling thread's current stream fills with zeros.
   // Throws CudaError if the device is out of memory, CommError if there are too many regions.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
-  // The location of this memory, if all of it is managed here.
+  // Returns the location of this memory if all of it is managed here.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, Bytes size) const;
 
   // Called when the group ends after an error. Peers may still use the memory, so it is never

@@ -28,7 +28,7 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// The address of line i from rank `from` in a station.
+// Returns the address of line i from rank `from` in a station.
 __device__ std::byte* place_of(const DirectCall& call, std::byte* station, int from,
                                std::uint64_t i) {
   const std::uint64_t line = static_cast<std::uint64_t>(from) * lines_of(kMostOneShotBytes) + i;

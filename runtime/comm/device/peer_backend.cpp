@@ -39,7 +39,7 @@ bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
   }
 }
 
-// All ranks have found that they cannot use each other's memory.
+// Thrown when all ranks have agreed that they cannot use each other's memory.
 struct Refused {
   std::string why;
 };

@@ -35,7 +35,8 @@ class Slots {
         sent_(mine_.sent),
         taken_(mine_.taken) {}
 
-  // Number of passes. Each moves one piece of this channel's share of every chunk around the ring.
+  // Returns the number of passes. Each pass moves one piece of this channel's share of every chunk
+  // around the ring.
   [[nodiscard]] __device__ std::uint64_t passes() const {
     std::uint64_t longest = 0;
     for (int q = 0; q < call_.world; ++q) longest = max(longest, share_of(q).count);

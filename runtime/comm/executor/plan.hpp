@@ -56,8 +56,9 @@ using Plan = std::vector<Move>;
 // for it.
 [[nodiscard]] bool promised(const Schedule& schedule, int rank, int chunk);
 
-// The position of a chunk in the caller's buffers, in elements from their start. Some collectives
-// give a rank only its own chunk (the input of all_gather, the output of reduce_scatter).
+// Return the position of a chunk in the caller's buffers, in elements from their start. Some
+// collectives give a rank only its own chunk (the input of all_gather, the output of
+// reduce_scatter).
 [[nodiscard]] std::size_t input_offset(const Schedule& schedule, int rank, int chunk);
 [[nodiscard]] std::size_t output_offset(const Schedule& schedule, int rank, int chunk);
 

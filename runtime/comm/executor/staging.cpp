@@ -95,7 +95,7 @@ class Block {
   std::size_t width_, part_, at_, bytes_, n_;  // bytes, except n_: elements
 };
 
-// Elements that one rank gives to, or takes from, one other.
+// Returns the number of elements that one rank gives to, or takes from, each other rank.
 std::size_t part_elements(const Call& call, int world) {
   return contract_of(call.collective).exchanges ? call.count / static_cast<std::size_t>(world)
                                                 : call.count;

@@ -140,8 +140,9 @@ constexpr SystemCall kSystemCalls[] = {
     {SYS_fcntl, "a lock on a file"},
 };
 
-// " in open() of a file or a FIFO": the system call in which the first thread of a sleeping process
-// waits. If the kernel shows calls only to debuggers: " (in the kernel: wait_for_partner)", or "".
+// Returns the system call in which the first thread of a sleeping process waits, e.g. " in open()
+// of a file or a FIFO". If the kernel shows calls only to debuggers, returns " (in the kernel:
+// wait_for_partner)" or "".
 std::string call_of(pid_t pid) {
   const std::string folder = "/proc/" + std::to_string(pid);
   long number = -1;
@@ -153,7 +154,7 @@ std::string call_of(pid_t pid) {
   return function.empty() || function == "0" ? "" : " (in the kernel: " + function + ")";
 }
 
-// The state letter that ps shows; 0 if this process cannot see it.
+// Returns the state letter that ps shows, or 0 if this process cannot see it.
 char state_letter(pid_t pid) {
   std::string line;
   std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), line);

@@ -22,7 +22,7 @@ namespace ringsmith::comm {
 // for an all_reduce by "ring" in a world of the same size. There is one such schedule per world
 // size in the process. Must be called before groups of that size make calls.
 void use_as_ring(const Schedule& own);
-// The schedule that use_as_ring() was given for this world; nullptr: none.
+// Returns the schedule that use_as_ring() was given for this world, or nullptr if there is none.
 [[nodiscard]] const Schedule* own_ring(int world);
 
 }  // namespace ringsmith::comm

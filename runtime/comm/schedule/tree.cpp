@@ -71,8 +71,8 @@ namespace {
 constexpr std::size_t kPiece = std::size_t{16} << 10;  // elements
 constexpr std::size_t kMostPieces = 16;                // of each half
 
-// An in-order binary tree over positions 1..world: the height of a position is the number of its
-// trailing zero bits.
+// Returns the parent in an in-order binary tree over positions 1..world. The height of a position
+// is the number of its trailing zero bits.
 int parent_position(int position, int world) {
   const int lowest = position & -position;
   const int up = (position ^ lowest) | (lowest << 1);

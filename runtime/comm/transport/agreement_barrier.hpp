@@ -14,7 +14,7 @@ class AgreementBarrier {
  public:
   explicit AgreementBarrier(Peers& peers) : peers_(peers) {}
 
-  // The round that the next answer() opens. Data for it may be staged now.
+  // Returns the round that the next answer() opens. Data for it may be staged now.
   [[nodiscard]] std::uint64_t next() const { return round_ + 1; }
 
   [[nodiscard]] std::uint64_t round() const { return round_; }  // the last round opened
@@ -26,7 +26,7 @@ class AgreementBarrier {
   // Waits for all other ranks. Throws MismatchError if one of them is in another call.
   void await_all();
 
-  // The answer of rank r in the current round.
+  // Returns the answer of rank r in the current round.
   [[nodiscard]] const Answer& answer_of(int r) const {
     return peers_.control(r).answers[round_ % 2];
   }

@@ -92,13 +92,13 @@ class NetworkTransport {
 
   // Called when the group has failed, so that the destructor waits only briefly for peers.
   void abandon() { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
-  // Empty, or the reason why rank can no longer be reached.
+  // Returns the reason why rank can no longer be reached, or an empty text if it can.
   [[nodiscard]] virtual const std::string& broken(int rank) const = 0;
   // True if the reason is damaged bytes. Then broken() is a predicate about them: "do not ...".
   [[nodiscard]] virtual bool damaged(int /*rank*/) const { return false; }
-  // The socket that the kernel closes when the peer's process ends.
+  // Returns the socket that the kernel closes when the peer's process ends.
   [[nodiscard]] virtual int socket(int rank) const = 0;
-  // One line that says how rank is reached.
+  // Returns one line that says how rank is reached.
   [[nodiscard]] virtual std::string describe(int rank) const = 0;
 
   static constexpr std::size_t kCopied = 64;  // bytes

@@ -277,7 +277,7 @@ void PeerFailures::keep_flight_in(const std::string& folder) {
   if (last_words_) last_words_->keep_flights(&flight_files_);
 }
 
-// The flight recorder file of this rank, or of another rank of this host.
+// Returns the flight recorder file of this rank, or of another rank of this host.
 FlightFile PeerFailures::flight_of(int rank) const {
   FlightHeader whose;
   whose.rank = rank;

@@ -64,7 +64,7 @@ class Bootstrap {
 // other end (shm/greeting.hpp).
 using Word = std::array<std::uint64_t, 2>;
 
-// From the kernel's random generator, or the processor's.
+// Returns a word from the kernel's random generator, or from the processor's.
 [[nodiscard]] inline Word random_word() {
   std::random_device random;
   const auto half = [&random] { return std::uint64_t{random()} << 32 | random(); };

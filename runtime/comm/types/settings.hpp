@@ -29,10 +29,10 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 // differ. Only the part of a long value around the difference is shown.
 void require_equal(const std::map<int, Settings>& settings);
 
-// A hash of a text, to compare texts before they are exchanged.
+// Returns a hash, with which texts are compared before they are exchanged.
 [[nodiscard]] std::uint64_t fnv1a(const std::string& text);
 
-// "rank 1" or "ranks 0, 2".
+// Returns "rank 1" or "ranks 0, 2".
 [[nodiscard]] std::string list_ranks(const std::vector<int>& ranks);
 
 // Encodes a list of records as one record: "3:abc" for each.

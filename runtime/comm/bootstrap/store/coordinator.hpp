@@ -92,7 +92,8 @@ class Coordinator {
   // True if the caller is no longer a member, because it was silent for too long or a new process
   // has its rank. Its connection must be closed.
   [[nodiscard]] bool is_dropped(Caller caller) const;
-  // Ranks dropped for their silence since the last call. Their processes may hang.
+  // Returns the ranks that were dropped for their silence since the last call. Their processes may
+  // hang.
   [[nodiscard]] std::vector<int> take_silent_ranks() { return std::exchange(silent_ranks_, {}); }
   // Members that have left their quorum since the last call, because they are lost or voted no.
   struct GivenUp {
@@ -101,15 +102,15 @@ class Coordinator {
     std::string text;  // message for their group, in which `place` is the rank
   };
   [[nodiscard]] std::vector<GivenUp> take_given_up() { return std::exchange(given_up_, {}); }
-  // Latest time for the next call of take_reply().
+  // Returns the latest time for the next call of take_reply().
   [[nodiscard]] std::optional<Clock::time_point> alarm() const { return due_; }
 
   [[nodiscard]] std::int64_t quorum() const { return id_; }  // number of the last quorum
   [[nodiscard]] std::size_t joiners() const;                 // number of ranks that wait to join
   [[nodiscard]] bool over() const { return over_; }
-  // By rank: number of steps that have counted with this rank as a member.
+  // Returns, by rank, the number of steps that have counted with this rank as a member.
   [[nodiscard]] const std::vector<std::int64_t>& counted() const { return counted_; }
-  // Why the training has failed; empty if it has not.
+  // Returns the reason why the training has failed, or an empty text if it has not.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:

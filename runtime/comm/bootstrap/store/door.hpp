@@ -24,14 +24,14 @@ struct Door {
 // Throws CommError if the kernel refuses.
 [[nodiscard]] Door make_door();
 
-// Value of kDoorVariable: the descriptor and the inode number of the socket.
+// Returns the value of kDoorVariable: the descriptor and the inode number of the socket.
 [[nodiscard]] std::string describe_door(int outside);
 // Parses such a text and returns the descriptor, now close-on-exec. -1 if the text is malformed or
 // the descriptor is not that socket, because a parent process has closed it.
 [[nodiscard]] int find_door(const char* text);
 
-// A new non-blocking connection whose other end has been sent through the door; invalid if the
-// inner end is closed or the deadline passes.
+// Returns a new non-blocking connection whose other end has been sent through the door. It is
+// invalid if the inner end is closed or the deadline passes.
 [[nodiscard]] Descriptor knock(int outside, Deadline deadline);
 
 enum class Caller { none, came, turned_away };  // turned_away: no descriptor was free for it

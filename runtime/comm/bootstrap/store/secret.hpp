@@ -27,10 +27,11 @@ class Secret {
   Secret(std::string bytes, const std::string& origin);
 
   [[nodiscard]] static Secret random();  // 32 bytes from the kernel, in hexadecimal
-  // The file's content without trailing white space. Throws UsageError unless it is a regular file
-  // of this user that no other user may read.
+  // Returns the file's content without trailing white space. Throws UsageError unless it is a
+  // regular file of this user that no other user may read.
   [[nodiscard]] static Secret from_file(const std::string& path);
-  // From RINGSMITH_SECRET, or from the file that RINGSMITH_SECRET_FILE names; otherwise nothing.
+  // Reads RINGSMITH_SECRET, or the file that RINGSMITH_SECRET_FILE names. Returns nothing if
+  // neither is set.
   [[nodiscard]] static std::optional<Secret> from_environment();
   // Creates a file, mode 0600, with a random secret; it is on the disk when this returns. Throws
   // UsageError if the file exists; Error, and leaves no file, if it cannot be written.

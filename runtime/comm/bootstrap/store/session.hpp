@@ -63,19 +63,20 @@ class Session {
   Session(Table& table, const Secret& secret, Clock::time_point now,
           std::chrono::milliseconds handshake, Coordinator* coordinator = nullptr);
 
-  // Number of bytes that receive() accepts now; 0: leave them in the socket.
+  // Returns the number of bytes that receive() accepts now. If it is 0, the bytes must stay in the
+  // socket.
   [[nodiscard]] std::size_t room() const;
   void receive(std::string_view bytes);
   // Performs at most one action and returns true if there was one. Call it for all sessions of the
   // table until all return false, because one may wait for a key that another has just written.
   bool advance(Clock::time_point now);
 
-  // Bytes to send; the caller erases from the front the bytes that it has sent.
+  // Returns the bytes to send. The caller erases the sent bytes from the front.
   [[nodiscard]] std::string& output() { return output_; }
   [[nodiscard]] bool member() const { return member_; }
   // True if the connection must be closed after an attempt to send output().
   [[nodiscard]] bool closing() const { return closing_; }
-  // Latest time for the next call of advance().
+  // Returns the latest time for the next call of advance().
   [[nodiscard]] std::optional<Clock::time_point> alarm() const;
   // Called when the connection has ended. Writes the member's will and notifies the coordinator.
   void leave(Clock::time_point now);

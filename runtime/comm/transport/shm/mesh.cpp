@@ -23,7 +23,8 @@ std::string machine_identity() {
   return boot;
 }
 
-// Processes on one machine and in one network namespace can connect over an abstract Unix socket.
+// Identifies the network namespace. Processes on one machine can connect over an abstract Unix
+// socket only within one namespace.
 std::string network_namespace() {
   std::array<char, 64> netns{};
   if (readlink("/proc/self/ns/net", netns.data(), netns.size() - 1) < 0) netns[0] = '?';

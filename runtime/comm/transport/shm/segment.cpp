@@ -32,7 +32,8 @@ Registry& registry() {
 
 std::string in_mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
 
-// For errors: the limit on this process's address space and the remedy; empty if there is no limit.
+// Returns the limit on this process's address space and the remedy, for error messages; empty if
+// there is no limit.
 std::string address_limit_advice() {
   const auto limit = address_space_limit();
   if (!limit) return {};

@@ -52,7 +52,7 @@ std::uint32_t by_table(std::span<const std::byte> bytes, std::uint32_t before) {
 
 #define RINGSMITH_CRC32 [[gnu::target("sse4.2,pclmul")]]
 
-// x^n modulo the polynomial.
+// Returns x^n modulo the polynomial.
 constexpr std::uint32_t power_of_x(std::size_t n) {
   std::uint32_t power = 0x80000000;
   for (; n > 0; --n) power = times_x(power);
