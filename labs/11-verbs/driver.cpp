@@ -191,7 +191,7 @@ KIT_SCENARIO(faulty) {
   kit::verbs::observe(out);
 }
 
-// An object for which the device has no memory, a GID that does not exist, a second connect.
+// An object for which the device has no memory, a GID that does not exist, or a second connect.
 KIT_SCENARIO(refused) {
   const std::string what = in.text("what");
   std::string error = "nothing";

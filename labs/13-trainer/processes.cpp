@@ -151,8 +151,8 @@ class AnyModel {  // lab 13's or lab 04's; counts the samples that the rank comp
   std::function<double(const Matrix&, const lab13::Targets&)> learn_;
 };
 
-// A short job in the same processes before the observed one, with one sample fewer, another batch
-// and another seed.
+// Runs a short job in the same processes before the observed one, with one sample fewer, another
+// batch and another seed.
 void train_before(const kit::Request& in, Link& link) {
   AnyModel model(in);
   prepare(in, model, link.rank());
@@ -171,8 +171,8 @@ void train_before(const kit::Request& in, Link& link) {
   lab13::train<AnyRing>(link, model, optimizer, data, settings, vault, log);
 }
 
-// One rank of a training: reports the arguments of the log and a hash of the parameters after each
-// step.
+// Runs one rank of a training. Reports the arguments of the log and a hash of the parameters after
+// each step.
 void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Observation& seen) {
   if (in.has("first_batch")) train_before(in, link);
   AnyModel model(in);

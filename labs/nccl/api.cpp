@@ -27,7 +27,8 @@ using comm::Collective;
 
 [[noreturn]] void refuse(const std::string& text) { throw Refusal(ncclInvalidArgument, text); }
 
-// The communicators of this process. Never destroyed: a program may end without ncclCommDestroy.
+// The communicators of this process. Never destroyed, because a program may end without
+// ncclCommDestroy.
 struct Living {
   std::mutex mutex;
   std::set<ncclComm_t> all;

@@ -44,7 +44,7 @@ class Blocks {
 };
 
 Blocks& blocks() {
-  // Never deleted: tensors may be freed after all static objects.
+  // Never deleted, because tensors may be freed after all static objects.
   static auto* const all = new Blocks;
   return *all;
 }
@@ -90,7 +90,7 @@ void open_shared_scope(c10::intrusive_ptr<Backend> group) {
   static std::once_flag once;
   std::call_once(once, [] {
     constexpr std::uint8_t kAnyPriority = 255;  // c10 keeps the allocator of higher priority
-    // Never deleted: our memory may be freed after all static objects.
+    // Never deleted, because our memory may be freed after all static objects.
     c10::SetCPUAllocator(new Allocator(c10::GetCPUAllocator()), kAnyPriority);
   });
   scopes.push_back(std::move(group));

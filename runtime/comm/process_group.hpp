@@ -145,21 +145,21 @@ class ProcessGroup {
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size);
 
   // ---- groups of some of the ranks; collective over this group ----
-  // Each group has its own memory, connections and queue: groups run concurrently, and may outlive
-  // the group that they were made from. They have the options of that group.
+  // Each group has its own memory, connections and queue, so groups run concurrently and may
+  // outlive the group that they were made from. They have the options of that group.
   //
   // Rank i of the new group is ranks[i] of this one. All ranks must pass the same list
   // (MismatchError). Ranks that are not in it get a group whose every call throws a UsageError.
   [[nodiscard]] virtual std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
   // Makes a group of the ranks with the same colour, ordered by their ranks in this group. A rank
-  // with a negative colour joins none. One group for each node: split(node_of()[rank()]).
+  // with a negative colour joins none. split(node_of()[rank()]) makes one group for each node.
   [[nodiscard]] virtual std::shared_ptr<ProcessGroup> split(int colour);
 
   // ---- options and facts ----
   virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; same on all ranks
-  // Sets the algorithm of later all-reduces by size: that of the first entry not smaller than the
-  // message, or of the last entry. Applies until the next set_algorithm(). The entries must be
-  // ordered by size and the same on all ranks.
+  // Sets the algorithm of later all-reduces by size. The first entry not smaller than the message
+  // determines it, or else the last entry. Applies until the next set_algorithm(). The entries must
+  // be ordered by size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
   // [rank]: the number of its node, whose ranks share memory; empty if unknown.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }

@@ -26,7 +26,7 @@ Variants variants_of(const std::vector<std::string>& texts) {
   return variants;
 }
 
-// Collective: returns every rank's text.
+// Collective. Returns every rank's text.
 std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::string& mine) {
   const auto world = static_cast<std::size_t>(group.size());
   const std::array<std::int64_t, 1> size{static_cast<std::int64_t>(mine.size())};
@@ -43,7 +43,7 @@ std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::stri
   return texts;
 }
 
-// Collective: returns every rank's text, or nothing if all are equal. The texts are exchanged only
+// Collective. Returns every rank's text, or nothing if all are equal. The texts are exchanged only
 // if their lengths or hashes differ.
 std::vector<std::string> gather_unequal(comm::ProcessGroup& group, const std::string& mine) {
   const auto world = static_cast<std::size_t>(group.size());

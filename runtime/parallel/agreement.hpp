@@ -56,7 +56,7 @@ class UsageMap {
   [[nodiscard]] bool marked(int parameter) const;
   void clear();
 
-  // Collective: exchanges the bits of all ranks. Throws CommError if the ranks are at different
+  // Collective. Exchanges the bits of all ranks. Throws CommError if the ranks are at different
   // steps. Throws UsageError on every rank if any rank passes a non-empty `fault`; the message is
   // the same on all ranks and contains the faults and their ranks.
   void exchange(std::uint64_t step, const std::string& fault = {});

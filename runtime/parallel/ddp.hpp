@@ -147,10 +147,11 @@ class DistributedDataParallel {
                                              const GradBucket& b) { return hook(state, b); }});
   }
 
-  // Collective: rank 0's buffers replace the other ranks'; in join(), those of Join::authority().
+  // Collective. Rank 0's buffers replace the other ranks'; in join(), the buffers of
+  // Join::authority() do.
   void synchronise_buffers();
 
-  // For checkpoints: the order of gradients in the buckets, as parameter indices; see
+  // Returns the order of gradients in the buckets, as parameter indices, for checkpoints; see
   // Reducer::ready_order().
   [[nodiscard]] std::vector<int> ready_order() const { return reducer_->ready_order(); }
   void rebuild_in(std::vector<int> order) { reducer_->rebuild_in(std::move(order)); }

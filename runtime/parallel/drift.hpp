@@ -1,6 +1,7 @@
 // Detects replicas that have drifted apart. Data-parallel training is correct only while all ranks
-// hold the same parameters, bit for bit. A rank that skips a step, draws its own initial values
-// after wrapping, or updates with other hyperparameters breaks this silently: losses keep falling.
+// hold the same parameters, bit for bit. If a rank skips a step, draws its own initial values after
+// wrapping, or updates with other hyperparameters, the replicas drift apart, but the losses keep
+// falling.
 //
 //   each rank   computes a 64-bit digest of all its parameters  one pass over them
 //   all ranks   all_gather the digests, 8 bytes per rank        equal: done

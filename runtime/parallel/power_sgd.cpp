@@ -84,7 +84,7 @@ PowerSgdState::PowerSgdState(std::shared_ptr<comm::ProcessGroup> group,
 }
 
 Future PowerSgdState::exchange(const GradBucket& bucket) {
-  if (bucket.index == 0) last_ = now_;  // copies handles: these tensors are never modified
+  if (bucket.index == 0) last_ = now_;  // copies handles; the tensors are never modified
   if (now_.iteration < options_.start_powersgd_iter) {
     if (bucket.is_last) ++now_.iteration;
     return plain_.call(bucket);

@@ -75,7 +75,7 @@ class PowerSgdState {
   PowerSgdOptions options_;
   CommHook plain_;
   TravelTensors ps_, qs_, rest_;  // by bucket
-  Memory now_, last_;             // last_: at the beginning of the last pass
+  Memory now_, last_;             // last_: the state at the beginning of the last pass
 };
 
 [[nodiscard]] CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state);

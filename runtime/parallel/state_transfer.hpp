@@ -20,9 +20,9 @@
 
 namespace ringsmith {
 
-// Convert a snapshot to bytes and back: the length of a JSON text, the text (step, values, names,
-// dtypes and sizes), and the tensors. unpack() returns tensors on the CPU and throws CommError if
-// the bytes are malformed.
+// Convert a snapshot to bytes and back. The bytes are the length of a JSON text, the text (step,
+// values, names, dtypes and sizes), and the tensors. unpack() returns tensors on the CPU and throws
+// CommError if the bytes are malformed.
 [[nodiscard]] std::vector<std::byte> pack(const Snapshot& snapshot);
 [[nodiscard]] Snapshot unpack(std::span<const std::byte> bytes);
 

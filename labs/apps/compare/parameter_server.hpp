@@ -58,7 +58,7 @@ class ParameterServer {
 
  private:
   struct Answer {
-    std::int64_t version;  // of the parameters, 0 at the start
+    std::int64_t version;  // of the parameters; 0 at the start
     bool accepted;
   };
   // Applies the gradients, unless the budget is used up, and copies the current parameters into

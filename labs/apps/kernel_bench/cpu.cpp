@@ -3,7 +3,8 @@
 //
 // The shapes come from the two models that the benchmarks train: an MLP 784-1024-1024-10 at batch
 // 64 and a GPT of 4 layers, width 128, 4 heads, context 128, vocabulary 65 at batch 16. Rates count
-// the arithmetic of products, and the bytes that all other kernels must at least read and write.
+// the arithmetic of products; for all other kernels, they count the minimum number of bytes that a
+// kernel must read and write.
 #include <array>
 #include <chrono>
 #include <fmt/format.h>
@@ -233,7 +234,7 @@ void bench_on_cpu(const KernelBenchOptions& o) {
   std::string peer;
   try {
     peer = blas_description();
-  } catch (const Error& missing) {  // optional: the table is useful without it
+  } catch (const Error& missing) {  // not an error, because the table is useful without it
     openblas = false;
     peer = std::string("no OpenBLAS column: ") + missing.what();
   }

@@ -53,7 +53,7 @@ double seconds_a_byte_reduced(std::size_t bytes) {
        rounds < 3 || Clock::now() - begin < std::chrono::milliseconds(20); ++rounds) {
     const auto start = Clock::now();
     for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-    // Keeps the compiler from removing the loop: it must assume that the result is read.
+    // Makes the compiler assume that the result is read, so that it does not remove the loop.
     asm volatile("" : : "r"(a.data()) : "memory");
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
@@ -71,7 +71,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   // Rank 0 reads the available memory, because all ranks must measure the same sizes.
   double memory = available_memory();
   group.broadcast(std::span<double>(&memory, 1), 0);
-  // The fastest of several passes: other load on the machine may slow down one pass.
+  // The fastest of several passes, because other load on the machine may slow down one pass.
   constexpr int kPasses = 3, kBarriers = 200;
   double tiny = 1e9, barrier = 1e9;
   std::vector<double> times(std::size(kSizes), 1e9);
@@ -326,7 +326,7 @@ void store_cost_model(const CalibrationKey& key, const CostModel& model) {
   try {
     if (std::ifstream file(path); file) all = json::parse(file);
   } catch (const json::exception&) {
-    all = json::object();  // unreadable: start with an empty file
+    all = json::object();  // unreadable, so start with an empty file
   }
   const auto date = fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(std::time(nullptr)));
   all[key.text()] = {{"date", date},

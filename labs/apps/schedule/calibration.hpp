@@ -38,7 +38,7 @@ void store_cost_model(const CalibrationKey& key, const comm::CostModel& model);
 // Throws UsageError if the file is not writable now. Call this before minutes of measuring.
 void require_calibration_writable();
 
-// Collective: measures the constants. time_all_reduce returns the seconds of one in-place
+// Collective. Measures the constants. time_all_reduce returns the seconds of one in-place
 // all-reduce of `bytes` bytes; progress receives a description of the current measurement.
 [[nodiscard]] comm::CostModel calibrate(
     const CalibrationKey& key, comm::ProcessGroup& group,

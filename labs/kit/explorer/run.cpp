@@ -186,7 +186,8 @@ Value Search::update(Key key, const char* name, const Next& next, Order order, O
   return before;
 }
 
-// The urgent update is complete: the turn goes back to the first thread that can continue.
+// Called when the urgent update is complete. The turn goes back to the first thread that can
+// continue.
 void Search::end_update() {
   if (guide_.urgent != running_) return;
   guide_.urgent = -1;
@@ -215,8 +216,8 @@ void Search::end_wait(bool ready) {
   Fiber& me = fiber();
   me.in_wait = false;
   if (ready) return;
-  // Drops the run if the wait's only load read an old store although newer ones existed: other
-  // executions read those, and this one leads to no other (it is not maximal).
+  // Drops the run if the wait's only load read an old store although newer ones existed, because
+  // other executions read those, and this one leads to no other (it is not maximal).
   const auto& events = execution_.events(self());
   if (events.size() == me.wait_begins + 1) {
     const Event& e = events.back();

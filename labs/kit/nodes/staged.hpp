@@ -20,8 +20,8 @@ class StagedNodes : public Nodes {
 };
 
 // Blocks until `processes` processes, not counting the job `but`, have used the folder, and then
-// for another 100 ms. Gives up after 2 s: the judge detects a student's processes that never use
-// it.
+// for another 100 ms. Gives up after 2 s, because a student's processes may never use it; the judge
+// detects that.
 void wait_until_asked(int processes, const std::string& but);
 
 }  // namespace kit

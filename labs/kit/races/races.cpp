@@ -77,7 +77,7 @@ UNSEEN Object* object(const void* at) {
     if (objects[i].key == 0) objects[i].key = key;
     if (objects[i].key == key) return &objects[i];
   }
-  watching = false;  // too many objects: report nothing rather than a wrong race
+  watching = false;  // too many objects; report nothing rather than a wrong race
   return nullptr;
 }
 UNSEEN void join(Clock& into, const Clock& other) {

@@ -68,7 +68,7 @@ struct CostShape {
 
 // The textbook times in seconds, for uniform links and chunks of equal size; simulate() returns the
 // same times. bytes is the length of the buffer. ring_half_time is the time of a reduce-scatter,
-// and tree_time that of a reduce; with gamma = 0, of an all-gather and a broadcast.
+// and tree_time the time of a reduce; with gamma = 0, of an all-gather and a broadcast.
 [[nodiscard]] double ring_all_reduce_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double ring_half_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double tree_time(int world, double bytes, Link link, double gamma);

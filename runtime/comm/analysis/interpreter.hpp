@@ -22,8 +22,8 @@ struct LinkModel {
   // Messages between one sender and one receiver. 0 is rendezvous: a send ends when its receiver
   // has reached the matching receive.
   int slots = kUnlimited;
-  // With 0 slots: the send and the receive of a step proceed concurrently, as they do when a
-  // message is larger than all slots together and moves in slices. The step ends when both end.
+  // If there are no slots, the send and the receive of a step proceed concurrently, as they do when
+  // a message is larger than all slots together and moves in slices. The step ends when both end.
   bool streamed = false;
 };
 

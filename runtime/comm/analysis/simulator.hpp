@@ -58,7 +58,7 @@ struct Simulation {
 
 // Simulates the ring all-reduce of ring.hpp without building its world * (2 world - 2) steps. All
 // ranks are at the same step of the same form, so one array sweep per step handles all of them. The
-// result equals that of simulate() bit for bit.
+// result equals the result of simulate() bit for bit.
 [[nodiscard]] Simulation simulate_ring_all_reduce(int world, std::size_t count,
                                                   std::size_t element_size, const Network& network);
 

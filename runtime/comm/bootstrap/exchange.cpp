@@ -167,7 +167,7 @@ void Exchange::forget(int round) {
     store_->remove(key("block/" + std::to_string(b), ago));
 }
 
-// Called by the last member to arrive: all records are there, and only this member reads them.
+// Called by the last member to arrive, when all records are there. Only this member reads them.
 void Exchange::collect() {
   store_->set(key("collector"), std::to_string(me_.index));  // used by describe_missing()
   const auto size = static_cast<std::size_t>(me_.size);
@@ -227,7 +227,7 @@ std::string Exchange::describe_missing(int& first) {
     const int collector = std::stoi(store_->get(key("collector"), milliseconds(0)));
     blame(collector, describe(collector, "has all records, but has not sent them"));
   }
-  // Every record is there: either a member was stopped before it counted its own record, or the
+  // Every record is there, so either a member was stopped before it counted its own record, or the
   // last member was stopped before it announced itself as the collector.
   for (int r = 0; r < me_.size && text.empty(); ++r)
     if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0)))))
@@ -304,7 +304,7 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   try {
     return exchange_->lost_member();
   } catch (const CommError&) {
-    return {};  // the store has ended: the peers' own connections say more
+    return {};  // the store has ended; the peers' own connections say more
   }
 }
 

@@ -36,7 +36,8 @@ struct JobPlace {
   std::string folder;                        // for file
 };
 
-// Throws UsageError, one line with the remedy, if variables are missing or invalid.
+// Throws UsageError, whose one-line message includes the remedy, if variables are missing or
+// invalid.
 [[nodiscard]] JobPlace find_place(BootstrapKind wanted, const Environment& environment);
 
 // Return the launcher's value, unchecked; 0 if there is none. For programs that print something on

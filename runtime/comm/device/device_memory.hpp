@@ -93,7 +93,7 @@ class DevicePeers {
               const std::vector<Whereabouts>& ranks);
   ~DevicePeers();  // closes; destroys this rank's events
 
-  // Collective: afterwards every rank may read every catalogue.
+  // Collective. Afterwards every rank may read every catalogue.
   void meet(Bootstrap& bootstrap);
   // Enables access to the devices of other ranks of this process; CudaError if that is impossible.
   void enable_peer_access() const;
@@ -121,8 +121,8 @@ class DevicePeers {
   // Blocks until all peers have closed their access or are gone. False if this takes more than
   // `most`.
   [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
-  // Replaces close() when the group ends after an error and the device may never become idle:
-  // nothing is released before the process ends.
+  // Called instead of close() when the group ends after an error and the device may never become
+  // idle. Nothing is released before the process ends.
   void abandon() noexcept;
 
  private:

@@ -184,7 +184,7 @@ class Mapper {
                        [&](const Reception& r) { return is_push(id, r); });
   }
 
-  // True for a computed chunk that a peer pulls: it must be stored even if unused here.
+  // True for a computed chunk that a peer pulls, which must be stored even if it is unused here.
   [[nodiscard]] bool kept_for_a_pull(MoveId id) const {
     const Move& move = plan(id);
     const bool computes =

@@ -20,8 +20,8 @@ bool empty(const Schedule& schedule, int chunk) { return schedule.chunks[at(chun
 
 using RawFlags = std::vector<std::vector<std::deque<bool>>>;  // [from][to][message]
 
-// Simulates all ranks, moving one bit instead of data: whether a message is a rank's unreduced
-// contribution. Also checks that sends and receives pair up.
+// Simulates all ranks, moving one bit instead of data. The bit tells whether a message is a rank's
+// unreduced contribution. Also checks that sends and receives pair up.
 RawFlags trace_raw_messages(const Schedule& schedule) {
   const std::size_t world = at(schedule.world);
   RawFlags sent(world, std::vector<std::deque<bool>>(world));
@@ -144,7 +144,8 @@ class Replay {
     if (step.action == Action::copy) {
       moves_.push_back({chunk, {message}, {}, true, step_});
     } else if (can_extend(state.writer, step)) {
-      // Merge into the later position: sends between the two must not wait for these receives.
+      // Merge into the later position, because sends between the two must not wait for these
+      // receives.
       Move move = std::move(moves_[at(state.writer)]);
       moves_.erase(moves_.begin() + state.writer);
       for (ChunkState& other : state_)

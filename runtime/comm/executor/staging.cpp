@@ -68,7 +68,7 @@ class Block {
   [[nodiscard]] std::byte* staged(int rank, int part) const {
     return peers_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }
-  // copy_n instead of memcpy, here and below: an empty buffer may have a null address.
+  // copy_n instead of memcpy, here and below, because an empty buffer may have a null address.
   void stage_part(int part) {
     std::copy_n(t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_,
                 staged(peers_.rank(), part));

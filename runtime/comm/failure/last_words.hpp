@@ -43,9 +43,9 @@ class FlightFile {
   // report and flight belong to the rank whose file this is; rank written_by calls write().
   FlightFile(const std::string& folder, const FlightHeader& whose, const RankReport* report,
              const Flight* flight);
-  // The file appears completely or not at all. No allocation, no lock: may run in a signal handler.
-  // Replaces an existing file only if `replace`. Returns false if the file was not written; prints
-  // an error to standard error unless the file existed.
+  // The file appears completely or not at all. May run in a signal handler, because it neither
+  // allocates nor locks. Replaces an existing file only if `replace`. Returns false if the file was
+  // not written; prints an error to standard error unless the file existed.
   bool write(bool replace) const noexcept;
 
  private:
@@ -76,7 +76,7 @@ class LastWords {
   LastWords(int rank, std::vector<Peer> peers);
   ~LastWords();
   // Sets the flight files by rank, which must outlive this object; null: none. The handler writes
-  // this rank's file, and that of the failed peer if the peer is on this host.
+  // this rank's file, and the failed peer's if the peer is on this host.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
   // Must be called when the rank has found the failure itself and is about to report it. The
   // handler then gives it time to do so instead of printing the line.

@@ -1,5 +1,5 @@
 // Text for the error that ends a wait: each rank's current call, how long it has waited and for
-// which rank, and what the kernel says about its process.
+// which rank, and the state of its process according to the kernel.
 #pragma once
 
 #include <string>

@@ -29,7 +29,7 @@ class PeerFailures : public PeerMemory {
   void keep_flight_in(const std::string& folder);
 
   // ---- failing; from any thread ----
-  // Throws if the group has failed before: a broken group stays broken.
+  // Throws if the group has failed before, because a broken group stays broken.
   void check_usable() const {
     if (!is_usable()) refuse();
   }

@@ -41,7 +41,7 @@ class Bootstrap {
   virtual ~Bootstrap() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  // Collective: every rank passes one record, up to 4 KiB, and gets all records in rank order.
+  // Collective. Every rank passes one record, up to 4 KiB, and gets all records in rank order.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& record) = 0;
   // Returns a rank that is known to have ended since the last all_gather; {} if there is none, or
   // if this bootstrap cannot know. For callers that wait for a peer. Does not block.

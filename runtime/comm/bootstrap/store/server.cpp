@@ -129,7 +129,7 @@ bool StoreServer::advance_all() {
       if (c.standing == Standing::stranger) no_stranger_any_more(c);
       c.standing = Standing::member;
       ++counters_.members;
-      ++counters_.joined;  // last: a thread that waits for it must find `members` updated
+      ++counters_.joined;  // last, because a thread that waits for it must find `members` updated
     }
     std::string& out = c.session.output();
     if (out.empty()) continue;
@@ -178,7 +178,7 @@ void StoreServer::look_at_quorum() {
       const LossNote note = note_loss(prefix, round, member.place, member.text);
       try {
         table_.compare_and_swap(note.key, "", note.value);
-      } catch (const UsageError&) {  // the table is full: the members wait until their deadline
+      } catch (const UsageError&) {  // the table is full, so the members wait until their deadline
       }
     }
   }
@@ -245,8 +245,8 @@ void StoreServer::accept_all() {
     if (!socket.valid()) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Out of descriptors or memory: make room. If that is impossible, leave the rest in the
-      // kernel's queue for a short time.
+      // Descriptors or memory are exhausted. Make room; if that is impossible, leave the rest in
+      // the kernel's queue for a short time.
       if (drop_a_stranger()) continue;
       accept_again_ = Clock::now() + kAcceptPause;
       return;

@@ -60,7 +60,8 @@ class StoreServer {
     std::atomic<bool> failed{false};          // no further step can count
   };
   [[nodiscard]] const Counters& counters() const { return counters_; }
-  // With a coordinator: number of steps that have counted with this rank as a member.
+  // If there is a coordinator, returns the number of steps that have counted with this rank as a
+  // member.
   [[nodiscard]] std::int64_t counted(int rank) const {
     return counted_[static_cast<std::size_t>(rank)].load();
   }

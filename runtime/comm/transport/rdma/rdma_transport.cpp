@@ -106,7 +106,7 @@ RdmaTransport::~RdmaTransport() {
       RdmaTransport::progress();
       std::this_thread::yield();
     }
-  } catch (const std::exception&) {  // the queue is broken: stop waiting
+  } catch (const std::exception&) {  // the queue is broken, so stop waiting
   }
 }
 

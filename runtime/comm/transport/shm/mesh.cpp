@@ -147,7 +147,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   if (!listener.valid()) fail_to_connect("socket");
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     fail_to_connect("bind");
-  // The longest possible queue: it also holds strangers until the ranks have met.
+  // The longest possible queue, because it also holds strangers until the ranks have met.
   if (listen(listener.get(), SOMAXCONN) != 0) fail_to_connect("listen");
 
   std::vector<Record> records;

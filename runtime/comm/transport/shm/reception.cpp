@@ -170,8 +170,8 @@ class Reception {
     }
   }
 
-  // Keeps the listener open for a while: ranks that have not connected yet would otherwise find
-  // none and blame this rank. They are tracked by rank, because the culprit itself may have
+  // Keeps the listener open for a while, because ranks that have not connected yet would otherwise
+  // find none and blame this rank. They are tracked by rank, because the culprit itself may have
   // connected before it died.
   void linger(int culprit) {
     const Deadline deadline = Deadline::in(kLinger);

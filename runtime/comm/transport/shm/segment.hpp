@@ -58,8 +58,8 @@ class Segment {
 // a limit leaves too little.
 [[nodiscard]] Bytes communication_space(Bytes fixed, int ranks);
 
-// The free parts of a memory range: first fit, neighbours merged. Allocations are usually few and
-// large (buckets), so a map is enough.
+// The free parts of a memory range. Allocates by first fit and merges neighbours. Allocations are
+// usually few and large (buckets), so a map is enough.
 class FreeRanges {
  public:
   FreeRanges(std::size_t begin, std::size_t size) { free_[begin] = size; }

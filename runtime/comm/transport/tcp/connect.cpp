@@ -93,7 +93,7 @@ struct Guest {
   Descriptor socket;
   Greeting greeting;
   std::size_t got = 0;
-  // False: close the connection.
+  // Returns false if the connection must be closed.
   bool read_on() {
     const ssize_t n = ::recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
                              sizeof greeting - got, MSG_DONTWAIT);
