@@ -85,8 +85,8 @@ void require_alike(Module& module, Module& replica) {
                       parents_first(replica).size(), parents_first(module).size()));
 }
 
-// Backward of one forward(): takes the gradient of the gathered output and returns those of the
-// parameters and the input.
+// Backward of one forward(): takes the gradient of the gathered output and returns the gradients of
+// the parameters and the input.
 class DataParallelBackward : public Node {
  public:
   DataParallelBackward(std::shared_ptr<DataParallel::Job> job,

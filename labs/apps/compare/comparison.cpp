@@ -163,7 +163,7 @@ Panel memory_panel(const Runs& runs, int to) {
     continue_with_fit(add_measured(panel, name, role, runs, figure), terms, to, 2);
   };
   const Terms constant = [](double) -> std::vector<double> { return {1}; };
-  // On a single device, DataParallel is just the model. With more, the root holds the inputs,
+  // On a single device, DataParallel only runs the model. With more, the root holds the inputs,
   // outputs and losses of all rows.
   add(
       "DataParallel, root", Curve::Role::first,

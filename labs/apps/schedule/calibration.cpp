@@ -213,8 +213,8 @@ struct Shipped {
 };
 
 // Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC. Jobs with at
-// most as many ranks as cores use the results of two ranks; larger jobs use those of four ranks
-// ("crowded").
+// most as many ranks as cores use the results of two ranks; larger jobs use the results of
+// four ranks ("crowded").
 constexpr Shipped kOwn{{0.17, 0.046},
                        {12, 192, 3 * 1024, 12 * 1024, 48 * 1024, 192 * 1024},
                        {0.02, 0.04, 0.05, 0.07, 1.0, 1.3},

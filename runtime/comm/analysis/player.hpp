@@ -36,7 +36,7 @@ struct TextStyle {
   bool colour = false;     // ANSI: complete chunks green, changed ones bold
 };
 
-// Chunk states are shortened to fit the width: the set of ranks, their number, or nothing.
+// To fit the width, a chunk's state is shown as the set of ranks, as their number, or not at all.
 [[nodiscard]] std::string render_text(const Schedule& schedule, const Playback& playback,
                                       TextStyle style);
 

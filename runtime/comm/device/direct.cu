@@ -7,8 +7,8 @@
 //     rank 1  line i --> ranks 0, 2, 3     ...
 //
 // One-shot suits messages so small that only the number of hops matters. Every rank sums in rank
-// order, so the bits are those of staged messages on the host (executor/staging.cpp). packets.cuh
-// explains when packets may be overwritten.
+// order, so the result has the same bits as staged messages on the host (executor/staging.cpp).
+// packets.cuh explains when packets may be overwritten.
 //
 // Two-shot: every rank sums its own chunk, directly from the inputs of all ranks, and stores the
 // result directly in the outputs of all ranks.
@@ -19,8 +19,8 @@
 //
 // Each element is loaded once from each rank and stored once to each rank, without a slot in
 // between. A call in place needs no special treatment, because only rank r touches chunk r, and it
-// loads an element from all ranks before it stores the element anywhere. The order of the sum is
-// that of the two-shot schedule (schedule/direct.hpp) on any executor.
+// loads an element from all ranks before it stores the element anywhere. The sum has the same order
+// as the two-shot schedule (schedule/direct.hpp) on any executor.
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 
