@@ -58,7 +58,7 @@ class Loader {
   }
 #endif
 
-  // Task 6. A loader may be destroyed in mid-epoch. Afterwards no thread calls fetch any more; and
+  // Task 6. A loader may be destroyed in mid-epoch. Afterwards no thread calls fetch any more, and
   // batches that had not been begun are not fetched.
   ~Loader() {
 #ifdef SOLUTION
