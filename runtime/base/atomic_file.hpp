@@ -19,12 +19,12 @@
 
 namespace ringsmith {
 
-// Throws "cannot write 'PATH': reason" for an errno: UsageError if the path is at fault, Error if
-// the disk is (full, broken).
+// Throws "cannot write 'PATH': reason" for an errno: an Error if the disk is full or broken,
+// otherwise a UsageError.
 [[noreturn]] void cannot_write(const std::string& path, int error);
 
-// Makes the names in a folder durable, if the file system can: the second fsync. Throws as
-// cannot_write(); `path` is the file named in the message.
+// Makes the names in a folder durable (the second fsync) if the file system supports it. Throws as
+// cannot_write() does; the message names the file `path`.
 void sync_folder(const std::string& folder, const std::string& path);
 
 // 16 unpredictable hexadecimal digits.
@@ -42,10 +42,10 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // All throw "cannot write 'PATH': reason", as cannot_write().
+  // All three throw as cannot_write() does.
   void write(std::span<const std::byte> bytes);
   void commit();
-  void reserve(std::uint64_t bytes);  // allocates disk space for them now
+  void reserve(std::uint64_t bytes);  // allocates disk space now
 
  private:
   std::string path_;

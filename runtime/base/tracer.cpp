@@ -54,8 +54,8 @@ struct Registry {
   std::mutex mutex;  // guards the members below, and serialises drain()
   std::vector<Producer> producers;
   std::vector<std::string> names;
-  // Numbers of ended threads whose events were all taken. Threads of the same name reuse them, so
-  // that a program may start any number of threads one after another.
+  // Numbers of ended threads whose events have all been drained. Threads of the same name reuse
+  // them, so that a program may start any number of threads one after another.
   std::vector<std::int32_t> free;
   std::uint64_t dropped_by_ended_threads = 0;
 

@@ -30,7 +30,7 @@ struct Quantity {
 using Bytes = Quantity<struct BytesTag>;
 using Elements = Quantity<struct ElementsTag>;
 
-// Throws UsageError on overflow: a wrapped product would be a small buffer for many elements.
+// Throws UsageError on overflow, because the wrapped product would make the buffer too small.
 constexpr Bytes bytes_of(Elements n, std::size_t element_size) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(n.value, element_size, &bytes)) throw_too_large(n.value, element_size);

@@ -48,9 +48,9 @@ class CheckpointManager {
  public:
   // For one rank only. Creates the folder if it does not exist (its parent must exist), and locks
   // it for this object's lifetime, so that a second manager, in this or another process, is
-  // refused. keep: number of checkpoints to keep, at least 1. Older ones are removed once a newer
-  // one is on the disk, so a kill in between leaves one more until the next save(). Throws
-  // UsageError naming the folder and the remedy.
+  // refused. keep: number of checkpoints to keep, at least 1. Older ones are removed only once a
+  // newer one is on the disk, so a kill in between leaves one too many until the next save().
+  // Throws UsageError naming the folder and the remedy.
   explicit CheckpointManager(std::string folder, int keep = 3);
   ~CheckpointManager();  // waits for the writer; an error that was not fetched by wait() is lost
   CheckpointManager(const CheckpointManager&) = delete;

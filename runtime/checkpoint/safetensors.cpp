@@ -80,7 +80,7 @@ void save_safetensors(const std::string& path, const StateDict& tensors, const M
 
 namespace {
 
-// One entry of the header; validated on its own.
+// One entry of the header. It is validated independently of the others.
 struct Entry {
   std::string name;
   DType dtype = DType::f32;

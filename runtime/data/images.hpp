@@ -1,4 +1,4 @@
-// Labelled images, stored as bytes and converted to floats batch by batch; read from MNIST's or
+// Labelled images, stored as bytes and converted to floats per batch. They are read from MNIST's or
 // CIFAR-10's files, or drawn.
 #pragma once
 
@@ -50,7 +50,7 @@ class ImageDataset : public Dataset {
   // or the pad is negative.
   ImageDataset(Images images, int classes, const PixelStatistics& statistics,
                Augmentation augmentation = {});
-  // Grey images. The default mean and stddev are of MNIST's training images.
+  // For grey images. The default mean and stddev are those computed over MNIST's training images.
   explicit ImageDataset(GreyImages images, int classes = 10, float mean = 0.1307F,
                         float stddev = 0.3081F);
 

@@ -21,7 +21,7 @@ struct End {
   [[nodiscard]] bool preempted() const {
     return !signalled && code == static_cast<int>(ExitCode::preempted);
   }
-  // As a shell reports it: 128 + signal.
+  // The code that a shell would report: 128 + signal if the rank was killed by one.
   [[nodiscard]] int exit_code() const { return signalled ? 128 + code : code; }
   // "exit code 3", "signal 11 (SIGSEGV), core dumped"
   [[nodiscard]] std::string describe() const;

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using Body = std::function<void(std::shared_ptr<comm::ProcessGroup>)>;
 
-constexpr milliseconds kSettle{200};     // for ranks that fail because of a dead rank to say so
+constexpr milliseconds kSettle{200};     // for ranks that fail because of a dead rank to report it
 constexpr milliseconds kDeath{5'000};    // for SIGKILL to take effect
 constexpr milliseconds kLook{500};       // poll interval: a rank's children may hold its pipe open
 constexpr milliseconds kReap{2};         // poll interval between a rank's end of file and exit
@@ -100,7 +100,7 @@ class Children {
       : options_(options), meeting_(ranks), world_(ranks), memory_(MemoryGroup::own()) {}
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
-  ~Children() {  // ranks still running if a later one could not be started
+  ~Children() {  // kills the ranks that run if a later one could not start
     send(SIGKILL);
     for (const Rank& rank : ranks_)
       if (rank.running) waitpid(rank.pid, nullptr, 0);
