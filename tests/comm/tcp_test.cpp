@@ -267,8 +267,8 @@ TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
 }
 
 TEST_CASE("signals that interrupt a connection in the making do not end it", "[tcp]") {
-  // A queue of one, filled by one caller: the kernel drops the next caller's packets, so that this
-  // caller waits until there is room.
+  // One caller fills the queue of one. The kernel then drops the next caller's packets, so that
+  // this caller waits until there is room.
   const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in place{};
   place.sin_family = AF_INET;

@@ -184,7 +184,7 @@ struct Two {
   std::vector<Word> words{random_word(), random_word()};
   Descriptor memory{memfd_create("memory", MFD_CLOEXEC)};
 
-  // Empty if this rank has met the other one, otherwise the error.
+  // Returns "" if this rank has met the other rank, otherwise the error.
   [[nodiscard]] std::string meet(int rank, const Descriptor& listener) const {
     One bootstrap(rank);
     std::vector<PeerLink> links(2);
