@@ -1,4 +1,4 @@
-// schedule_player as a user runs it: its output and its refusals.
+// Runs schedule_player as a user does. Tests its output and its refusals.
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>

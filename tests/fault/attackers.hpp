@@ -26,7 +26,7 @@ struct Scene {
   std::atomic<pid_t> pids[kMost];
   std::atomic<std::uint64_t> sums[kMost];  // computed by the ranks
   std::atomic<int> world, present;         // present: ranks that have set their pid
-  // Attackers that have visited every rank's socket
+  // Number of attackers that have attacked every rank's socket.
   std::atomic<int> attacked_meeting, attacked_memory;
   std::atomic<int> connections, loot;  // loot: descriptors that attackers received
   std::atomic<bool> over;

@@ -54,7 +54,7 @@ void check_samples(const PerStepPlan& plan, const PerStepResult& result) {
   std::int64_t used = 0;
   for (const CountedStep& step : history_of(result)) {
     const auto ranks = std::ssize(step.ranks);
-    // Summed over the contributors
+    // Summed over the contributors.
     const std::int64_t batch = (ranks - step.joining) * kPerStepBatch;
     INFO("step " << step.step);
     if (used + batch > kPerStepSamples) {

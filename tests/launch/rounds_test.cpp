@@ -208,7 +208,7 @@ TEST_CASE("a rank that fails on one node: both nodes start again, at once, and c
       kSay +
       "[ $RANK = 1 ] && [ $RINGSMITH_ROUND -lt 2 ] && exit 9; [ $RINGSMITH_ROUND = 2 ]  || "
       "exec sleep 100";
-  // The last call of 30 s is not waited for.
+  // The rounds start without waiting for the last call of 30 s.
   for (int i = 0; i < 2; ++i) job.start(kOneOrTwo, script);
   for (const auto& r : job.running) CHECK(r->wait() == 0);
   for (const auto& r : job.running)

@@ -106,7 +106,7 @@ class Guarded {
   [[nodiscard]] std::size_t wrong(F&& value) const {
     return wrong(0, n_, value);
   }
-  // Of elements [begin, begin + n): compares element begin + i with value(i).
+  // The same for elements [begin, begin + n). Compares element begin + i with value(i).
   template <class F>
   [[nodiscard]] std::size_t wrong(std::size_t begin, std::size_t n, F&& value) const {
     download();

@@ -1,4 +1,4 @@
-// Communication proceeds while backward computes: shown by the order of events, not by a clock.
+// Communication proceeds while backward computes. The order of events shows it, not a clock.
 #include <chrono>
 #include <thread>
 
@@ -10,7 +10,7 @@ using namespace ringsmith::test;
 TEST_CASE("the first bucket is reduced before the last gradient is computed", "[ddp][overlap]") {
   // Three layers, three buckets. When backward reaches the middle layer, the last layer's bucket is
   // in flight and the first layer has not started. There each rank waits until that bucket is
-  // complete: a reducer that launches after backward, or only makes progress in wait(), would hang.
+  // complete. A reducer that launches after backward, or only makes progress in wait(), would hang.
   const Tensor w1 = trained(integers({64, 64}, 1)), w2 = trained(integers({64, 64}, 2));
   const Tensor w3 = trained(integers({64, 64}, 3)), x = integers({2, 64}, 4);
   DistributedDataParallel ddp(

@@ -1,5 +1,5 @@
-// Whole trainings: with the same global batch, a training is the same on any number of ranks. Each
-// rank also computes the serial training by itself, and compares.
+// With the same global batch, a training is the same on any number of ranks. Each rank also runs
+// the serial training by itself, and compares.
 #include <cmath>
 
 #include "runtime/optim/optimizer.hpp"
@@ -25,7 +25,7 @@ struct Dyadic {
   Tensor w2 = integers({4, 8}, 23, 1), b2 = trained(integers({4}, 24));
   NamedTensors parameters{{"w1", w1}, {"b1", b1}, {"w2", w2}, {"b2", b2}};
 
-  // 12 times the mean over rows of the summed absolute error: on each rank W times a whole number.
+  // 12 times the mean over rows of the summed absolute error, which is W times a whole number.
   [[nodiscard]] Tensor loss(const Tensor& x, const Tensor& y) const {
     const Tensor error = sum(absolute(sub(linear(relu(linear(x, w1, b1)), w2, b2), y)), {1});
     return mul(mean(error), static_cast<double>(kGlobalBatch));
@@ -110,7 +110,7 @@ TEST_CASE("dyadic training of 20 steps has the serial bits after every step", "[
   const Dyadic serial, parallel;
   std::vector<std::string> expected{serial.bits()};
   train_serially(serial, {.lr = 1.0}, [&](int) {
-    // A real training: every parameter changes in every step, by whole numbers that f32 represents.
+    // Every parameter changes in every step, and its values are whole numbers that f32 represents.
     for (const Tensor& p : serial.trained_parameters()) {
       REQUIRE(bits_of(p.grad()) != bits_of(zeros_like(p)));
       for (const float v : p.to_vector<float>()) {

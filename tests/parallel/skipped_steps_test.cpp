@@ -37,7 +37,7 @@ void append(Values& out, const std::map<int, Tensor>& by_bucket) {
   }
 }
 
-// By value, because reading it draws random numbers
+// By value, because reading it draws random numbers.
 Values state_of(PowerSgdState::Memory memory) {
   Values out;
   append(out, memory.errors);
@@ -140,7 +140,7 @@ Values train(const Group& group, const HookCase& hook, Overflow how,
           to(ddp.forward([&] { return linear(relu(linear(x, w1, b1)), w2, b2); }), DType::f32));
     }
     const bool late = overflows && how == Overflow::in_unscaling;
-    // True gradients times 1e40, scaled gradients times 200
+    // The true gradients are multiplied by 1e40, and overflow; the scaled ones only by 200.
     if (late) loss = mul(mul(loss, 1e20), 1e20);
     scaler.update(late ? 2e-38 : 1024);  // also forgets the previous step
     scaler.scale(loss).backward();
