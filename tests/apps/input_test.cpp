@@ -215,7 +215,7 @@ TEST_CASE("broken shards and vocabularies are refused by name, on several ranks 
       0,
       {"--tokens", shard, "--vocab", write_text(folder / "cut", read_text(vocabulary).substr(7))},
       {folder / "cut", "line 1: expected the number 0"});
-  // With the complete file the training succeeds, and it writes in the vocabulary.
+  // With the complete file the training succeeds, and writes its sample with the vocabulary.
   const auto r =
       run_app(2, "train_gpt",
               tiny_gpt_without_text() + std::vector<std::string>{"--tokens", shard, "--vocab",
