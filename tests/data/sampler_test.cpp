@@ -121,7 +121,7 @@ TEST_CASE(
             const auto common = std::min(seen.size(), order.size());
             CHECK(Indices(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(common)) ==
                   Indices(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(common)));
-            // Of padding, or negative if truncated.
+            // The number of padded samples, or negative if the dataset is truncated.
             const std::int64_t surplus = std::ssize(seen) - n;
             CHECK(surplus < (drop_last ? 1 : after));
             CHECK(surplus > (drop_last ? -after : -1));
