@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# run.sh CASE [BUILD_DIR]: tests with ranks on two "machines": network namespaces, each with a host
-# name and an address, joined by a switch whose cables can be slow, lossy, or cut
-# (netns-cluster.sh).
+# run.sh CASE [BUILD_DIR]: tests ranks on two "machines". These are network namespaces, each with a host name and
+# an address, joined by a switch whose cables can be slow, lossy, or cut (netns-cluster.sh).
 #
 #   comm        2 + 2 ranks by mpirun: shared memory within a node, TCP between them, all
 #               collectives
@@ -72,7 +71,7 @@ until_ranks() {
   done
   die "no round with $1 ranks"
 }
-# The samples in the model: each round's steps up to the checkpoint from which the next started.
+# Counts the samples in the model: each round's steps up to the checkpoint from which the next round started.
 count_samples() {
   for round in $(seq 0 "$1"); do
     begun=$(cat "$work/run/begun.$((round + 1))" 2> /dev/null || echo $((epochs * 20)))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# run.sh [BUILD_DIR]: one small training on 4 ranks, by mpirun on this host and by Slurm on two
-# nodes of it (slurm-cluster.sh): by srun, and by each script of labs/slurm. The model must be the
-# same, byte for byte; and a rank that fails must fail its job.
+# run.sh [BUILD_DIR]: runs one small training on 4 ranks, by mpirun on this host and by Slurm on two nodes of this
+# host (slurm-cluster.sh). Slurm starts it by srun and by each script of labs/slurm. The models must be the same,
+# byte for byte, and a rank that fails must fail its job.
 #
 # Exit status 77: not run, with a line that gives the reason.
 set -eu

@@ -92,7 +92,7 @@ def rank_main(case, victim):
                 dist.all_reduce(torch.ones(10))
     except ringsmith_torch.Error as error:
         print(f"CAUGHT {time.monotonic()} {type(error).__name__}: {error}", flush=True)
-        # Like a program that writes its last messages: the others must not depend on its end.
+        # Acts like a program that writes its last messages. The other ranks must not depend on its end.
         time.sleep(1)
         sys.exit(5)
 
