@@ -118,7 +118,7 @@ class CudaError : public Error {
 // which could move the cursor or change colours, and bytes that are not UTF-8 become \xHH.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// Throws UsageError: this many elements of this size do not fit into any memory.
+// Throws a UsageError which says that this many elements of this size do not fit into any memory.
 [[noreturn]] void throw_too_large(std::size_t elements, std::size_t element_size);
 
 // Throws UsageError(message) unless the condition holds.

@@ -40,7 +40,7 @@ std::uint64_t allow_open_files(std::uint64_t files);
 [[nodiscard]] std::string reason_of(int error);
 // True if a limit of this process or the machine was reached: files, memory, buffers.
 [[nodiscard]] bool is_lack(int error) noexcept;
-// Throws "what: reason" and the remedy: ResourceError if is_lack(error), otherwise CommError.
+// Throws "what: reason" and the remedy as a ResourceError if is_lack(error), otherwise a CommError.
 [[noreturn]] void throw_errno(const std::string& what, int error, const std::string& remedy = {});
 
 // Maximum resident physical memory so far (VmHWM). Throws Error if /proc cannot be read.

@@ -1,4 +1,4 @@
-// Draws random numbers exactly as PyTorch's CPU generator does. Comments explain its unusual rules.
+// Draws random numbers exactly as PyTorch's CPU generator does.
 #include "runtime/base/rng.hpp"
 
 #include <algorithm>

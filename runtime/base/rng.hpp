@@ -38,7 +38,7 @@ class Generator {
   double cached_normal_ = 0;
 };
 
-// The process's default generator. Not thread-safe: one rank, one training thread.
+// The process's default generator. Not thread-safe, because a rank has one training thread.
 Generator& default_generator();
 void manual_seed(std::uint64_t seed);  // seeds the default generator and the devices' counters
 // Returns the state of both as text. Checkpoints store it for each rank.

@@ -37,7 +37,7 @@ class Ring {
   [[nodiscard]] bool ended() const { return ended_.load(std::memory_order_acquire); }
 
  private:
-  // Not initialised: unused pages never become resident.
+  // Not initialised, so that unused pages never become resident.
   std::unique_ptr<Event[]> slots_{new Event[kRingEvents]};
   std::atomic<std::uint64_t> tail_{0};
   std::atomic<std::uint64_t> head_{0};
@@ -78,7 +78,7 @@ struct Registry {
   }
 };
 
-// Never destroyed: threads may record until the end of the process.
+// Never destroyed, because threads may record until the end of the process.
 Registry& registry() {
   static auto* instance = new Registry;
   return *instance;

@@ -70,7 +70,7 @@ class CheckpointManager {
   void hold(Snapshot snapshot);
   void release();
   void drop() { held_.reset(); }
-  // True if the last write has failed so far. Does not block.
+  // True if the last write has failed. Does not block.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Blocks until the last save() is on the disk. Throws its error, once.
   void wait();

@@ -1,4 +1,4 @@
-// The job: its rounds, and the log directories and file descriptors that they need.
+// Runs the job's rounds, and provides the log directories and file descriptors that they need.
 #include "runtime/launch/launch.hpp"
 
 #include <algorithm>
@@ -23,8 +23,8 @@ constexpr milliseconds kToForm{30'000};  // to form a round of nodes that were p
 // True if there may be more than one round.
 bool may_repeat(const LaunchOptions& o) { return o.max_restarts > 0 || !o.nodes_numbered; }
 
-// Creates the node's own directory, which must be empty: files of an earlier job or round are never
-// overwritten.
+// Creates the node's own directory. It must be empty, because files of an earlier job or round are
+// never overwritten.
 std::string make_log_folder(const LaunchOptions& o, const Round& round) {
   if (o.log_folder.empty()) return {};
   fs::path folder = o.log_folder;
@@ -63,7 +63,7 @@ void allow_files(LaunchOptions& o) {
       std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
 }
 
-// The address at which all nodes reach node 0. Derived by default from the address it listens on.
+// The address at which all nodes reach node 0. By default derived from the address it listens on.
 std::string master_address(const LaunchOptions& o) {
   if (!o.master_address.empty()) return o.master_address;
   return o.bind.empty() ? comm::tcp::loopback_address() : comm::tcp::dial_for(o.bind);

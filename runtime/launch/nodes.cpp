@@ -116,7 +116,7 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   try {
     client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline,
                                                   comm::StoreClientOptions{{}, door_.get(), hurry});
-    // Connected before all nodes have arrived, so that node 0's death is noticed immediately.
+    // This connects before all nodes have arrived, so that node 0's death is noticed immediately.
     watching_ = std::make_unique<comm::StoreClient>(
         address, secret_, deadline, comm::StoreClientOptions{{}, door_.get(), hurry});
   } catch (const TimeoutError& e) {

@@ -91,7 +91,7 @@ struct ProcessState {
   pid_t parent = 0, group = 0;
 };
 
-// All processes for which fit(pid, state) is true.
+// Returns all processes for which fit(pid, state) is true.
 template <class Fits>
 std::set<pid_t> processes_that(Fits fit) {
   std::set<pid_t> out;
@@ -113,7 +113,7 @@ std::set<pid_t> children_of(pid_t parent) {
   return processes_that([=](pid_t, const ProcessState& s) { return s.parent == parent; });
 }
 
-// The child between fork and exec: only calls that are safe while other threads hold locks.
+// Runs in the child between fork and exec. Makes only calls that are safe while locks are held.
 [[noreturn]] void become(pid_t launcher, const char* path, char* const* argv, char* const* envp,
                          const Guardian& guardian, int keep, int out, int err, int report) {
   setpgid(0, 0);
@@ -122,7 +122,7 @@ std::set<pid_t> children_of(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the line above
   // Signals that ringrun was started to ignore stay ignored; ringrun itself blocks signals and
-  // ignores none. If the guardian ended before watch_me(), SIGPIPE is pending: ignoring it for a
+  // ignores none. If the guardian ended before watch_me(), SIGPIPE is pending. Ignoring it for a
   // moment discards it.
   const auto before = signal(SIGPIPE, SIG_IGN);
   signal(SIGPIPE, before);
@@ -150,7 +150,7 @@ std::string bytes_at(const std::string& path, std::uint64_t offset, std::size_t 
   return out;
 }
 
-// The loader that a 64-bit ELF program requests; empty if it requests none.
+// Returns the loader that a 64-bit ELF program requests; empty if it requests none.
 std::string loader_of(const std::string& path) {
   Elf64_Ehdr header{};
   bytes_at(path, 0, sizeof header).copy(reinterpret_cast<char*>(&header), sizeof header);

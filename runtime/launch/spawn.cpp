@@ -58,7 +58,7 @@ void require_alone() {
           "signal(SIGCHLD, SIG_DFL) first");
 }
 
-// Before a fork, buffered output would be printed by every copy; before _exit(), it would be lost.
+// Otherwise every copy made by fork() would print the buffered output, and _exit() would lose it.
 bool flush_all() {
   std::cout.flush();
   return std::fflush(nullptr) == 0;
@@ -90,7 +90,7 @@ bool flush_all() {
     failed("cannot write all of its output: " + reason_of(errno), ExitCode::internal);
   text.resize(std::min(text.size(), kMostText));
   if (write(report.get(), text.data(), text.size()) < 0) code = std::max(code, 1);
-  // Not exit(): atexit handlers and static objects belong to the parent.
+  // Not exit(), because atexit handlers and static objects belong to the parent.
   _exit(code);
 }
 

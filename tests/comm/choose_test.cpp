@@ -1,5 +1,5 @@
-// The fastest algorithm for each size: the ranges must follow from the cost model, with one and
-// with two kinds of links.
+// Tests the choice of the fastest algorithm for each size. The ranges must follow from the cost
+// model, with one and with two kinds of links.
 #include "runtime/comm/analysis/cost.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"

@@ -1,4 +1,4 @@
-// CRC32C: published check values, and each implementation compared with the table.
+// Tests CRC32C with published check values, and compares each implementation with the table.
 #include "runtime/comm/transport/tcp/crc32c.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Plans and mappings: the properties that merging must preserve, and the schedules that the direct
-// engine must refuse.
+// Tests plans and mappings: the properties that merging must preserve, and the schedules that the
+// direct engine must refuse.
 #include <numeric>
 
 #include "runtime/base/error.hpp"
@@ -24,7 +24,7 @@ std::size_t messages(const std::vector<Plan>& plans) {
   return n;
 }
 
-// The chunks that a plan sends to a peer, or receives from it, in order.
+// Returns the chunks that a plan sends to a peer, or receives from it, in order.
 std::vector<int> chunks_of(const Plan& plan, int peer, bool sends) {
   std::vector<int> chunks;
   for (const Move& move : plan) {

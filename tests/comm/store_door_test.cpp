@@ -1,5 +1,5 @@
-// Tests the store's door, an inherited socket that lets ranks in past all strangers, and a store
-// without one.
+// Tests the store's door, an inherited socket that gives ranks a private way into the store, and a
+// store without a door.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <future>
@@ -103,7 +103,7 @@ TEST_CASE("a door is found by number and socket, and is closed in programs that 
   fcntl(door.outside.get(), F_SETFD, 0);
   CHECK(store::find_door(text.c_str()) == door.outside.get());
   CHECK((fcntl(door.outside.get(), F_GETFD) & FD_CLOEXEC) != 0);
-  // The same number but another socket, a file, invalid texts, and no text.
+  // Refused: the same number but another socket, a file, invalid texts, and no text.
   const std::string other = store::describe_door(door.inside.get());
   const std::string number = text.substr(0, text.find(':'));
   CHECK(store::find_door((number + other.substr(other.find(':'))).c_str()) == -1);

@@ -1,5 +1,5 @@
-// The TCP wire: frames through sockets that accept and deliver any number of bytes, strangers that
-// connect, and groups whose ranks use this wire.
+// Tests the TCP wire: frames through sockets that accept and deliver any number of bytes, strangers
+// that connect, and groups whose ranks use this wire.
 #include <arpa/inet.h>
 #include <atomic>
 #include <chrono>
@@ -66,7 +66,7 @@ class WithStrangers : public ThreadBootstrap {
   [[nodiscard]] std::size_t visits() const { return strangers_.size(); }
 
  private:
-  // Strangers that are silent, send garbage, or greet with a wrong word.
+  // Acts as strangers that are silent, send garbage, or greet with a wrong word.
   void visit(const std::string& record) {
     std::istringstream in(record);
     tcp::Address address;

@@ -24,7 +24,7 @@ namespace {
 constexpr std::chrono::milliseconds kPoll{1};
 constexpr int kBadExit = 9;
 
-// Sends the bytes together with a descriptor of one of our files.
+// Sends the bytes together with a descriptor of one of this process's files.
 void send_with_descriptor(int socket, const void* bytes, std::size_t size) {
   static const Descriptor bait(memfd_create("bait", MFD_CLOEXEC));
   iovec data{const_cast<void*>(bytes), size};

@@ -1,5 +1,5 @@
-// Processes that attack a job through its sockets, as another user or as ours, without knowing the
-// job's secret word.
+// Processes that attack a job through its sockets, as another user or as the same user, without
+// knowing the job's secret word.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// flight_reader given files that are not recorders, are truncated, or were made to deceive it.
+// Runs flight_reader on files that are not recorders, are truncated, or were made to deceive it.
 #include <cstring>
 #include <filesystem>
 #include <fstream>

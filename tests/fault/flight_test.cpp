@@ -1,4 +1,4 @@
-// Tests the flight recorder: the files of ranks that fail or are killed, and what is concluded.
+// Tests the flight recorder: the files of ranks that fail or are killed, and the conclusions.
 #include <csignal>
 #include <filesystem>
 #include <fstream>

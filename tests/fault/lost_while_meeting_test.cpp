@@ -1,5 +1,5 @@
-// A rank that dies while the ranks are being connected, after each of the exchanges through which
-// they meet: every survivor names this rank, and not another one that gave up because of it.
+// A rank dies while the ranks are being connected, after each of the exchanges through which they
+// meet. Every survivor must name this rank, and not another one that gave up because of it.
 #include <array>
 #include <csignal>
 #include <poll.h>

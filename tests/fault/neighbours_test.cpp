@@ -1,8 +1,8 @@
-// Jobs under attack on a shared machine: processes of another user, and processes of ours that are
-// not part of the job, attack its sockets while it meets and while it computes. Every job must
-// succeed with the same bits as without attacks, and no attacker may receive a descriptor. `make
-// test-all` runs each attack once, `make test-neighbours` as often as RINGSMITH_TEST_NEIGHBOURS
-// says.
+// Jobs are attacked on a shared machine. Processes of another user, and processes of the same user
+// that are not part of the job, attack its sockets while it meets and while it computes. Every job
+// must succeed with the same bits as without attacks, and no attacker may receive a descriptor.
+// `make test-all` runs each attack once, `make test-neighbours` as often as
+// RINGSMITH_TEST_NEIGHBOURS says.
 #include "tests/support/neighbours.hpp"
 
 #include <cstdio>

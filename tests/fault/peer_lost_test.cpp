@@ -1,4 +1,4 @@
-// If a rank is killed with -9, every other rank ends within seconds and names it. Nothing is left.
+// If a rank is killed with -9, every other rank ends within seconds and names it. Nothing remains.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

@@ -57,7 +57,7 @@ void live(const WrongProgram& program, Rank& me) {
   const int patience = program.start ? kStartPatience : 1;
   double allowed = std::chrono::duration<double>(patience * deadline()).count() + kGrace;
   try {
-    // As in a program whose group is a variable of main(): an exception destroys it.
+    // An exception destroys the group, as in a program whose group is a variable of main().
     const std::shared_ptr<Rank> leaving(&me, [](Rank* rank) { rank->group.reset(); });
     if (program.start)
       program.start(me);

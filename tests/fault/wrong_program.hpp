@@ -1,4 +1,4 @@
-// Programs that are wrong on purpose, and the harness that runs them: every rank is a process, and
+// Programs that are wrong on purpose, and the harness that runs them. Every rank is a process, and
 // each must end with an error that names the culprit and the call. The table of programs is in
 // wrong_programs_test.cpp.
 #pragma once

@@ -354,8 +354,8 @@ std::vector<WrongProgram> wrong_trainings() {
   };
 }
 
-// Hooks, join, a static graph and the rest: either all ranks get the same error, or one throws
-// alone and the others report that it did.
+// Hooks, join, static graphs and other features. Either all ranks get the same error, or one rank
+// throws alone and the others report that it did.
 std::vector<WrongProgram> wrong_features() {
   const auto all = [](std::string name, const Act& common, const Act& odd, std::string error,
                       std::vector<std::string> says, int culprit = -1) {

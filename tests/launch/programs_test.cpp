@@ -1,4 +1,4 @@
-// Runs the programs under every launcher. The training is the same bit for bit, the results right.
+// Runs the programs under every launcher. The bits must be the same, and the results right.
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>

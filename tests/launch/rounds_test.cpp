@@ -122,8 +122,7 @@ TEST_CASE("each round has a port and a secret of its own: an earlier one's ranks
           "[ $RANK = 0 ] && exec " +
           perf +
           "30; "
-          // First the port and secret of round 0: no store. Then its secret at the new store's
-          // port.
+          // First uses round 0's secret at its port, which is closed, then at the new store's port.
           "export OLD=$(grep ^RINGSMITH_SECRET= 0) OLD_PORT=$(grep ^MASTER_PORT= 0); "
           "env -u RINGSMITH_STORE_FD $OLD $OLD_PORT " +
           perf +

@@ -234,7 +234,7 @@ TEST_CASE("the 16-bit hooks round the gradient, the share of each rank, and each
 }
 
 TEST_CASE("PowerSGD: what it leaves out of one step comes in later ones") {
-  // A constant gradient, different on each rank: the errors telescope, so that the sum of all
+  // Each rank has a different, constant gradient. The errors then telescope, so that the sum of all
   // results plus the mean of the ranks' last errors is the sum of the true means.
   constexpr int kWorld = 3, kSteps = 24;
   constexpr std::int64_t kRows = 12, kColumns = 10;

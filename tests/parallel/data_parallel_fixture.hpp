@@ -57,7 +57,7 @@ struct Trained {
   bool operator==(const Trained&) const = default;
 };
 
-// Three steps; `forward` is the model's or DataParallel's.
+// Makes one training step per batch. `forward` is the model's or DataParallel's.
 inline Trained train(Module& model, const std::function<Tensor(const Tensor&)>& forward,
                      const std::vector<Tensor>& batches, double lr) {
   Trained out;

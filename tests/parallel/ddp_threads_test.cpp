@@ -1,6 +1,6 @@
-// Whole ranks as threads of one process, so that ThreadSanitizer sees both sides of every hand-off:
-// backward fills a bucket, the communication threads of all ranks reduce it, the optimizer reads
-// it.
+// Runs whole ranks as threads of one process, so that ThreadSanitizer sees both sides of every
+// hand-off: backward fills a bucket, the communication threads of all ranks reduce it, and the
+// optimizer reads it.
 #include <cmath>
 #include <exception>
 #include <thread>

@@ -1,4 +1,4 @@
-// Ranks have different numbers of inputs. Compared with a loop that sums the gradients of the
+// Compares ranks that have different numbers of inputs with a loop that sums the gradients of the
 // active ranks. tests/reference/features_test.cpp compares with PyTorch.
 #include "runtime/parallel/join.hpp"
 
@@ -36,7 +36,7 @@ float expected(const Case& c) {
   }
 }
 
-// One step whose gradient is `value` everywhere.
+// Makes one step whose gradient is `value` everywhere.
 void step(DistributedDataParallel& ddp, const std::vector<Tensor>& parameters, float value) {
   for (const Tensor& p : parameters) p.set_grad({});
   ddp.forward([&] {
@@ -77,7 +77,7 @@ TEST_CASE("a rank that has run out counts as zeros, or not at all, and ends with
         out.push_back(w[0].to_vector<float>());
         out.push_back(w[1].to_vector<float>());
       }
-      // Outside of join() nothing has changed.
+      // Outside of join() nothing may have changed.
       step(ddp, w, gradient(group->rank(), 0));
       out.push_back(w[0].grad().to_vector<float>());
       return out;

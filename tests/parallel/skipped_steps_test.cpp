@@ -140,7 +140,7 @@ Values train(const Group& group, const HookCase& hook, Overflow how,
           to(ddp.forward([&] { return linear(relu(linear(x, w1, b1)), w2, b2); }), DType::f32));
     }
     const bool late = overflows && how == Overflow::in_unscaling;
-    // The true gradients are multiplied by 1e40, and overflow; the scaled ones only by 200.
+    // Multiplies the true gradients by 1e40, so that they overflow, but the scaled ones by 200.
     if (late) loss = mul(mul(loss, 1e20), 1e20);
     scaler.update(late ? 2e-38 : 1024);  // also forgets the previous step
     scaler.scale(loss).backward();

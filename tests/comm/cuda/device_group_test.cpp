@@ -211,7 +211,7 @@ TEST_CASE(
         for (int round = 0; round < 40; ++round) {
           const DeviceData<float> data(g, true, mine);
           const auto work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::max);
-          for (int i = 0; i < 3; ++i) {  // calls cudaMalloc and cudaFree
+          for (int i = 0; i < 3; ++i) {  // each pass calls cudaMalloc and cudaFree
             device_allocator::free(g.device(), device_allocator::allocate(g.device(), Bytes(100)));
             device_allocator::release_cached(g.device());
           }

@@ -52,7 +52,7 @@ double worst(const Values& a, const Values& b) {
 
 using MakeHook = std::function<CommHook(const Group&)>;
 
-// Returns the gradients after three backward passes in small whole numbers. Rebuilds its buckets.
+// Returns the gradients after three passes in small whole numbers. Several buckets are rebuilt.
 Values gradients(const Group& group, Device device, const MakeHook& hook) {
   const Toy toy = mlp_toy(3);
   move(toy, device);
