@@ -104,7 +104,7 @@ void check_refused(const Program& program, Disagreement& d) {
   CHECK(r.out.find("step") == r.out.npos);
 }
 
-// The program without --steps and --batch, which are among the options that are varied.
+// Returns the program without --steps and --batch, which are among the options that are varied.
 Program without_length(const Program& program) {
   Program out{program.name, {}};
   for (std::size_t i = 0; i < program.options.size(); ++i)

@@ -166,7 +166,7 @@ inline ProgramResult run(int world, const Program& program, const Options& more)
   return r;
 }
 
-// [step] -> loss and learning rate, as written in the file.
+// Returns [step] -> loss and learning rate, as written in the file.
 inline std::map<int, std::string> metrics(const std::string& folder) {
   std::map<int, std::string> out;
   std::istringstream in(read_text(folder + "/metrics.jsonl"));

@@ -10,7 +10,7 @@ using namespace ringsmith;
 using trace::Category;
 
 namespace {
-struct On {  // the tracer is process-wide: each test enables it for itself, with empty rings
+struct On {  // the tracer is process-wide, so each test enables it for itself, with empty rings
   On() {
     (void)trace::drain();
     trace::enable(true);

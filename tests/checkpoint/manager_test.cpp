@@ -299,7 +299,7 @@ TEST_CASE("a folder that is gone, or may not be written to, is named") {
   manager.save(of_step(1));
   CHECK_THROWS_WITH(manager.wait(), ContainsSubstring(folder / "run/step-000001") &&
                                         ContainsSubstring("No such file"));
-  // Not even the owner can write, who may be the user running this test.
+  // Not even the owner (who may be the user running this test) can write.
   fs::permissions(folder.path / "moved/lock", fs::perms(0444));
   fs::permissions(folder.path / "moved", fs::perms(0555));
   fs::permissions(folder.path, fs::perms(0755));

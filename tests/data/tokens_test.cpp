@@ -47,7 +47,7 @@ std::string vocabulary_file(const std::vector<std::string>& all = pieces()) {
   return out;
 }
 
-// GPT-2's words, with ASCII letters and digits.
+// Returns GPT-2's words, with ASCII letters and digits.
 std::vector<std::string> words_of(const std::string& text) {
   static const std::regex word(
       "'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\\sA-Za-z0-9]+|\\s+(?!\\S)|\\s+");
@@ -57,7 +57,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return out;
 }
 
-// Merges until no merge applies: the smallest number that occurs, leftmost first.
+// Merges until no merge applies. Always chooses the smallest number that occurs, leftmost first.
 std::vector<Token> slow_encode(const std::string& text) {
   const auto all = pieces();
   std::vector<Token> out;

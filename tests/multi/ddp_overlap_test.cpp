@@ -20,7 +20,7 @@ TEST_CASE("the first bucket is reduced before the last gradient is computed", "[
     for (const Tensor& w : {w1, w2, w3}) w.set_grad({});
     ddp.forward([&] { return sum(linear(linear(linear(x, w1), w2), w3)); }).backward();
   };
-  step();  // one bucket: the order of the gradients is not known yet
+  step();  // one bucket, because the order of the gradients is not known yet
 
   bool met = false;
   register_post_accumulate_grad_hook(w2, [&](const Tensor&) {

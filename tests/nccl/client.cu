@@ -493,7 +493,7 @@ class Client {
     });
   }
 
-  // Number of bytes that were changed outside of the rank's result and, in place, its input.
+  // Counts the bytes that were changed outside of the rank's result and, in place, its input.
   long long stray_bytes(const Case& c, Rank& r, int s, std::size_t begin, std::size_t end,
                         std::size_t sent) {
     std::vector<unsigned char> got(buffer_bytes());
