@@ -37,7 +37,7 @@ struct Failure {
   std::int64_t when_us = 0;       // microseconds since 1970, by the node's clock
   std::int64_t after_us = 0;      // microseconds since the node started its ranks
   std::vector<std::string> tail;  // last lines of the rank's output
-  std::string log;                // files that hold the whole output; "": none
+  std::string log;                // files with the whole output; "": none
   std::string hint;               // a possible reason
   int blames = -1;                // the rank that its last output blames; -1: none
 

@@ -63,7 +63,8 @@ void allow_files(LaunchOptions& o) {
       std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
 }
 
-// The address at which all nodes reach node 0. By default derived from the address it listens on.
+// Returns the address at which all nodes reach node 0. By default it is derived from `bind`;
+// without `bind` it is the loopback address.
 std::string master_address(const LaunchOptions& o) {
   if (!o.master_address.empty()) return o.master_address;
   return o.bind.empty() ? comm::tcp::loopback_address() : comm::tcp::dial_for(o.bind);

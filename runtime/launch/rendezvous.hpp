@@ -61,7 +61,7 @@ class Rendezvous {
   [[nodiscard]] std::string newcomer();
   // For the holder: tells the others that there will be no further round.
   void close(int exit_code, const std::string& why);
-  // For a node that was in no round: the job's exit code.
+  // Returns the job's exit code, for a node that was in no round.
   [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:

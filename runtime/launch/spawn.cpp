@@ -58,7 +58,8 @@ void require_alone() {
           "signal(SIGCHLD, SIG_DFL) first");
 }
 
-// Otherwise every copy made by fork() would print the buffered output, and _exit() would lose it.
+// Call before fork(), because otherwise every child would print the buffered output again, and
+// before _exit(), which would lose it.
 bool flush_all() {
   std::cout.flush();
   return std::fflush(nullptr) == 0;

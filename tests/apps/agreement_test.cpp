@@ -1,5 +1,5 @@
-// Ranks with different settings. Each option in the help text of each training program gets a
-// different value on one rank; the options are read from the help, so new ones are tested as well.
+// Tests ranks with different settings. Each option in the help text of each training program gets a
+// different value on one rank. The options are read from the help, so new ones are tested as well.
 // Also tests differences that no option causes: different contents of a file with the same name,
 // and replicas that have drifted apart.
 #include <fmt/format.h>

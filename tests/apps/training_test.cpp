@@ -104,8 +104,8 @@ TEST_CASE("the trace tells waits for ranks of other nodes from those within the 
       if (!here && e.at("name") != comm::kWaitBetweenNodes) continue;
       (here ? within : between).emplace(e.at("pid"), e.at("args").at("rank"));
     }
-    // Ranks must wait: a message to another node takes at least 20 us, and within a node, four busy
-    // ranks cannot always find the others ready.
+    // Ranks must wait, because a message to another node takes at least 20 us, and within a node
+    // four busy ranks cannot always find the others ready.
     CHECK(between.empty() == (per_node == 0));
     CHECK((within.size() + between.size()) > 0);
     for (const auto& [rank, other] : within) CHECK((per_node == 0 || rank / 2 == other / 2));

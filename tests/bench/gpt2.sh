@@ -5,7 +5,6 @@
 # BIN contains train_bench. Both sides start from the same values and use the same synthetic batches, 8 x 1,024 tokens.
 # The losses that they print must agree, or the comparison is refused. Runs alternate; figures are medians of ROUNDS
 # (default 3). The head is a separate matrix, which makes 163 M parameters in total.
-# parameters in total.
 #
 # MFU, the share of the device's peak: (6 N + 12 layers x width x context) operations a token
 # (Chowdhery et al., "PaLM", 2022, appendix B), where N is the number of parameters in matrix products;

@@ -48,8 +48,8 @@ one() {
   esac 2> "$work/errors" || { cat "$work/errors" >&2; exit 1; }
 }
 
-# Rank 0's first and last loss must be the same for every peer after rounding to four digits: the
-# rounding errors of 18 to 110 steps are smaller than that.
+# Rank 0's first and last loss must be the same for every peer after rounding to four digits, because the rounding
+# errors of 18 to 110 steps are smaller than that.
 declare -A losses
 check_loss() {
   local key=$1 peer=$2 found

@@ -518,7 +518,8 @@ TEST_CASE("per step: a rank with other options is refused, at the start and when
           "[per_step]") {
   const TemporaryFolder folder;
   const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
-  // training() with additional options for rank 1, for each of its processes or from the second on.
+  // Starts training() with additional options for rank 1, either for all of its processes or from
+  // the second one on.
   const auto start = [&](const std::string& run, const std::string& lives,
                          const std::string& more) {
     std::vector<std::string> command = training(folder / run, 1000000, {});

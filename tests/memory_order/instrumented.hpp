@@ -19,8 +19,8 @@ namespace explorer::instrumented {
 
 // Forgets all watched memory. Called first when a program is created.
 void forget();
-// Watches memory that the threads share: the explorer decides its accesses. Its plain bytes are
-// called name[0], name[1], ...
+// Watches memory that the threads share, so that the explorer decides the order of accesses to it.
+// Its plain bytes are called name[0], name[1], ...
 void watch(const void* begin, std::size_t bytes, const char* name);
 // Names an atomic in watched memory. The other atomics are identified by their region's name.
 void name(const void* atomic, const char* name);

@@ -181,7 +181,7 @@ TEST_CASE(
     INFO("world " << world);
     const auto none = [](const auto&) { return CommHook(); };
     const Values want = gradients_with(world, none)[0];
-    // Whole numbers that are exact in the 11 bits of f16, also before the division.
+    // All are whole numbers that are exact in the 11 bits of f16, even before the division.
     for (const auto& gradient : want)
       for (const float v : gradient) REQUIRE((v == std::round(v) && std::abs(v) <= 512));
     for (const MakeHook& make : {MakeHook(allreduce_hook), MakeHook(fp16_compress_hook)})

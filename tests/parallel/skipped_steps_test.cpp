@@ -111,8 +111,8 @@ std::vector<HookCase> all_hooks() {
 
 enum class Overflow : std::uint8_t { one_rank, every_rank, in_unscaling };
 
-// Returns parameters, gradients and the hook's state after each step. Step s is preceded by as many
-// steps that overflow as `before` contains s.
+// Returns parameters, gradients and the hook's state after each step. Each s in `before` adds one
+// overflowing step before step s.
 Values train(const Group& group, const HookCase& hook, Overflow how,
              const std::vector<int>& before) {
   constexpr int kSteps = 7;

@@ -1,5 +1,5 @@
-// One rank of a golden trajectory, with only real parts: DistributedSampler, the model,
-// DistributedDataParallel over the given group, SGD.
+// One rank of a golden trajectory, built only from the library's own parts: DistributedSampler, the
+// model, DistributedDataParallel over the given group, SGD.
 #pragma once
 
 #include <memory>

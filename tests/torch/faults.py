@@ -128,8 +128,8 @@ def check(case, done, victim, kind, words, since, excused=()):
 def kill(rng, where, how):
     """Kills one rank at a random moment of a run; returns how long the others took to report it."""
     world = rng.choice((2, 3, 4))
-    # With messages the victim is rank 0: if another rank died, rank 0 would fail first, and the ranks that send to it
-    # would blame it.
+    # With messages the victim is rank 0, because if another rank died, rank 0 would fail first, and the ranks that
+    # send to it would blame it.
     victim = 0 if where == "messages" else rng.randrange(world)
     at = []
 
@@ -147,7 +147,7 @@ def kill(rng, where, how):
     return check(f"{how.name} in {where}", done, victim, "PeerLost", words, at[0], [victim])
 
 
-# The error of each case on all ranks, and words of its message; excused ranks end otherwise.
+# The error that each case causes on all ranks, and words of its message. Excused ranks may end in another way.
 MISTAKES = {
     "mismatch-shape": ("MismatchError", ["all_reduce(sum, f32, 10)", "all_reduce(sum, f32, 11)", "rank {v} ", "faults.py:"]),
     "mismatch-type": ("MismatchError", ["all_reduce(sum, f32, 10)", "all_reduce(sum, f64, 10)", "rank {v} ", "faults.py:"]),
