@@ -83,7 +83,8 @@ count_samples() {
     { ++n[$2] }
     END { for (e = 0; e < epochs; ++e) if (n[e] != 240) { print "epoch " e " has " n[e] " of 240 samples"; bad = 1 }; exit bad }' ||
     die "not every sample once in each epoch"
-  # Three steps between checkpoints; while rank 0 writes one, the others have started the next step.
+  # At most four steps are lost: the three since the last checkpoint, and the next one, which the other ranks may have
+  # started while rank 0 writes a checkpoint.
   awk '$1 == "lost" && !seen[$2 " " $3]++ { if (++n[$2] > 4) exit 1 }' "$work/samples" || die "more repeated than since the last checkpoint"
 }
 # Waits until the ranks measure, then a moment longer.

@@ -37,11 +37,11 @@ int place(bf16 x) { return (x.bits & 0x8000) != 0 ? -(x.bits & 0x7fff) : x.bits;
 
 // The permitted error of a result.
 //   exact   one operation, or a selection: the same bits
-//   one     a formula of several operations, or a sum of a few terms: f32 results that differ in
-//           their last bits, or in the order of the sum, may be on two sides of a tie: 1 place
-//           (or, where a formula's terms cancel, an absolute error of f32: 2^-20)
-//   sums    sums of products, of terms as large as 1 that cancel, and backward from a result that
-//           was rounded: 1 place, or 2^-8 absolute (half a place of values between 2 and 4)
+//   one     a formula of several operations, or a sum of a few terms: 1 place, because f32 results
+//           that differ in their last bits, or in the order of the sum, may be on two sides of a
+//           tie (or, where a formula's terms cancel, an absolute error of f32: 2^-20)
+//   sums    sums of products whose terms, as large as 1, cancel, and the backward pass from a
+//           rounded result: 1 place, or 2^-8 absolute (half a place of values between 2 and 4)
 enum class Bound : std::uint8_t { exact, one, sums };
 
 Bound bound_of(const std::string& op) {

@@ -169,8 +169,8 @@ def mistake(rng, case):
     done = ranks.run(world, __file__, "--rank", case, "--victim", victim, limit=120)
     starts = [float(last(r"^AT ([\d.]+)", end.text) or sys.exit(f"{case}: a rank never began:\n{end.text}")) for end in done]
     kind, words = MISTAKES[case]
-    # The culprit of a timeout arrives too late, and its error is that the group is broken; other
-    # ranks take no part in messages.
+    # The culprit of a timeout arrives too late, and its error is that the group is broken. A mismatch of messages must
+    # only be reported by the receiver, which is the victim.
     excused = [victim] if case.startswith("timeout") else []
     if case == "mismatch-message":
         excused = [rank for rank in range(world) if rank != victim]
