@@ -23,7 +23,7 @@ using Offsets = std::array<std::int64_t, N>;
 
 template <int N>
 struct Nest {
-  int dims = 0;  // at least 1; the last is the innermost
+  int dims = 0;  // at least 1. The last is the innermost
   std::array<std::int64_t, kMaxDims> sizes{};
   std::array<Offsets<N>, kMaxDims> strides{};
 
@@ -39,7 +39,7 @@ struct Nest {
   [[nodiscard]] constexpr std::size_t last() const { return static_cast<std::size_t>(dims - 1); }
 };
 
-// One run of n elements; operand k has stride strides[k].
+// One run of n elements, in which operand k has stride strides[k].
 template <int N>
 Nest<N> one_run(std::int64_t n, const Offsets<N>& strides) {
   Nest<N> nest;

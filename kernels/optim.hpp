@@ -41,7 +41,7 @@ namespace cpu {
 using kernels::AdamStep, kernels::SgdStep;
 }
 
-// buf has the size of p if momentum is not 0; otherwise it may be empty.
+// buf has the size of p if momentum is not 0. Otherwise it may be empty.
 template <class T>
 using SgdFn = void(std::span<T> p, std::span<const T> g, std::span<T> buf, const SgdStep& step);
 RINGSMITH_KERNEL(sgd, SgdFn)

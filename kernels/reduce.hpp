@@ -44,7 +44,7 @@ namespace cpu {
 
 // Writes the reduction of 1 to 64 sources to every destination (there may be none). A destination
 // may coincide with a source, but no other overlap is allowed. With one source, this is a (scaled)
-// copy; without a scale it supports any dtype. Misaligned pointers only cost time. Throws
+// copy, which without a scale supports any dtype. Misaligned pointers only cost time. Throws
 // UsageError for bool, unless this is a copy.
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
             std::span<std::byte* const> destinations, Elements count, double scale = 1.0);

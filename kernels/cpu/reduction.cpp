@@ -24,7 +24,7 @@ struct OracleSums {
   }
 };
 
-// NaN beats every number; of equal values the first is kept.
+// NaN beats every number. Of equal values the first is kept.
 template <class T>
 bool beats(T challenger, T best) {
   return challenger > best || (std::isnan(challenger) && !std::isnan(best));

@@ -1,13 +1,13 @@
 // Copy, convert and fill.
 //
-//   1  strided    one element per thread and iteration; any strides, any two dtypes
+//   1  strided    one element per thread and iteration, for any strides and any two dtypes
 //   2  packs      the same if runs of both sides are contiguous: 16 bytes or, with conversion, four
 //                 elements at a time
 //   3  tiles      one dtype, if the runs of one side are the columns of the other: 32 x 32 elements
 //                 go through shared memory, so that both reads and writes are contiguous. Rows
-//                 are padded by one element; otherwise a column would be in a single bank
+//                 are padded by one element, because a column would otherwise be in a single bank
 //
-// Contiguous copies of one dtype use the copy engine; zeros use a memset.
+// Contiguous copies of one dtype use the copy engine, and zeros a memset.
 #include <cstring>
 
 #include "kernels/copy.hpp"
@@ -18,7 +18,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// Copies move words of the element's size, whatever the type.
+// Copies move words of the element's size, for any type.
 template <std::size_t kBytes>
 struct WordOf;
 template <>

@@ -1,7 +1,7 @@
 // Folds many elements into one by a tree of fixed shape. All sums and maxima use it.
 //
 // A fold has outputs, and each output has terms. A Nest of the dimensions that remain (`kept`)
-// numbers the outputs; its operands are the outputs and, last, the input. A Nest of the reduced
+// numbers the outputs. Its operands are the outputs and, last, the input. A Nest of the reduced
 // dimensions (`folded`) numbers the terms.
 //
 //   rows      terms are adjacent: a warp or a block per output, lanes along the terms
@@ -181,7 +181,7 @@ void run_pass(const Pass<Fold, N>& pass, bool columns) {
     launch_over(fold_rows<kThreads, Fold, N>, jobs, 1, pass);
 }
 
-// Folds the partial results of another fold. Only the terms differ; the rest is inherited.
+// Folds the partial results of another fold. Only the terms differ. The rest is inherited.
 template <class Fold>
 struct Again : Fold {
   const typename Fold::Value* partials;

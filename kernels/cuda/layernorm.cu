@@ -10,7 +10,8 @@
 //      only on the shape
 //
 // If kAdds, the forward kernel first adds the residual, and the backward kernel finally adds its
-// gradient. Together they read or write eight arrays; separate kernels would read or write eleven.
+// gradient. Together they read or write eight arrays, while separate kernels would read or write
+// eleven.
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -28,7 +29,7 @@ struct Affine {
   __device__ T shift(T x, std::int64_t i) const { return bias != nullptr ? x + bias[i] : x; }
 };
 
-constexpr int kWarpPacks = 8;  // per lane of a warp; lanes of a block have kRowPacks
+constexpr int kWarpPacks = 8;  // per lane of a warp (kRowPacks in a block)
 
 template <class T, int kTeam>
 using Share = RowShare<T, kTeam, kTeam == kWarp ? kWarpPacks : kRowPacks>;

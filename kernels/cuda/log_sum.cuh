@@ -37,9 +37,9 @@ struct MaxAndSum {  // sum of exp(x - largest) over the elements so far
   }
 };
 
-// For row x of n elements. All threads of a block of kThreads must call it, and each gets the
-// result. An infinite maximum makes the sum NaN, like exp(inf - inf) with a maximum that is known
-// beforehand.
+// Returns the maximum and the sum of the row x of n elements. All threads of a block of kThreads
+// must call it, and each gets the result. If the maximum is infinite, the sum is NaN, as from a
+// separate pass for the sum, which computes exp(inf - inf).
 template <class T>
 __device__ MaxAndSum<T> max_and_sum(const T* x, std::int64_t n) {
   constexpr int kGroup = 4;

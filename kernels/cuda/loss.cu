@@ -8,8 +8,8 @@
 //   cross_entropy_rows       reads the logits once, like softmax's versions 2 and 3 (softmax.cu),
 //                            but keeps only the loss and two statistics of each row
 //   cross_entropy_rows_      recomputes the probabilities from the logits and these statistics,
-//   backward                 with one read and one write. GPT-2's logits of 8192 tokens are 1.6 GB;
-//                            log-probabilities would have to be written, kept and read as well
+//   backward                 with one read and one write. GPT-2's logits of 8192 tokens are 1.6 GB,
+//                            and log-probabilities would have to be written, kept and read as well
 //   squared_error            a fold over two arrays in packs
 #include <string>
 

@@ -14,8 +14,8 @@
 // set_matmul_version() selects another version. `kernel_bench matmul --device cuda --rung 3`
 // measures version 3.
 //
-// For mixed precision, f16 and bf16 use cuBLASLt on a device and version 3 on the emulator; bf16
-// uses version 8 or 9 if set. Doubles, for gradient checks, use version 3.
+// For mixed precision, f16 and bf16 use cuBLASLt on a device and version 3 on the emulator, but
+// bf16 uses version 8 or 9 if that is selected. Doubles, for gradient checks, use version 3.
 #pragma once
 
 #include <span>

@@ -18,14 +18,14 @@
 //   stage  k % 4       slab k, complete
 //   (k + 1) % 4        slab k + 1, in flight
 //   (k + 2) % 4        slab k + 2, in flight
-//   (k + 3) % 4        slab k - 1, read in the step before; replaced by slab k + 3
+//   (k + 3) % 4        slab k - 1, read in the step before, replaced by slab k + 3
 //
 // The single barrier of a step has two purposes. It makes slab k visible to all threads, after each
 // has waited for its own copies. It also confirms that all threads have read slab k - 1, whose
 // stage is then reused.
 //
 //   a block: 128 x 128 of C by 8 warps, each 64 x 32 = 4 x 4 tiles of 16 x 8
-//   a slab:  32 of k; rows of shared memory are 16 bytes longer than their data, so that the 8 rows
+//   a slab:  32 of k. Rows of shared memory are 16 bytes longer than their data, so that the 8 rows
 //            of an ldmatrix are in different banks
 //
 // If operands do not fit packs of 16 bytes (a misaligned view, an odd stride), they are stored
@@ -42,7 +42,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-constexpr int kTile = 128, kDepth = 32;           // of C; of k
+constexpr int kTile = 128, kDepth = 32;           // of C, and of k
 constexpr int kWarpRows = 64, kWarpColumns = 32;  // of C, per warp
 constexpr int kDown = kWarpRows / 16, kBeside = kWarpColumns / 8;
 constexpr unsigned kMostBatches = 1024;                     // blocks in z: enough for any device
@@ -92,7 +92,7 @@ struct Operand {
 // Loads the fragments of A for rows `row` to row + 15 and k to k + 15 of a slab.
 __device__ void load_a(std::uint32_t (&a)[4], const bf16* slab, bool along_k, int row, int k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
-  // Matrix m is at row 8 (m % 2), k 8 (m / 2); its row r is a row of A, or of k.
+  // Matrix m is at row 8 (m % 2), k 8 (m / 2). Its row r is a row of A, or of k.
   if (along_k)
     load_matrices(a, slab + (row + m % 2 * 8 + r) * kAlongK + k + m / 2 * 8);
   else

@@ -9,7 +9,7 @@
 //   a slab:  16 of k, A and B row by row, 8 elements of padding against bank conflicts
 //
 // To keep the code simple, loading a slab and multiplying it do not overlap. They do in versions 8
-// and 9; Hopper's additional instructions (wgmma, TMA) are left to cuBLASLt.
+// and 9. Hopper's additional instructions (wgmma, TMA) are left to cuBLASLt.
 #include <mma.h>
 
 #include "kernels/cuda/matmul.hpp"

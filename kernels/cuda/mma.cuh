@@ -18,7 +18,7 @@
 //   copy_async(to, from, bytes)   starts a copy of 16 bytes into shared memory, zero after `bytes`
 //   commit_copies()               makes one group of this thread's copies since the last commit
 //   wait_for_copies<n>()          waits until all but the n newest groups of this thread have
-//                                 arrived; other threads see them only after a barrier
+//                                 arrived. Other threads see them only after a barrier
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Optimizer steps: one pass over the arrays, with nothing else to optimise.
 //
-// Adam reads four arrays and writes three, i.e. 28 bytes of memory traffic for some twenty
+// Adam reads four arrays and writes three, i.e. 28 bytes of memory traffic for about twenty
 // operations per element. Only memory matters, so enough loads must be in flight: packs of 16 bytes
 // from all four arrays, and a grid that fills the device. Arrays that are not aligned (a gradient
 // inside a bucket) are processed by elements, which still is 128 bytes per warp. Operations and

@@ -24,7 +24,7 @@ __device__ Best<T> from_lane_xor(const Best<T>& best, int lanes) {
           __shfl_xor_sync(0xffffffffU, best.index, lanes)};
 }
 
-// NaN beats every number; of equal values the first wins.
+// NaN beats every number. Of equal values the first wins.
 template <class T>
 struct MaxInto {
   using Value = Best<T>;

@@ -68,7 +68,7 @@ struct RowShare {
       store_pack(row, pack, out);
     }
   }
-  // Sum over the row of f(element, column); every lane gets the result.
+  // The sum over the row of f(element, column), which every lane gets.
   template <class F>
   __device__ T sum(std::int64_t n, int lane, const F& f) {
     T total = 0;

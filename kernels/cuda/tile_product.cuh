@@ -44,7 +44,7 @@ struct TileShape {
 };
 
 // Calls load(line(i), i, k, whether line i exists) for all i < kLines and k < kK of a slab, spread
-// over the block. Lanes run along k or across the lines; in the second case a thread keeps its
+// over the block. Lanes run along k or across the lines. In the second case a thread keeps its
 // line.
 template <int kThreads, int kK, int kLines, class Line, class Load>
 __device__ void each_of_slab(bool along_k, int lines, const Line& line, const Load& load) {

@@ -21,7 +21,7 @@ constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kGuardPattern = 0xb7;
 constexpr int kFresh = 0xff;
 constexpr std::size_t kDeadKept = 4096;
-constexpr std::size_t kQuick = 32;  // allocations; checking that many takes some 2 us
+constexpr std::size_t kQuick = 32;  // allocations, which take about 2 us to check
 
 std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -76,7 +76,7 @@ std::byte* Arena::place_block(std::size_t bytes) {
   if (bytes > static_cast<std::size_t>(base_ + span_ - at)) return nullptr;
   std::erase_if(blocks_, [&](const auto& b) { return b.first >= at && b.first < at + bytes; });
   std::erase_if(dead_, [&](const auto& d) { return d.first >= at && d.first < at + bytes; });
-  if (small_end_ > at && small_end_ <= at + bytes) small_next_ = nullptr;  // nothing in it lives
+  if (small_end_ > at && small_end_ <= at + bytes) small_next_ = nullptr;  // no living allocation
   return at;
 }
 

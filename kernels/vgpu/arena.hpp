@@ -6,7 +6,7 @@
 //
 // As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block, so the
 // offset must be sent as well. Unlike on a GPU, a page that faults follows every allocation. Small
-// allocations end at this page (up to 256 bytes, the alignment that cudaMalloc promises); large
+// allocations end at this page (up to 256 bytes, the alignment that cudaMalloc promises). Large
 // ones begin at their block's base. The gaps hold a pattern that is checked. Fresh memory has all
 // bits set, which is NaN in every float. Addresses are not reused while unused ones are left, so
 // that an access to freed memory faults and is reported as such.
@@ -34,7 +34,7 @@ class Arena {
   struct Block {
     std::byte* base = nullptr;
     std::size_t bytes = 0;
-    bool small = false;  // shared by small allocations; none of them begins at the base
+    bool small = false;  // shared by small allocations, none of which begins at the base
   };
 
   // Uses [base, base + span) of reserved address space. key: the device's memory protection key, or

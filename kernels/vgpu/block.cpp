@@ -48,7 +48,8 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
                  static_cast<unsigned>(block_number / grid.grid.x / grid.grid.y)};
   view_.block_dim = block;
   view_.grid_dim = grid.grid;
-  // The end of dynamic shared memory is at a page that faults; the start is aligned to 16 bytes.
+  // The end of dynamic shared memory is at a page that faults, and the start is aligned to 16
+  // bytes.
   view_.dynamic_shared = dynamic_ + kMostShared - (grid.shared_bytes + 15) / 16 * 16;
   count_ = block.x * block.y * block.z;
   begun_ = finished_ = arrived_ = 0;
@@ -117,7 +118,7 @@ void BlockRunner::run_one(Fiber* self) {
   t.number = order_[begun_++];
   const dim3& d = view_.block_dim;
   if (d.y == 1 && d.z == 1)
-    t.index = {t.number, 0, 0};  // most kernels; needs no divisions
+    t.index = {t.number, 0, 0};  // most kernels, without divisions
   else
     t.index = {t.number % d.x, t.number / d.x % d.y, t.number / (d.x * d.y)};
   t.state = Thread::State::running;

@@ -133,8 +133,8 @@ void BlockRunner::close_meetings(unsigned number) {
 }
 
 // Called when only spinning threads are left, which wait for another block, kernel, device or
-// process. The first calls return immediately, because the other side may run on another core;
-// later calls yield this core, then sleep briefly.
+// process. The first calls return immediately, because the other side may run on another core.
+// Later calls yield this core, then sleep briefly.
 void BlockRunner::pause() {
   constexpr unsigned kHot = 16, kYields = 64;
   constexpr long kShortSleep_ns = 20'000, kLongSleep_ns = 200'000;

@@ -31,7 +31,7 @@
 namespace vgpu {
 
 struct Fiber {
-  void* context = nullptr;  // where it resumes; set by the fiber that it switched to
+  void* context = nullptr;  // where it resumes, set by the fiber that it switched to
   std::byte* stack = nullptr;
   std::size_t stack_bytes = 0;
   void* asan_stack = nullptr;

@@ -19,7 +19,7 @@ namespace vgpu {
 namespace {
 
 // Number of OS threads to which the blocks of a grid are distributed under ThreadSanitizer. Large
-// blocks get fewer, because the detector supports only some 8,000 threads in total.
+// blocks get fewer, because the detector supports only about 8,000 threads in total.
 constexpr std::uint64_t kTsanShares = 8, kTsanThreads = 2048;
 // Number of CUDA threads below which waking a helper costs more than it saves.
 constexpr std::uint64_t kWorthSharing = 16 << 10;

@@ -20,7 +20,7 @@
 namespace vgpu {
 
 // A process that exports. The pid alone could be reused. The nonce is in the socket's name, which
-// is no secret; the word is secret.
+// is no secret, but the word is secret.
 struct Exporter {
   using Word = std::array<std::uint64_t, 2>;
   std::int32_t process = 0;

@@ -42,7 +42,7 @@ struct Graph {
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
   // legacy: a device's default stream. CUDA promises that it and the device's blocking streams wait
-  // for each other's earlier work; none of them waits for free streams.
+  // for each other's earlier work. None of them waits for free streams.
   enum class Kind : std::uint8_t { free, blocking, legacy };
   static std::shared_ptr<Queue> create(Device& device, Kind kind);
   Queue(const Queue&) = delete;

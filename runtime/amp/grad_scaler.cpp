@@ -43,7 +43,7 @@ void check_scaler_options(const GradScalerOptions& o) {
 // Multiplies the gradients by `inverse`. Returns true if one of them has an infinite or NaN
 // element.
 bool unscale(const std::vector<Tensor>& gradients, float inverse) {
-  std::map<int, Tensor> found;  // by device; -1 is the CPU
+  std::map<int, Tensor> found;  // by device, -1 for the CPU
   for (const Tensor& grad : gradients) {
     require(grad.dtype() == DType::f32 || grad.dtype() == DType::f64,
             "GradScaler: a gradient is " + std::string(name_of(grad.dtype())) +

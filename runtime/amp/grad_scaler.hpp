@@ -1,6 +1,6 @@
 // GradScaler: prevents small gradients from underflowing to zero in f16 training.
 //
-//   f16 holds 6e-8 .. 65504. A gradient of 1e-8 rounds to 0; multiplied by 65536 it is 6.6e-4.
+//   f16 holds 6e-8 .. 65504. A gradient of 1e-8 rounds to 0, but multiplied by 65536 it is 6.6e-4.
 //
 //   for batches:
 //     { const Autocast autocast(DType::f16);  loss = ...; }
@@ -21,8 +21,8 @@
 // numbers are consumed, and BatchNorm's running statistics include the batch, except in channels
 // where it was not finite (kernels/batchnorm.hpp).
 //
-// Ranks. All ranks must skip the same steps, or their parameters and scales diverge for good. With
-// DistributedDataParallel this needs no communication: each rank inspects gradients that are
+// Ranks. All ranks must skip the same steps, or their parameters and scales diverge permanently.
+// With DistributedDataParallel this needs no communication: each rank inspects gradients that are
 // already reduced and have the same bits on every rank, and an inf or NaN of one rank makes every
 // sum inf or NaN, even if rounded to f16 or bf16. This holds only for gradients that all ranks
 // have. If ranks inspect different gradients (e.g. not reduced), pass an agreement to the scaler,
@@ -74,7 +74,7 @@ class GradScaler {
 
   [[nodiscard]] double get_scale() const { return options_.enabled ? double{scale_} : 1.0; }
 
-  // The scale, the factors and the number of steps since the scale last changed; empty if not
+  // The scale, the factors and the number of steps since the scale last changed. Empty if not
   // enabled. If an entry is missing, unknown or wrong, load_state_dict throws a UsageError that
   // names it, and changes nothing.
   [[nodiscard]] StateDict state_dict() const;

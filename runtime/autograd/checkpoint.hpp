@@ -13,7 +13,7 @@
 //   time     one more forward
 //   bits     unchanged: the same kernels run on the same values, and dropout uses the same masks
 //
-// Nodes, edges and leaves are the same as without checkpointing; only their saved tensors are
+// Nodes, edges and leaves are the same as without checkpointing. Only their saved tensors are
 // stored elsewhere (SavedTensorKeeper in node.hpp). Therefore gradients become ready in the same
 // order, once per leaf, and DistributedDataParallel sees no difference. This is PyTorch's
 // use_reentrant=False. PyTorch's older form runs a backward inside backward and fires the hooks of

@@ -101,7 +101,7 @@ struct AddNorm {
 };
 AddNorm add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
                        const Tensor& bias, double eps = 1e-5);
-// x (n, c) or (n, c, h, w); in training the running statistics are updated in place.
+// x (n, c) or (n, c, h, w). In training the running statistics are updated in place.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Tensor& running_mean, const Tensor& running_var, bool training,
                   double momentum = 0.1, double eps = 1e-5);

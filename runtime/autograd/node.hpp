@@ -7,7 +7,7 @@
 // in an AccumulateGrad node, which adds to .grad and then calls the leaf's hooks, once per
 // backward, after all contributions have arrived. DistributedDataParallel is built on these hooks.
 //
-// Functions do not define node classes; they record() a closure (see the end of this file).
+// Instead of defining node classes, functions record() a closure (see the end of this file).
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Edge {
 class Node {
  public:
   virtual ~Node();
-  // grads[i] is the gradient of output i of the forward operation; undefined means zero. Returns
+  // grads[i] is the gradient of output i of the forward operation. Undefined means zero. Returns
   // one gradient (or an undefined tensor) per edge.
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads) = 0;
   [[nodiscard]] virtual std::string name() const = 0;  // "MulBackward"
@@ -121,7 +121,7 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
 //     });
 //   }
 //
-// The closure returns one gradient (or an undefined tensor) per input, of the input's shape; it
+// The closure returns one gradient (or an undefined tensor) per input, of the input's shape. It
 // runs with recording off. It owns `grad`: if grad.is_sole_owner(), it may reuse the memory for its
 // result. Nothing is saved or recorded if no input requires a gradient.
 
@@ -158,7 +158,7 @@ class SavedTensor {
   Tensor tensor_;
   std::uint32_t version_ = 0;
   bool released_ = false;
-  std::shared_ptr<SavedTensorKeeper> keeper_;  // holds the tensor as number_; null: tensor_ does
+  std::shared_ptr<SavedTensorKeeper> keeper_;  // holds the tensor as number_, if not null
   std::size_t number_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Streams: queues of work on a device. Kernels and copies of one stream run in order; streams run
-// concurrently with each other and with the host.
+// Streams: queues of work on a device. Kernels and copies of one stream run in order, while streams
+// run concurrently with each other and with the host.
 //
 //   host          launch launch launch .................... synchronize()
 //   compute       [kernel][kernel][kernel] <- event

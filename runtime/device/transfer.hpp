@@ -1,12 +1,12 @@
 // Copies between the CPU and devices, and between devices, and the pinned memory for these copies.
 //
-//   cpu -> cuda    the host copies into pinned memory, and the device's current stream from there;
-//                  the source may be overwritten immediately
+//   cpu -> cuda    the host copies into pinned memory, and the device's current stream from there.
+//                  The source may be overwritten immediately
 //   pinned -> cuda the stream copies directly from the source, which must not change until the
 //                  stream is done
-//   cuda -> cpu    also through pinned memory; blocks the host until the bytes have arrived
+//   cuda -> cpu    also through pinned memory. Blocks the host until the bytes have arrived
 //   cuda -> cuda   on the source's current stream, after everything queued on the target's, which
-//                  then waits for the copy; does not block the host
+//                  then waits for the copy. Does not block the host
 #pragma once
 
 #include <cstddef>

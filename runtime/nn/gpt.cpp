@@ -41,7 +41,7 @@ Tensor Block::forward(const Tensor& x) {
 
 namespace {
 
-// Appends zero rows to a parameter; the random initial values are unaffected.
+// Appends zero rows to a parameter. The random initial values are unaffected.
 Tensor with_rows(const Tensor& weight, std::int64_t rows) {
   if (weight.size(0) == rows) return weight;
   const Tensor padded = zeros({rows, weight.size(1)});

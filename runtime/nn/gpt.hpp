@@ -70,7 +70,7 @@ class GPT : public Module {
   // Throws UsageError if an option is out of range.
   explicit GPT(const GPTOptions& options);
 
-  // tokens: i64 (b, t) with t <= context, each in [0, vocabulary); returns logits.
+  // tokens: i64 (b, t) with t <= context, each in [0, vocabulary). Returns logits.
   Tensor forward(const Tensor& tokens) override;
   [[nodiscard]] const GPTOptions& options() const { return options_; }
 
@@ -90,8 +90,8 @@ class GPT : public Module {
 struct GenerateOptions {
   std::int64_t tokens = 200;   // number of tokens to append
   std::int64_t context = 128;  // the model sees at most this many of the latest tokens
-  double temperature = 0.8;    // divides the logits; 0: always the most likely token
-  int top_k = 0;               // chooses among the k most likely tokens; 0: among all
+  double temperature = 0.8;    // divides the logits. With 0, always the most likely token
+  int top_k = 0;               // chooses among the k most likely tokens, or with 0 among all
 };
 
 // `model` maps i64 (1, t) to logits (1, t, vocabulary) and is in evaluation mode during the call.

@@ -37,7 +37,7 @@ class Module {
   virtual Tensor forward(const Tensor& x) = 0;
   Tensor operator()(const Tensor& x) { return forward(x); }
 
-  // In tree order; a tensor shared by several modules appears once, under its first name.
+  // In tree order. A tensor shared by several modules appears once, under its first name.
   [[nodiscard]] NamedTensors named_parameters() const;
   [[nodiscard]] NamedTensors named_buffers() const;
   [[nodiscard]] std::vector<Tensor> parameters() const;
@@ -52,7 +52,8 @@ class Module {
   // Moves parameters, buffers and gradients in place, so that existing handles and optimizers stay
   // valid. An optimizer's state does not move: load it again, or move the model first.
   void to(Device device);
-  // Device of the parameters; the CPU if there are none. UsageError if they are on several devices.
+  // Device of the parameters, or the CPU if there are none. UsageError if they are on several
+  // devices.
   [[nodiscard]] Device device() const;
 
   // Replaces the i-th tensor of parameters() by parameters[i] wherever it is shared, and buffers
@@ -68,7 +69,7 @@ class Module {
   void apply(const std::function<void(Module&)>& f);
 
  protected:
-  // `slot` must be a member of this object. A parameter requires a gradient; a buffer does not, but
+  // `slot` must be a member of this object. A parameter requires a gradient. A buffer does not, but
   // is saved and broadcast. Throws UsageError, without registering anything, if the name or the
   // member is taken, the name has an empty part ("", "a..b"), or two tensors could get one name
   // ("a" and "a.b"). A module may be a child of several modules.
@@ -95,7 +96,7 @@ class Module {
   bool training_ = true;
 };
 
-// Number of elements of all parameters; shared parameters count once.
+// Number of elements of all parameters. Shared parameters count once.
 [[nodiscard]] std::int64_t parameter_count(const Module& module);
 
 // Puts a module and its descendants into evaluation mode, and restores each one's mode at the end

@@ -4,7 +4,7 @@
 //                 optimizer.step();
 //
 // A parameter whose .grad is undefined is skipped, and its state is unchanged. The arithmetic is in
-// kernels/optim.hpp; with --kernels oracle the bits equal PyTorch's.
+// kernels/optim.hpp. With --kernels oracle the bits equal PyTorch's.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,8 @@ class Optimizer {
 
   // Names of the state tensors that this optimizer may keep per parameter: "exp_avg", ...
   [[nodiscard]] virtual const std::vector<std::string>& state_names() const { return names_; }
-  [[nodiscard]] virtual bool counts_steps() const { return counts_; }  // if so, also "step"
+  // True if "step", the number of a parameter's updates, is part of the state, too.
+  [[nodiscard]] virtual bool counts_steps() const { return counts_; }
 
   // PyTorch's two parts, flattened as by torch.distributed.checkpoint, with one parameter group:
   //
@@ -68,8 +69,8 @@ class Optimizer {
 
  protected:
   // Throws UsageError if params is empty, or holds a tensor twice, a non-leaf, or a tensor that is
-  // neither f32 nor f64. names: the state tensors that the optimizer may keep per parameter;
-  // counts: the number of updates is part of the state.
+  // neither f32 nor f64. `names` are the state tensors that the optimizer may keep per parameter.
+  // `counts` is true if the number of updates is part of the state.
   Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names, bool counts);
 
   // All hyperparameters except lr. set_hyperparameters() gets the same names and numbers of values,
@@ -147,7 +148,7 @@ class SGD : public Optimizer {
 //   m  = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g g
 //   p -= lr / (1 - beta1^t)  m / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// Adam adds weight_decay p to g, so that the adaptive step also scales the decay; AdamW shrinks p
+// Adam adds weight_decay p to g, so that the adaptive step also scales the decay. AdamW shrinks p
 // by lr weight_decay instead. amsgrad divides by the largest v so far.
 struct AdamOptions {
   double lr = 1e-3;

@@ -1,6 +1,6 @@
 // Kernels on tensors, without a graph: these functions allocate the result, broadcast the operands
 // and call the kernel. The differentiable functions (runtime/autograd/functions) are built on them.
-// They accept floating dtypes unless stated otherwise; for other dtypes they throw a UsageError
+// They accept floating dtypes unless stated otherwise. For other dtypes they throw a UsageError
 // that names the function.
 //
 // f16 and bf16 are storage formats. The operands are widened, the kernel computes in f32, and the
@@ -35,7 +35,7 @@ void visit_arithmetic(DType dtype, const char* what, F&& f) {
                    std::string(name_of(dtype)) + ": convert with to()");
 }
 
-// Converts f16 or bf16 to f32 for a kernel; returns other tensors unchanged. Callers round the
+// Converts f16 or bf16 to f32 for a kernel. Returns other tensors unchanged. Callers round the
 // result back with to().
 [[nodiscard]] inline Tensor wide(const Tensor& t) {
   return t.defined() && is_half(t.dtype()) ? t.to(DType::f32) : t;
@@ -65,7 +65,7 @@ void add_into(const Tensor& to, const Tensor& from);
 // In-place version of scalar().
 void scalar_into(Scalar op, const Tensor& x, double s, const char* what);
 
-// Marks the listed dimensions of x; an empty list means all. Throws UsageError for a dimension that
+// Marks the listed dimensions of x. An empty list means all. Throws UsageError for a dimension that
 // is out of range or listed twice.
 [[nodiscard]] std::vector<bool> reduced_dims(const Tensor& x, const std::vector<int>& dims,
                                              const char* what);

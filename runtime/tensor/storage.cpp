@@ -124,7 +124,7 @@ class Cache {
     if (block == nullptr)
       throw OutOfMemoryError("out of memory: the system has no " + std::to_string(size) +
                              " bytes left for a tensor");
-    if (huge) madvise(block, size, MADV_HUGEPAGE);  // a hint; failure is harmless
+    if (huge) madvise(block, size, MADV_HUGEPAGE);  // a hint, whose failure is harmless
     return static_cast<std::byte*>(block);
   }
 

@@ -37,7 +37,7 @@ class Storage {
   // False for adopted memory, which other code may be using.
   [[nodiscard]] bool is_owned() const { return owned_; }
 
-  // Counts in-place writes; shared by all views of the storage (Tensor::version).
+  // Number of in-place writes through all views of the storage (Tensor::version).
   [[nodiscard]] std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -54,8 +54,8 @@ class Storage {
 // The caching host allocator: tensors' memory is kept and reused, not returned to the system.
 //
 // A training step allocates the same sizes repeatedly. Fresh pages from the system cost a page
-// fault per 4 KiB; a block from the cache costs a list operation. Every size class
-// (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes; those
+// fault per 4 KiB, while a block from the cache costs a list operation. Every size class
+// (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes. Those
 // from 4 MiB on are aligned to 2 MiB, and huge pages are requested for them. Thread-safe. Under
 // AddressSanitizer free blocks are poisoned, so that use after free is detected.
 namespace host_allocator {

@@ -5,9 +5,9 @@
 //   sizes {4,3}, strides {1,4}, offset 0      t.transpose(0, 1): same bytes, no copy
 //
 // A Tensor is a handle: a copy shares the same tensor object (and its gradient). The operations
-// here never record a graph; the differentiable ones are in runtime/autograd/functions.hpp. A
+// here never record a graph. The differentiable ones are in runtime/autograd/functions.hpp. A
 // tensor's gradient state is attached as an opaque AutogradMeta, so that this layer does not depend
-// on the layer above; grad(), requires_grad() and backward() are defined in runtime/autograd.
+// on the layer above. grad(), requires_grad() and backward() are defined in runtime/autograd.
 #pragma once
 
 #include <cstdint>
@@ -87,7 +87,7 @@ class Tensor {
     return device().is_cpu() ? *data<T>() : *cpu().data<T>();
   }
   template <class T>
-  [[nodiscard]] std::vector<T> to_vector() const {  // row-major, whatever the strides
+  [[nodiscard]] std::vector<T> to_vector() const {  // row-major, for any strides
     const Tensor flat = cpu().contiguous();
     const T* values = flat.data<T>();
     return std::vector<T>(values, values + flat.numel());
@@ -110,7 +110,7 @@ class Tensor {
   [[nodiscard]] kernels::Layout layout() const;
 
   // ---- views: share storage ----
-  [[nodiscard]] Tensor view(const Shape& sizes) const;     // one may be -1; UsageError if no view
+  [[nodiscard]] Tensor view(const Shape& sizes) const;     // one may be -1. UsageError if no view
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;  // a view if possible, otherwise a copy
   [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
   [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
@@ -129,16 +129,16 @@ class Tensor {
   [[nodiscard]] Tensor contiguous() const;  // itself if already contiguous
   [[nodiscard]] Tensor clone() const;
   [[nodiscard]] Tensor to(DType dtype) const;  // itself if it has this dtype
-  // Copies to a device are enqueued on the current streams without waiting; a copy to the CPU is
+  // Copies to a device are enqueued on the current streams without waiting. A copy to the CPU is
   // complete on return. Returns the tensor itself if it is already on `device`.
   [[nodiscard]] Tensor to(Device device) const;
   [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
-  // A copy in pinned host memory; itself if already pinned. CPU only (UsageError). A later copy to
-  // a device reads it asynchronously: do not write to it before the stream has completed.
+  // A copy in pinned host memory, or itself if already pinned. CPU only (UsageError). A later copy
+  // to a device reads it asynchronously, so do not write to it before the stream has completed.
   [[nodiscard]] Tensor pin_memory() const;
   [[nodiscard]] bool is_pinned() const;
   [[nodiscard]] Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }
-  void copy_(const Tensor& source) const;  // broadcasts and converts; from any device
+  void copy_(const Tensor& source) const;  // broadcasts and converts, from any device
   void fill_(double value) const;
   void zero_() const { fill_(0.0); }
 
@@ -228,8 +228,8 @@ Tensor from_vector(const std::vector<T>& values) {
 Tensor scalar(double value, DType dtype = DType::f32);
 
 // f32 tensors on the CPU, with the values of PyTorch's CPU generator. For a device, create them
-// here and move them, so that a seed yields the same numbers everywhere. rand is uniform in [0, 1);
-// randn is normal with mean 0 and standard deviation 1.
+// here and move them, so that a seed yields the same numbers everywhere. rand is uniform in [0, 1),
+// and randn is normal with mean 0 and standard deviation 1.
 Tensor rand(const Shape& sizes, Generator& g = default_generator());
 Tensor randn(const Shape& sizes, Generator& g = default_generator());
 

@@ -1,5 +1,5 @@
 // Tests GradScaler's errors and state, and training with it. tests/reference/amp_test.cpp compares
-// scales and skipped steps with PyTorch's; tests/multi/amp_test.cpp uses several ranks.
+// scales and skipped steps with PyTorch's. tests/multi/amp_test.cpp uses several ranks.
 #include "runtime/amp/grad_scaler.hpp"
 
 #include <cmath>

@@ -91,7 +91,7 @@ TEST_CASE("leaf hooks fire once, after all contributions, in the order of the ed
   const HookHandle gone = register_post_accumulate_grad_hook(weight, note("gone"));
   register_post_accumulate_grad_hook(tied, note("t"));
   remove_hook(weight, gone);
-  // One node with edges x, bias, weight, as in linear; tied is also used before and after it.
+  // One node with edges x, bias, weight, as in linear. `tied` is also used before and after it.
   const Tensor h = times(x, tied);
   Tensor y = ones({1});
   record("LinearBackward", {h, bias, weight}, y, {}, [](const Saved&, const Tensor& g) {

@@ -139,7 +139,7 @@ std::vector<Case> cases() {
   return c;
 }
 
-// Output and gradients of f with all inputs converted to dtype; the incoming gradient is fixed.
+// Output and gradients of f with all inputs converted to dtype. The incoming gradient is fixed.
 Inputs run(const Case& c, DType dtype) {
   Inputs inputs, results;
   for (const Tensor& t : c.inputs) inputs.push_back(on_device(t.to(dtype)).requires_grad_());

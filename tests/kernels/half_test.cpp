@@ -27,7 +27,8 @@ using ringsmith::testing::random_values;
 
 namespace {
 
-// Rows, columns, rows of a wider matrix, gaps in both directions; the gaps are NaN.
+// A matrix stored by rows, by columns, by rows of a wider matrix, or with gaps in both directions.
+// The gaps are NaN.
 template <class T>
 struct Stored {
   std::vector<T> memory;

@@ -176,7 +176,7 @@ TEST_CASE("without protection keys nothing guards device memory, unless pages ar
     guard = wanted;
     const auto result = run("vgpu_bugs", "host_access", false, kRightDeadline_ms);
     CAPTURE(wanted, result.err);
-    CHECK(result.exit_code <= 1);  // it ran to its end, with whatever it read
+    CHECK(result.exit_code <= 1);  // it ran to its end, with an arbitrary value
     CHECK(result.err.empty());
     use_keys = true;
   }

@@ -120,7 +120,7 @@ constexpr std::array<float, static_cast<std::size_t>(kRows)> kZeros{};
 struct Frame {
   std::int64_t planes;         // per image
   std::int64_t h, w;           // of a plane, without zeros
-  std::int64_t top, left;      // zeros before the plane; if negative, rows or columns to skip
+  std::int64_t top, left;      // zeros before the plane. If negative, rows or columns to skip
   std::int64_t rows, columns;  // with zeros
   [[nodiscard]] std::int64_t size() const { return planes * rows * columns; }
 };
@@ -233,7 +233,7 @@ void pack(const float* in, const Panel& panel, const std::int64_t* taps, std::in
 }
 
 // Adds the products of `depth` taps, starting at tap k, to a panel of out. If k is 0, the panel
-// starts from p.start. Columns that form contiguous vectors are read in place; others are packed
+// starts from p.start. Columns that form contiguous vectors are read in place. Others are packed
 // first.
 void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::int64_t k,
                std::int64_t depth, float* packed) {
@@ -272,7 +272,7 @@ void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::
   }
 }
 
-// Computes the (sample, pixel) columns [begin, end) of out; begin is a multiple of kWidth.
+// Computes the (sample, pixel) columns [begin, end) of out, where begin is a multiple of kWidth.
 void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
   const std::int64_t depth = std::ssize(p.taps), pixels = std::ssize(p.pixels);
   thread_local std::vector<float> frame_memory;
@@ -488,7 +488,7 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::sp
       put_in_frames(frame, x.data() + (sample * s.c + g * s.group_c()) * s.h * s.w, samples,
                     s.c * s.h * s.w, frames);
       parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
-        // dy^T for kPixels pixels; zeros beyond the last channel.
+        // dy^T for kPixels pixels, with zeros beyond the last channel.
         std::vector<float> b(static_cast<std::size_t>(kPixels * kWidth));
         for (std::int64_t panel = begin; panel < end; ++panel) {
           const std::int64_t first = g * channels + panel * kWidth,

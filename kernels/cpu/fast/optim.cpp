@@ -52,7 +52,7 @@ void adam_loop(std::int64_t n, float* __restrict p, const float* __restrict g, f
     m[i] = mean;
     v[i] = second;
     if constexpr (kAmsgrad) {
-      // The old maximum wins if it is larger or NaN; a NaN in v wins over a number.
+      // The old maximum wins if it is larger or NaN. A NaN in v wins over a number.
       const float old = largest[i];
       second = second <= old || old != old ? old : second;
       largest[i] = second;

@@ -35,7 +35,7 @@ template <class T>
   std::memcpy(out + 3 * out_stride, &d, sizeof d);
 }
 
-// x is (rows, cols), out (cols, rows), each with contiguous rows; strides are from row to row. T is
+// x is (rows, cols), out (cols, rows), each with contiguous rows. Strides are from row to row. T is
 // any type of four bytes.
 template <class T>
 requires(sizeof(T) == 4) void transpose(const T* x, std::int64_t x_stride, std::int64_t rows,

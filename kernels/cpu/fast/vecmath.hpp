@@ -1,13 +1,13 @@
 // exp, log, tanh, sigmoid, erf and GELU as straight-line float arithmetic that compilers vectorise.
 //
-// A loop over std::exp calls the C library once per element; a loop over vec::exp below processes 8
+// A loop over std::exp calls the C library once per element. A loop over vec::exp below processes 8
 // or 16 lanes at a time, because nothing here branches: both sides of a choice are computed and one
 // is selected. Each function reduces its argument to a short interval and evaluates a minimax
 // polynomial there (fitted with Remez exchange in 40 digits).
 //
-// Accuracy against float64, over all finite floats (tests/kernels/vecmath_test.cpp): exp, log,
-// tanh and erf within 2 ulp, sigmoid within 3, subnormal results included. NaN stays NaN;
-// exp(+-inf), log(0), log(inf), tanh(+-inf), erf(+-inf) are exact; log of a negative number is NaN.
+// Accuracy against float64, over all finite floats (tests/kernels/vecmath_test.cpp): exp, log, tanh
+// and erf within 2 ulp, sigmoid within 3, subnormal results included. NaN stays NaN; exp(+-inf),
+// log(0), log(inf), tanh(+-inf), erf(+-inf) are exact. log of a negative number is NaN.
 //
 // The functions have internal linkage, because files with and without -ffp-contract include them.
 #pragma once

@@ -6,7 +6,7 @@
 // ---- error codes and their texts ----
 //
 // In addition to the code, the emulator stores a sentence for the calling thread that describes the
-// error in the arguments (vgpu::why()); ringsmith's cuda_check appends it.
+// error in the arguments (vgpu::why()). ringsmith's cuda_check appends it.
 
 enum cudaError_t : int {
   cudaSuccess = 0,
@@ -92,7 +92,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
-// Writes "0000:03:00.0" to text; length must be at least 13.
+// Writes e.g. "0000:03:00.0" to text. length must be at least 13.
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
 // Waits for the device. (CUDA would also free the process's memory there, which makes no difference
 // at the end of a program, where this is called.)
@@ -134,7 +134,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);  // queued operations still 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);  // cudaErrorNotReady while work is left
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
-// Runs a host function in stream order; it must not call CUDA.
+// Runs a host function, which must not call CUDA, in stream order.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);
 
 cudaError_t cudaEventCreate(cudaEvent_t* event);

@@ -1,9 +1,9 @@
 // A warp's tensor core operations, and asynchronous copies: the PTX instructions that
 // kernels/cuda/mma.cuh uses on a device.
 //
-//   ldmatrix   all 32 lanes meet; the last one reads all rows
+//   ldmatrix   all 32 lanes meet, and the last one reads all rows
 //   mma        all 32 lanes meet
-//   cp.async   arrives either immediately or when its thread waits for its group; VGPU_SEED decides
+//   cp.async   arrives either immediately or when its thread waits for its group. VGPU_SEED decides
 //              for each copy. Thus a missing wait, commit or barrier shows up, because a stage is
 //              read before it has arrived, or written while others still read it
 #pragma once

@@ -108,7 +108,7 @@ void multiply(void* const* brought) {
 
 }  // namespace vgpu_detail
 
-// d = a b + c; d may be c. All 32 lanes meet.
+// d = a b + c, where d may be c. All 32 lanes meet.
 template <class A, class B, class C>
 void mma_sync(C& d, const A& a, const B& b, const C& c,
               vgpu::Source where = vgpu::Source::current()) {

@@ -13,7 +13,7 @@ using ringsmith::testing::OnDevice;
 namespace {
 
 // Arbitrary bits for integers. Floats of different magnitudes, of which some overflow f16 to
-// infinity; no NaN.
+// infinity, and none is NaN.
 template <class T>
 std::vector<T> random_values(std::size_t n, unsigned seed) {
   std::mt19937 random(seed);

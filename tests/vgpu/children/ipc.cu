@@ -153,7 +153,7 @@ int events() {
       });
 }
 
-// The exporter is killed. Memory that was opened stays readable; nothing more can be opened.
+// The exporter is killed. Memory that was opened stays readable, but nothing more can be opened.
 int killed() {
   return run_pair(
       "ipc",

@@ -49,7 +49,7 @@ int stranger_exports() {
       });
 }
 
-// A handle whose word is wrong in one bit opens nothing; the right one opens, although there are
+// A handle whose word is wrong in one bit opens nothing. The right one opens, although there are
 // more silent connections than the exporter keeps.
 int guessed() {
   return run_pair(
