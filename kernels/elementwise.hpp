@@ -28,12 +28,12 @@ enum class Binary : std::uint8_t {
   sub,
   mul,
   div,
-  // Backward: a is the gradient of the result, b the result y ...
+  // Backward: a is the gradient of the result y, and b is y ...
   tanh_backward,     // a (1 - y^2)
   sigmoid_backward,  // a (1 - y) y
   sqrt_backward,     // a / (2 y)
   relu_backward,     // y <= 0 ? 0 : a
-  // ... or the input x.
+  // ... or, for GELU, the input x.
   gelu_erf_backward,
   gelu_tanh_backward,
 };

@@ -35,8 +35,8 @@ Products parse_products(std::string_view name);  // "own" | "openblas", else Usa
 enum class Bf16Products : std::uint8_t { widened, avx512_bf16, amx_bf16 };
 
 [[nodiscard]] Bf16Products bf16_products();
-void set_bf16_products(Bf16Products products);  // UsageError if the processor lacks it
-[[nodiscard]] std::vector<Bf16Products> bf16_products_here();  // supported ones
+void set_bf16_products(Bf16Products products);  // throws UsageError if the processor lacks it
+[[nodiscard]] std::vector<Bf16Products> bf16_products_here();  // those that the processor supports
 [[nodiscard]] std::string_view name_of(Bf16Products products);
 // Parses a name, or "auto" for the default. Throws UsageError for any other name.
 Bf16Products parse_bf16_products(std::string_view name);

@@ -30,7 +30,7 @@ struct Arithmetic {
   double scale = 1.0;
 };
 
-struct ReduceSource {  // no default values, because every call builds arrays of it
+struct ReduceSource {  // no default values, because every call builds arrays of sources
   const std::byte* data;
   bool scaled;
 };
@@ -55,9 +55,9 @@ void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sour
 
 }  // namespace cpu
 
-// On the current device and stream, with the bits of cpu::reduce. The pointers must be memory that
-// the device can access: its own, a peer's, or pinned host memory. The arrays to which the spans
-// refer are host memory and may be freed when the call returns.
+// Queued on the current device and stream, with the same bits as cpu::reduce. The pointers must be
+// memory that the device can access: its own, a peer's, or pinned host memory. The arrays to which
+// the spans refer are host memory and may be freed when the call returns.
 namespace cuda {
 
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,

@@ -1,4 +1,4 @@
-// The oracles of batch normalisation. In Mode::fast they call the fast versions.
+// The oracles of batch normalisation. In Mode::fast, those with a fast version call it.
 #include "kernels/batchnorm.hpp"
 
 #include <cmath>

@@ -49,7 +49,7 @@ T* input_group(const Conv2dShape& s, T* x, std::int64_t n, std::int64_t g) {
 
 }  // namespace
 
-// The fast versions support only float. Gradient checks need double.
+// The fast versions support only float. double, for gradient checks, always uses the oracle.
 template <class T>
 void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
             std::span<const T> bias, std::span<T> y) {

@@ -90,7 +90,7 @@ bool rows_in_packs(const Heads<T>& h) {
 // The head and the tile of its rows on which a block works. With causal attention late rows have
 // the most work, so they start first.
 struct TileJob {
-  std::int64_t batch, head, first;  // row
+  std::int64_t batch, head, first;  // first: the tile's first row
 
   __device__ TileJob(std::int64_t job, const AttentionShape& s, std::int64_t tile,
                      bool late_first) {

@@ -1,4 +1,5 @@
-// Batch normalisation over (n, c, pixels). Folds compute a channel's sums, one pass the elements.
+// Batch normalisation over (n, c, pixels): folds for the sums of each channel, then one pass for y
+// or dx.
 //
 //   batch_stats      one fold for the mean, then one for the squared deviations, both in double,
 //                    because a large mean would swamp the variance in float

@@ -73,7 +73,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   // The next block of this share, or nothing if all of them have begun.
   std::optional<std::uint64_t> take(unsigned share);
   void finished_one();
-  // Called when a block waits. Starts another one.
+  // Called when a block spins. Starts a helper if some blocks of this share have not begun.
   void relieve(unsigned share);
 
   const Call call;

@@ -1,4 +1,4 @@
-// The order of operations that is declared to ThreadSanitizer.
+// Declares to ThreadSanitizer the order of operations that CUDA promises.
 //
 // Under the tsan build the only order between host, streams and CUDA threads must be the order that
 // CUDA promises: launch after the host's earlier writes, stream order, events, synchronisation,

@@ -85,7 +85,7 @@ class GradScaler {
   struct Seen {
     Stage stage = Stage::ready;
     bool found_inf = false;
-    std::vector<Tensor> params;  // of the optimizer, which may no longer exist at update()
+    std::vector<Tensor> params;  // the optimizer's, because it may no longer exist at update()
   };
   void require_scale(const char* call) const;
   void begin_step();

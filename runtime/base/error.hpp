@@ -27,7 +27,7 @@ struct Where {
   std::int64_t peer_pid = -1;
 
   // "rank 2, peer 3, all_reduce(sum, f32, 1024) #41 at train.cpp:120, step 5"; empty if nothing is
-  // set. The peer's process is part of the message instead.
+  // set. Omits peer_host, because the message names the peer's process.
   [[nodiscard]] std::string describe() const;
 };
 

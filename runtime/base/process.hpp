@@ -36,9 +36,9 @@ void open_standard_streams() noexcept;
 // Returns the resulting limit.
 std::uint64_t allow_open_files(std::uint64_t files);
 
-// Returns strerror(error). For too many open files, returns whose limit it is and how to raise it.
+// Returns strerror(error). If too many files are open, says whose limit it is and how to raise it.
 [[nodiscard]] std::string reason_of(int error);
-// True if a limit of this process or the machine was reached: files, memory, buffers.
+// True if this process or the machine reached a limit: files, memory, buffers.
 [[nodiscard]] bool is_lack(int error) noexcept;
 // Throws "what: reason" and the remedy as a ResourceError if is_lack(error), otherwise a CommError.
 [[noreturn]] void throw_errno(const std::string& what, int error, const std::string& remedy = {});

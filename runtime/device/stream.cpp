@@ -177,7 +177,8 @@ class EventPool {
     return event;
   }
 
-  // Reuse does not affect queued waits, which keep waiting for the point recorded before them.
+  // Reuse does not affect queued waits: they wait for the point at which the event was recorded
+  // before.
   void give(cudaEvent_t event) {
     const std::scoped_lock lock(mutex_);
     idle_.push_back(event);

@@ -38,7 +38,7 @@ class Output {
   ~Output();
 
   // Adds the two streams of a rank. Throws UsageError if its files cannot be created. After
-  // start(), the rank must have been restarted, and its files are appended to.
+  // start(), only a restarted rank may be added, and its files are appended to.
   void add(int rank, Descriptor out, Descriptor err);
   void start();
   // Stops reading at the deadline, even if a process that left its rank's group still holds a

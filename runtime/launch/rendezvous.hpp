@@ -42,8 +42,9 @@ class Rendezvous {
   // How a round ended. failed counts as a restart; joined (another node has arrived) does not.
   enum class End { none, well, failed, joined, stopped };
 
-  // Holds the rendezvous, or connects to its holder. Does neither if the job needs none, because it
-  // has one node, or numbered nodes and one round. Throws UsageError or TimeoutError.
+  // Holds the rendezvous, or connects to its holder. A job with one node, or with numbered nodes
+  // and a single round, needs no rendezvous; then this does nothing. Throws UsageError or
+  // TimeoutError.
   Rendezvous(const LaunchOptions& options, const comm::Secret& secret);
   ~Rendezvous();
 

@@ -1,4 +1,4 @@
-// Compares fast convolution with the loops, whose sums must have the documented order.
+// Compares fast convolution with the oracle's loops, whose sums must have the documented order.
 #include "kernels/conv.hpp"
 
 #include <cmath>

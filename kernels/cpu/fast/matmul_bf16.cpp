@@ -176,7 +176,7 @@ Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::
 
 constexpr int kRows = 6, kVectors = 4;  // 24 accumulators of 32 registers
 
-// Sets c to, or adds, R rows of A, starting at a, times V vectors of columns of B, starting at b.
+// c = or += R rows of A, starting at a, times V vectors of columns of B, starting at b.
 template <int R, int V>
 [[gnu::target("avx512f,avx512bf16")]] void add_vectors(const Pair* a, std::int64_t a_stride,
                                                        const Pair* b, std::int64_t b_stride,

@@ -1,4 +1,4 @@
-// Convolution and its gradients on a device equal the CPU's loops if every sum is exact.
+// Convolution and its gradients on a device must equal the CPU's loops, because every sum is exact.
 #include "kernels/conv.hpp"
 
 #include <random>
