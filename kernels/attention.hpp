@@ -4,9 +4,9 @@
 //   dV = P^T dOut    dP = dOut v^T    dS = P (dP - row sums of dOut out)
 //   dQ = dS k / sqrt(dim)      dK = dS^T q / sqrt(dim)
 //
-// Causal: row i of S ends at column i. The forward pass does not store P. To save memory traffic,
-// the backward pass recomputes P from each row's maximum and sum (two floats instead of `tokens`),
-// as FlashAttention does (Dao et al., 2022).
+// With causal attention, row i of S ends at column i. The forward pass does not store P. To save
+// memory traffic, the backward pass recomputes P from each row's maximum and sum (two floats
+// instead of `tokens`), as FlashAttention does (Dao et al., 2022).
 //
 // q, k and v may have any strides, e.g. interleaved in the (batch, tokens, 3 * channels) result of
 // a single Linear layer, so that no transposed copies are needed.

@@ -31,9 +31,9 @@ using LayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> x,
                                  std::span<T> dbias);
 RINGSMITH_KERNEL(layer_norm_backward, LayerNormBackwardFn)
 
-// Fused with the preceding residual addition of a transformer: sum = x + residual, y = norm of sum.
-// On a device the bits are the same as from an addition and a layer_norm, but sum is not read
-// again.
+// A layer_norm fused with the residual addition before it, as in a transformer: sum = x + residual,
+// y = norm of sum. On a device the bits are the same as from an addition and a layer_norm, but sum
+// is not read again.
 template <class T>
 using AddLayerNormFn = void(std::span<const T> x, std::span<const T> residual,
                             std::span<const T> weight, std::span<const T> bias, double eps,

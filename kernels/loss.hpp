@@ -4,7 +4,7 @@
 //   d loss_i / d x_ij = p_ij - (1 - s) [j = target_i] - s / classes             through log_softmax
 //
 // Rows whose target is ignore_index have loss 0 and gradient 0 and are not counted. The sum over a
-// batch uses PyTorch's order (cpu/cascade.hpp, loss_sum) in both modes, because it is short.
+// batch is short, so both modes add in PyTorch's order (cpu/cascade.hpp, loss_sum).
 //
 // Results are written to memory, because returning a number from a GPU would mean waiting for it.
 #pragma once

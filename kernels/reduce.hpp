@@ -43,8 +43,8 @@ void check_reduce(DType dtype, std::span<const ReduceSource> sources, double sca
 namespace cpu {
 
 // Writes the reduction of 1 to 64 sources to every destination (there may be none). A destination
-// may coincide with a source, but no other overlap is allowed. With one source, this is a (scaled)
-// copy, which without a scale supports any dtype. Misaligned pointers only cost time. Throws
+// may coincide with a source, but no other overlap is allowed. With one source, this is a copy,
+// which supports any dtype if it is not scaled. Misaligned pointers only cost time. Throws
 // UsageError for bool, unless this is a copy.
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
             std::span<std::byte* const> destinations, Elements count, double scale = 1.0);

@@ -64,7 +64,7 @@ void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weigh
         T acc = bias.empty() ? T(0) : bias[static_cast<std::size_t>(o)];
         for_each_tap(s, [&](std::int64_t c, std::int64_t kh, std::int64_t kw, std::int64_t tap) {
           const T* v = pixel(s, planes + c * s.h * s.w, i, j, kh, kw);
-          acc += (v != nullptr ? *v : T(0)) * w[tap];  // padding is multiplied like any zero
+          acc += (v != nullptr ? *v : T(0)) * w[tap];  // the padding's zeros are multiplied, too
         });
         *out++ = acc;
       });

@@ -1,6 +1,7 @@
 // Attention backward, version 2: tiles, in two kernels.
 //
-// P is recomputed from the scores and each row's two statistics. D is the row sums of dOut out:
+// P is recomputed from the scores and each row's two statistics. D contains the row sums of dOut
+// out:
 //
 //   P = exp(Q K^T scale - m) / l        dP = dOut V^T        dS = P (dP - D) scale
 //

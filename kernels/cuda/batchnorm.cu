@@ -30,7 +30,7 @@ struct Mean : Sums<double> {
   }
 };
 
-// The channel of an element of x, computed from the offset, because term() gets nothing else.
+// The channel of an element of x, computed from its offset, because term() gets only the offset.
 struct ChannelOf {
   std::int64_t pixels, channels;
   __device__ std::int64_t operator()(std::int64_t at) const {

@@ -18,7 +18,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// Copies move words of the element's size, for any type.
+// Copies use words of the element's size, so that one instance serves all types of that size.
 template <std::size_t kBytes>
 struct WordOf;
 template <>

@@ -3,7 +3,7 @@
 // Adam reads four arrays and writes three, i.e. 28 bytes of memory traffic per element for about 15
 // operations. Only memory matters, so enough loads must be in flight: packs of 16 bytes from all
 // four arrays, and a grid that fills the device. Arrays that are not aligned (a gradient inside a
-// bucket) are processed element by element, so that a warp still reads 128 bytes at a time. The
+// bucket) are processed element by element; a warp then still reads 128 bytes at a time. The
 // operations and their order are the CPU oracle's, and each is rounded separately (--fmad=false),
 // so the bits are PyTorch's.
 //

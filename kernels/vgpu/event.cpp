@@ -32,7 +32,7 @@ long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
                    nullptr, 0);
 }
 
-// Counters wrap around.
+// True if `reached` is at or after `number`. Both counters may wrap around.
 bool at_least(std::uint32_t reached, std::uint32_t number) {
   return static_cast<std::int32_t>(reached - number) >= 0;
 }

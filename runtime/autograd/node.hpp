@@ -4,8 +4,9 @@
 //   AccumulateGrad(x) <---- MulBackward  graph, one edge per input
 //
 // A Node converts the gradients of its outputs to gradients of its inputs. At a leaf the graph ends
-// in an AccumulateGrad node, which adds to .grad and then calls the leaf's hooks, once per
-// backward, after all contributions have arrived. DistributedDataParallel is built on these hooks.
+// in an AccumulateGrad node, which adds to .grad and then calls the leaf's hooks. It does so once
+// per backward, after all gradients for the leaf have arrived. DistributedDataParallel is built on
+// these hooks.
 //
 // Instead of defining node classes, functions record() a closure (see the end of this file).
 #pragma once

@@ -78,7 +78,7 @@ ssize_t send_with_descriptor(int socket, const void* data, std::size_t size,
                              int descriptor) noexcept;
 // Receives a message without blocking. Returns what recvmsg() returns. A received descriptor is
 // stored in `descriptor`; if that is null, the kernel drops it. Fails with EMFILE if a descriptor
-// arrived but this process has too many open.
+// arrived but this process has too many files open.
 ssize_t receive_with_descriptor(int socket, void* data, std::size_t size,
                                 Descriptor* descriptor) noexcept;
 

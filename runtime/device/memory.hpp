@@ -1,6 +1,6 @@
 // The caching device allocator: allocates and frees the memory of tensors on a GPU in stream order.
 //
-// cudaMalloc costs tens of microseconds, and both cudaMalloc and cudaFree wait for the device.
+// cudaMalloc costs tens of microseconds, and both cudaMalloc and cudaFree may wait for the device.
 // Together they would dominate a training step. Therefore freed blocks are kept by device, stream
 // and size class (runtime/base/allocator.hpp). The next request on the same stream may reuse a
 // block immediately, even if kernels that use the old contents are still queued:

@@ -41,7 +41,7 @@ T& slot(std::vector<T>& slots, Device device) {
   return slots[at(device.index)];
 }
 
-// Interprets the result of a query.
+// Returns false for cudaErrorNotReady, and true for success. Throws CudaError for any other code.
 bool is_done(cudaError_t answer) {
   if (answer == cudaErrorNotReady) {
     (void)cudaGetLastError();

@@ -10,7 +10,7 @@
 //
 // Every element of C is one chain of fused multiply-adds over ascending k that starts from 0, the
 // old value of C or a bias. The bits are the same for every shape, blocking, orientation, number of
-// threads and vector width, on any processor that has the instruction.
+// threads and vector width, on any processor with fused multiply-adds.
 //
 // Paper: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008).
 #include "kernels/cpu/gemm.hpp"

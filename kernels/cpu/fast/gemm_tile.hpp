@@ -6,9 +6,9 @@
 //     k   ..        [ ..                 ]
 //
 // One step loads 4 vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds. Each vector
-// is used 6 times and each number 4 times, so the arithmetic is the bottleneck, not the loads. AVX
-// has half the registers, so its steps have 2 vectors and 12 multiply-adds. The independent sums
-// also hide the latency of a multiply-add.
+// is used 6 times and each number 4 times, so the arithmetic is the bottleneck, not the loads. With
+// AVX, which has 16 registers instead of 32, a step has 2 vectors and 12 multiply-adds. The
+// independent sums also hide the latency of a multiply-add.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // Forward reads each row from memory once, and computes mean, variance and result while the row is
 // in L1. Backward computes a row's dx and then its part of dweight and dbias while the row is in
-// cache. The rows of a block add to the same share of dweight and dbias.
+// cache. The rows of a block add to one partial sum (a share) of dweight and dbias.
 #include "kernels/layernorm.hpp"
 
 #include <algorithm>
