@@ -8,8 +8,9 @@
 // ranks in one pass agree whenever they add in the same order.
 //
 // min and max propagate NaN from either side. Of equal values (+0 and -0) they keep the later one.
-// Integers wrap around. A scaled source contributes x * scale, rounded once to the element type
-// (floating types only). An average is thus the sum of contributions that are scaled by 1 / world.
+// Integers wrap around. A scaled source contributes x * scale, rounded to the element type like the
+// result of a pairwise operation (floating types only). An average is thus the sum of contributions
+// that are scaled by 1 / world.
 #pragma once
 
 #include <cstddef>

@@ -7,8 +7,8 @@
 // operations and their order are the CPU oracle's, and each is rounded separately (--fmad=false),
 // so the bits are PyTorch's.
 //
-// Clipping does not wait: a fold sums squares in double, one thread computes the factor from all
-// sums, and scale() reads it from device memory.
+// Clipping does not wait for the device: a fold sums squares in double, one thread computes the
+// factor from all sums, and scale() reads it from device memory.
 #include <cmath>
 #include <type_traits>
 
@@ -233,8 +233,8 @@ struct SquareSum : Sums<double> {
   }
 };
 
-// One thread, because a model has hundreds of parameters, not millions, and must add in the CPU's
-// order.
+// One thread, because a model has hundreds of parameter tensors, not millions, and the sum must
+// have the CPU's order.
 __global__ void clip_factor_kernel(const double* sums, std::int64_t n, double max_norm, float* norm,
                                    float* factor) {
   double squares = 0;

@@ -12,7 +12,7 @@ namespace ringsmith {
 
 namespace {
 
-// The cast of a parameter, and the parameter's state at that time.
+// The kept cast of a parameter, with the parameter's version and the grad mode at that time.
 struct KeptCast {
   Tensor parameter;  // held so that the key, its AutogradMeta's address, is not reused
   std::uint32_t version = 0;

@@ -1,7 +1,7 @@
 // AccumulateGrad, the node at the end of the graph that adds a gradient to a leaf's .grad, and the
 // gradient state of a tensor.
 //
-//   .grad undefined, no target    the incoming tensor itself if it has no other owner; else a copy
+//   .grad undefined, no target    the incoming tensor itself if it can be kept as is; else a copy
 //   .grad undefined, target set   written into the target, and .grad becomes the target
 //   .grad defined                 .grad += incoming, in place: a view of a bucket stays that view
 //
