@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
             multiply_fragments(sums[i][j], left[i], right[j / 2][j % 2]);
       }
     }
-    // All warps wait here, because the next matrix of the batch overwrites stages that some may
-    // still be reading. Only empty groups are still in flight.
+    // Only empty groups are still in flight, but the next matrix of the batch overwrites stages that
+    // other warps may still be reading.
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kDown; ++i)

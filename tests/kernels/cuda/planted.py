@@ -31,7 +31,7 @@ PLANTED = [
      "      __syncthreads();\n      wait_for_copies<stages - 2>();\n"),
     ("copies begin before the barrier: the stage is still read", PIPELINED,
      "      __syncthreads();\n      fetch(step + stages - 1);\n", "      fetch(step + stages - 1);\n      __syncthreads();\n"),
-    ("no barrier between two matrices of a batch", PIPELINED, "    // still be reading. Only empty groups are still in flight.\n    __syncthreads();\n", "\n"),
+    ("no barrier between two matrices of a batch", PIPELINED, "    // other warps may still be reading.\n    __syncthreads();\n", "\n"),
     ("a stale stage is multiplied", PIPELINED, "slab_a = slabs + step % stages", "slab_a = slabs + (step + 1) % stages"),
     ("a slab lands in the stage that is multiplied", PIPELINED, "stage = slabs + step % stages", "stage = slabs + (step + 1) % stages"),
     ("one slab fewer before the loop", PIPELINED, "s < stages - 1; ++s", "s < stages - 2; ++s"),
