@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
             multiply_fragments(sums[i][j], left[i], right[j / 2][j % 2]);
       }
     }
-    // Only empty groups are still in flight, but the next matrix of the batch overwrites stages that
+    // Only empty groups are still in flight. But the next matrix of a batch overwrites stages that
     // other warps may still be reading.
     __syncthreads();
 #pragma unroll
