@@ -38,8 +38,9 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot);
 // unless every byte matches the manifest.
 [[nodiscard]] Snapshot read_snapshot(const std::string& path);
 
-// "step-000200". Folders of that form in `folder`, sorted by step; none if `folder` does not exist.
-[[nodiscard]] std::string snapshot_name(std::int64_t step);
+[[nodiscard]] std::string snapshot_name(std::int64_t step);  // e.g. "step-000200"
+// Returns the steps and paths of the folders with such names, sorted by step; none if `folder` does
+// not exist.
 [[nodiscard]] std::vector<std::pair<std::int64_t, std::string>> list_snapshots(
     const std::string& folder);
 

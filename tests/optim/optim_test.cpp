@@ -171,7 +171,7 @@ TEST_CASE("the state has PyTorch's entries") {
     return out;
   };
   // As in torch.optim.*.state_dict() after a step in which only parameter 1 had a gradient, without
-  // the flags of implementations (maximize, foreach, capturable, ...) that do not exist here.
+  // flags such as maximize, foreach and capturable, which do not exist here.
   const auto stepped = [&](auto optimizer, const std::vector<Tensor>& p) {
     p[1].set_grad(tensor({7}));
     optimizer->step();

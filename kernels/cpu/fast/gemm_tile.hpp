@@ -21,11 +21,11 @@ namespace ringsmith::kernels::cpu::fast {
 namespace {
 
 #if defined(__AVX512F__)
-inline constexpr std::int64_t kLanes = 16, kVectors = 4;  // 24 accumulators of 32 registers
+inline constexpr std::int64_t kLanes = 16, kVectors = 4;  // 24 of the 32 registers are sums
 #elif defined(__AVX__)
-inline constexpr std::int64_t kLanes = 8, kVectors = 2;  // 12 accumulators of 16 registers
+inline constexpr std::int64_t kLanes = 8, kVectors = 2;  // 12 of the 16 registers are sums
 #elif defined(__aarch64__)
-inline constexpr std::int64_t kLanes = 4, kVectors = 4;  // 24 of 32
+inline constexpr std::int64_t kLanes = 4, kVectors = 4;  // 24 of the 32 registers are sums
 #else
 inline constexpr std::int64_t kLanes = 4, kVectors = 2;
 #endif
