@@ -1,7 +1,7 @@
 // Scaled dot-product attention, one (batch, head) at a time.
 //
 //   S = q k^T / sqrt(dim)      P = softmax of each row of S      out = P v
-//   dV = P^T dOut    dP = dOut v^T    dS = P (dP - row sums of dOut out)
+//   dV = P^T dOut    dP = dOut v^T    dS = P (dP - D), D: each row's dot product of dOut and out
 //   dQ = dS k / sqrt(dim)      dK = dS^T q / sqrt(dim)
 //
 // With causal attention, row i of S ends at column i. The forward pass does not store P. To save

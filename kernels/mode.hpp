@@ -19,7 +19,7 @@ void set_mode(Mode mode);
 Mode parse_mode(std::string_view name);  // "fast" | "oracle", else UsageError
 
 // The instruction set that the fast kernels were compiled for: "AVX-512", "AVX2", "SSE2", "NEON" or
-// "none". The order of their sums depends on it.
+// "none". Their bits depend on it, because SSE2 has no fused multiply-adds.
 [[nodiscard]] std::string_view instruction_set();
 
 // Which matrix products the fast kernels use: our own, or OpenBLAS for comparison.

@@ -121,7 +121,7 @@ namespace {
 
 constexpr int kMostThreads = 1024;  // blocks that can be resident simultaneously
 
-// Never destroyed, because their threads run until the process ends.
+// Never destroyed, because the helpers' threads run until the process ends.
 struct All {
   std::mutex mutex;
   std::vector<Helpers*> idle;

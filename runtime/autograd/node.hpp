@@ -8,7 +8,7 @@
 // per backward, after all gradients for the leaf have arrived. DistributedDataParallel is built on
 // these hooks.
 //
-// Instead of defining node classes, functions record() a closure (see the end of this file).
+// Instead of defining node classes, most functions record() a closure (see the end of this file).
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // Every failure in ringsmith is an exception derived from Error. A failure inside a collective
 // carries a Where: the rank that noticed, its peer, the operation, the operation's sequence number
 // and the step of its schedule. Programs wrap their body in run_main(), which prints one line and
-// converts the type of the error to an exit code (the table of nccl-tests), so that scripts can
+// converts the type of the error to an exit code (0 to 5 as in nccl-tests), so that scripts can
 // distinguish them.
 #pragma once
 

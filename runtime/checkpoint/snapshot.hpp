@@ -8,8 +8,8 @@
 //
 // The snapshot is valid only if the folder has a manifest and all files named in it are intact.
 // Every file is written with fsync and rename (atomic_file.hpp) before the manifest, so kill -9, a
-// power cut or a full disk leave a folder without a manifest. The digests, which `sha256sum` prints
-// too, detect bytes that are later lost or changed on the disk.
+// power cut or a full disk leaves at worst a folder without a manifest. The digests, which
+// `sha256sum` prints too, detect bytes that are later lost or changed on the disk.
 #pragma once
 
 #include <cstdint>

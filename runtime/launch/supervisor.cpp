@@ -414,8 +414,8 @@ class Supervisor {
     }
     const Verdict::Kind verdict = nodes_.verdict().kind;
     const auto has_saved = [](const Rank& r) { return r.end.preempted(); };
-    // With per_step, one rank that has saved is enough, because a rank that was just restarted had
-    // nothing to save.
+    // With per_step, one rank that has saved is enough, because a rank that was just restarted may
+    // have nothing to save.
     const bool saved = options_.per_step ? std::ranges::any_of(ranks_, has_saved)
                                          : std::ranges::all_of(ranks_, has_saved);
     constexpr int kPreempted = static_cast<int>(ExitCode::preempted);
