@@ -200,7 +200,7 @@ using LrSchedule = std::function<double(std::int64_t step)>;
 [[nodiscard]] LrSchedule cosine_lr(double peak, std::int64_t warmup, std::int64_t total,
                                    double floor = 0);
 
-// lr gamma^(step / every), in whole periods of `every` steps.
+// lr gamma^floor(step / every).
 [[nodiscard]] LrSchedule step_lr(double lr, std::int64_t every, double gamma = 0.1);
 
 }  // namespace ringsmith

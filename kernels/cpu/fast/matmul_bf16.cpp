@@ -174,7 +174,7 @@ Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::
 
 // ---- step 2 with AVX-512-BF16 ----
 
-constexpr int kRows = 6, kVectors = 4;  // 24 accumulators of 32 registers
+constexpr int kRows = 6, kVectors = 4;  // 24 of the 32 registers are sums
 
 // c = or += R rows of A, starting at a, times V vectors of columns of B, starting at b.
 template <int R, int V>
