@@ -22,8 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kNodesSettle{200};
-constexpr int kMostVainLives = 5;         // in a row; then the rank is not restarted
-constexpr milliseconds kSameSignal{300};  // two within it count as one: `timeout` sends two
+constexpr int kMostVainLives = 5;            // in a row; then the rank is not restarted
+constexpr milliseconds kSameSignal{300};     // two within it count as one: `timeout` sends two
 constexpr milliseconds kLastOutput{1'000};   // for streams held open by a stray process
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, in addition to the grace period
 constexpr milliseconds kNodesLook{200};      // poll interval for arriving nodes
