@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <memory>
@@ -152,18 +153,33 @@ void write_files(const Folder& folder, const Snapshot& snapshot) {
   write_atomically(folder.file(kManifest), seal(text.substr(0, text.size() - 2)));
 }
 
+// Moves the folder `written` to `path`, and removes the folder there. A crash leaves one of the two
+// complete under the name, if the file system can exchange names.
+void replace(const std::string& path, const std::string& written) {
+  if (renameat2(AT_FDCWD, written.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_folder(fs::path(path).parent_path(), path);
+    return remove_snapshot(written);
+  }
+  remove_snapshot(path);
+  if (std::rename(written.c_str(), path.c_str()) != 0) cannot_write(path, errno);
+  sync_folder(fs::path(path).parent_path(), path);
+}
+
 }  // namespace
 
 void write_snapshot(const std::string& path, const Snapshot& snapshot) {
-  remove_snapshot(path);
+  const bool replaces = has_manifest(path);
+  const std::string written = replaces ? path + ".new" : path;
+  remove_snapshot(written);
   std::error_code error;
-  fs::create_directory(path, error);
-  if (error) cannot_write(path, error.value());
+  fs::create_directory(written, error);
+  if (error) cannot_write(written, error.value());
   try {
     sync_folder(fs::path(path).parent_path(), path);
-    write_files(Folder(path), snapshot);
+    write_files(Folder(written), snapshot);
+    if (replaces) replace(path, written);
   } catch (...) {
-    remove_snapshot(path);  // unusable files would waste space on a full disk
+    remove_snapshot(written);  // unusable files would waste space on a full disk
     throw;
   }
 }

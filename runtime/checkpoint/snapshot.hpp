@@ -30,8 +30,9 @@ struct Snapshot {
   Metadata values;
 };
 
-// On return the snapshot is on the disk, in the folder `path`, whose parent must exist. Removes the
-// remains of an earlier attempt first, and its own if it fails. Throws as AtomicFile does.
+// On return the snapshot is on the disk, in the folder `path`, whose parent must exist. A complete
+// snapshot that is there already remains until this one is complete. Removes the remains of an
+// earlier attempt first, and its own if it fails. Throws as AtomicFile does.
 void write_snapshot(const std::string& path, const Snapshot& snapshot);
 
 // Returns tensors on the CPU. Throws UsageError naming the folder, the file in it and the fault,

@@ -101,6 +101,10 @@ TEST_CASE("a snapshot comes back as it was, and sha256sum agrees with its manife
   }
   CHECK_THROWS_WITH(write_snapshot(path, {1, {{"../x", {}}}, {}}), ContainsSubstring("'../x'"));
   CHECK_THROWS_WITH(write_snapshot(path, {1, {}, {{"v", "\xff"}}}), ContainsSubstring("UTF-8"));
+  CHECK(read_snapshot(path).step == 200);
+  write_snapshot(path, of_step(201));
+  check_is_of_step(read_snapshot(path));
+  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
 }
 
 TEST_CASE("a file cut or changed anywhere is refused by its name, and the one before is taken") {
@@ -353,6 +357,25 @@ TEST_CASE("kill -9 at any moment of saving: what is found is whole, and never ol
   }
   INFO(newest << " steps saved, " << kills_in_a_save << " kills cut one short");
   CHECK(newest > 0);
+}
+
+TEST_CASE("kill -9 at any moment of saving a step again: a whole checkpoint of it remains") {
+  const Folder folder;
+  const std::string path = folder / snapshot_name(1);
+  const auto begin = std::chrono::steady_clock::now();
+  write_snapshot(path, of_step(1));
+  const std::chrono::duration<double> once = std::chrono::steady_clock::now() - begin;
+  std::mt19937 random(std::random_device{}());
+  for (int kill_number = 0; kill_number < 12; ++kill_number) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0)
+      for (;;) write_snapshot(path, of_step(1));
+    std::this_thread::sleep_for(once * (static_cast<double>(random() % 500) / 100));
+    ::kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    check_is_of_step(read_snapshot(path));
+  }
 }
 
 TEST_CASE("a sealed manifest that leaves out what a checkpoint has, or is of no step, is refused") {
