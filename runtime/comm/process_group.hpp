@@ -19,10 +19,10 @@
 //   - The collective starts after everything that was in the caller's current stream
 //     (Stream::current() of the calling thread) at the time of the call. It runs on the group's
 //     own stream, in the order of the group's calls.
-//   - wait() makes the current stream of the waiting thread continue after the collective. The
-//     host itself waits only until every rank has made the call, and wait() throws if calls do not
-//     match, a peer is lost or the deadline passes. host_wait() also waits for the result, and
-//     throws errors of the device; so does the next call of the group.
+//   - wait() makes the waiting thread's current stream wait for the collective. The host itself
+//     waits only until every rank has made the call, and wait() throws if calls do not match, a
+//     peer is lost or the deadline passes. host_wait() also waits for the result, and throws errors
+//     of the device; so does the next call of the group.
 //   - The blocking forms are the asynchronous forms followed by wait(): ordered on the stream.
 //   - Buffers may be any memory of the device. Peers read and write communication memory
 //     (allocate_on) in place; other memory is staged.
@@ -157,9 +157,9 @@ class ProcessGroup {
 
   // ---- options and facts ----
   virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; same on all ranks
-  // Sets the algorithm of later all-reduces by size. The first entry not smaller than the message
-  // determines it, or else the last entry. Applies until the next set_algorithm(). The entries must
-  // be ordered by size and the same on all ranks.
+  // Sets the algorithm of later all-reduces by size. The first entry whose size is at least the
+  // message's determines it, or else the last entry. Applies until the next set_algorithm(). The
+  // entries must be ordered by size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
   // [rank]: the number of its node, whose ranks share memory; empty if unknown.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }

@@ -28,8 +28,8 @@ Tensor allocate(comm::ProcessGroup& group, Device device, std::int64_t count, DT
                               {count}, {1}, 0, dtype);
 }
 
-// Calls f(parameter, from and to in it, offset in the range) for each slot that overlaps [from,
-// to).
+// Calls f(parameter, a, b, offset) for each slot that overlaps [from, to). The overlap is elements
+// [a, b) of the parameter, and starts at `offset` in the range.
 template <class F>
 void for_each_cut(const BucketLayout& layout, std::int64_t from, std::int64_t to, const F& f) {
   for (const BucketSlot& slot : layout.slots) {

@@ -23,8 +23,8 @@
 // It is used like any other optimizer, also with GradScaler, except that state_dict() is collective
 // and that gradients must be clipped with clip_grad_norm().
 //
-// Bits. With all_reduced gradients the parameters equal plain training's, bit for bit: the update
-// is elementwise. With scattered gradients they do so on 1 and 2 ranks; on more, sums may be
+// Bits. With all_reduced gradients the parameters equal plain training's, bit for bit, because the
+// update is elementwise. With scattered gradients they do so on 1 and 2 ranks; on more, sums may be
 // rounded in another order near the ends of the parts.
 #pragma once
 
@@ -51,10 +51,10 @@ class ZeroRedundancyOptimizer : public Optimizer {
 
   // Collective, before the first forward of `ddp`. Uses its group and is its communication hook, so
   // ddp must not run backward without this object. The parameters become views of one block of
-  // communication memory. make() creates the optimizer of the tensors passed to it, one-dimensional
-  // parts of parameters; it must be elementwise (a norm per parameter, as in LAMB, would be wrong).
-  // Throws UsageError if the group is not on the parameters' device, or if gradients are scattered
-  // and DDP already has a communication hook.
+  // communication memory. make() creates the optimizer for the tensors passed to it, which are
+  // one-dimensional parts of parameters. It must be elementwise (a norm per parameter, as in LAMB,
+  // would be wrong). Throws UsageError if the group is not on the parameters' device, or if
+  // gradients are scattered and DDP already has a communication hook.
   ZeroRedundancyOptimizer(DistributedDataParallel& ddp, const Make& make,
                           ZeroGradients gradients = ZeroGradients::scattered);
 

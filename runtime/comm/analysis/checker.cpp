@@ -118,7 +118,7 @@ class Checker {
   // ---- 2 ----
   struct End {
     int step, chunk;
-    int of;  // chunks in its message
+    int of;  // number of chunks in its message
   };
 
   void messages() {
@@ -321,7 +321,8 @@ Promise from(int steps, const std::vector<std::size_t>& sent) {
   return promise;
 }
 
-// hierarchical.hpp's table, plus the whole buffer once each way for a rank beyond the first m.
+// The table in hierarchical.hpp, extended by the ranks beyond the first m of their node, each of
+// which moves the whole buffer once in each direction.
 Promise hierarchical_cost(const Schedule& schedule) {
   const auto nodes = ranks_of_nodes(schedule.node_of, schedule.world);
   const int n = static_cast<int>(nodes.size());

@@ -33,7 +33,7 @@ class Rate {
 };
 
 struct CostModel {
-  // The links between nodes, with one sending rank per node. Only set if they differ from the links
+  // The links between nodes if one rank per node sends. Only set if they differ from the links
   // within a node.
   struct Wire {
     double alpha = 0;
@@ -46,15 +46,15 @@ struct CostModel {
   Rate gamma;           // for bytes reduced
   std::optional<Wire> wire;
 
-  // The constants for one buffer size. working_set: bytes that all ranks of a node touch. node_of:
-  // [rank], as in schedule.hpp; senders: ranks of a node that share its link to other nodes. Only a
-  // model with `wire` uses these two.
+  // Returns the links and constants for one buffer size. working_set: bytes that all ranks of a
+  // node touch. node_of: the node of each rank, as in schedule.hpp; senders: number of ranks of a
+  // node that share its link to other nodes. Both matter only if the model has a `wire`.
   [[nodiscard]] Network network(double working_set, const std::vector<int>& node_of = {},
                                 int senders = 1) const;
 };
 
-// How often each constant enters the time of a schedule on uniform links. Each is found by a
-// simulation with that constant set to 1 and the others to 0, and elements of one byte.
+// How often each constant enters the time of a schedule on uniform links. Each factor is the time
+// of a simulation with that constant set to 1, the others set to 0, and elements of one byte.
 struct CostShape {
   double steps = 0;    // times alpha
   double moved = 0;    // bytes, times beta
@@ -62,13 +62,14 @@ struct CostShape {
 };
 [[nodiscard]] CostShape shape_of(const Schedule& schedule);
 
-// Returns the predicted seconds, for elements of one byte. The nodes are the schedule's node_of;
-// the buffer is the working set.
+// Returns the predicted time in seconds, for elements of one byte. The schedule's node_of assigns
+// the ranks to nodes, and the working set is the size of the buffer.
 [[nodiscard]] double predicted_time(const CostModel& model, const Schedule& schedule);
 
 // The textbook times in seconds, for uniform links and chunks of equal size; simulate() returns the
 // same times. bytes is the length of the buffer. ring_half_time is the time of a reduce-scatter,
-// and tree_time the time of a reduce; with gamma = 0, of an all-gather and a broadcast.
+// and tree_time is the time of a reduce. With gamma = 0, they are the times of an all-gather and of
+// a broadcast.
 [[nodiscard]] double ring_all_reduce_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double ring_half_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double tree_time(int world, double bytes, Link link, double gamma);

@@ -196,7 +196,7 @@ std::string render_text(const Schedule& schedule, const Playback& playback, Text
 // Picture of a schedule: time runs downwards, ranks are side by side.
 //
 //     step 0   [▤][▤][▤]      [▤][▤][▤]      a cell is a chunk of a rank's buffer; its stripe r
-//                  \______________            is filled when rank r's contribution is in
+//                  \______________            is filled once it includes rank r's contribution
 //     step 1   [▤][▤][▤]      [▤][▤][▤]      an arrow is a message, from the chunk that was
 //                                            sent to the chunk it arrives in, one row later
 

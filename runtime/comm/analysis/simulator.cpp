@@ -113,13 +113,14 @@ class Clocks : public Observer {
   std::vector<std::size_t> first_event_;  // of each rank, in result_.events
 };
 
-// The state of all ranks of a ring between two steps. The arithmetic is the same as in Clocks: one
-// loop over ranks per half of a step, without branches so that the compiler vectorises it.
+// The state of all ranks of a ring between two steps. The arithmetic is the same as in Clocks, but
+// each half of a step is one loop over all ranks, without branches, so that the compiler can
+// vectorise it.
 struct Front {
   explicit Front(std::size_t n)
       : alpha(n), beta_in(n), beta_out(n), clock(n), out_free(n), in_free(n), start(n + 1) {}
 
-  // bytes[r]: sent by rank r; credit[r]: time at which the slot that it needs became free.
+  // bytes[r]: sent by rank r; credit[r]: the time at which the slot that rank r needs became free.
   void post(const double* __restrict bytes, const double* __restrict credit) {
     double* __restrict now = clock.data();
     double* __restrict out = out_free.data();

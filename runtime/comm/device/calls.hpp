@@ -114,7 +114,7 @@ struct DirectCall {
 
 // These functions launch a kernel on the current device, and throw CudaError if that fails. All
 // ranks must launch the same call. A kernel ends when its rank has its result and no peer needs the
-// kernel any more, or when it has given up a wait (KernelReport).
+// kernel any more, or when it has given up waiting (KernelReport).
 void launch_ring(const RingCall& call, CUstream_st* stream);         // through the slots
 void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // by packets; no broadcast
 void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets

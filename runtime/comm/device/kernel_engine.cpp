@@ -42,7 +42,7 @@ KernelEngine::KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeer
     cuda_check(cudaHostAlloc(&report_, sizeof(KernelReport), cudaHostAllocMapped));
   }
   *report_ = {};
-  Stream::current().synchronize();  // zeroed before a peer's kernel writes to it
+  Stream::current().synchronize();  // the station must be zero before a peer writes to it
 }
 
 KernelEngine::~KernelEngine() {

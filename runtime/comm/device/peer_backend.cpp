@@ -21,8 +21,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// How long a group that ends waits for its peers to close its memory: normally, and after a
-// failure.
+// How long an ending group waits for its peers to close its memory: normally, and after a failure.
 constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{1000};
 // How long to look for a failed peer if a CUDA call fails, because a peer's death may be the cause.
 constexpr std::chrono::milliseconds kNotice{500};

@@ -15,8 +15,9 @@
 //     5     recvCopySend        behind(2)   2      chunk 2, complete, and kept
 //     6     recv                behind(3)   1      nothing: chunk 1, complete, is kept
 //
-// Each element's sum is formed once, along one path, and then only copied: all ranks get the same
-// bits, equal to ring_all_reduce (runtime/comm/schedule/ring.hpp) on any executor.
+// Each element's sum is formed once, along one path, and then only copied. Therefore all ranks get
+// the same bits, which are also the bits of ring_all_reduce (runtime/comm/schedule/ring.hpp) on any
+// executor.
 //
 // The steps below do not deal with memory or memory order. The classes that execute them do:
 // slots.cuh for large messages, packets.cuh for small ones. A kernel computes its steps in a loop,

@@ -27,7 +27,7 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr int kMostRanks = 64;
 constexpr int kMostChannels = 16;  // blocks of a kernel
 constexpr int kMostThreads = 512;  // per block
-constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as gloo's
+constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as in gloo
 constexpr std::uint64_t kRingSlots = 8;
 // A block sends a piece of its chunk as two messages: the next rank works on the first while this
 // rank works on the second.

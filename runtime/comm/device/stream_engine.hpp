@@ -38,7 +38,7 @@ class HandOff {
   void reach(std::uint64_t stamp);
   void wait_for(int rank, std::uint64_t stamp);
 
-  // Points that the ranks' hosts announce by other means (an agreement barrier, a message).
+  // For points that the ranks' hosts announce by other means (an agreement barrier, a message).
   void record(std::uint32_t event);
   void wait_for_event(int rank, std::uint32_t event);
 

@@ -35,9 +35,10 @@ struct Sharing {
   bool in_place = false;  // some rank's input and output share memory
 };
 
-// Fills in the buffers' addresses, resolve(rank, announced value), or null if the call gives the
-// rank no such buffer. Leaves both entries of a rank unchanged if it does not share a buffer; then
-// the addresses must not be used. The returned summary is the same on all ranks.
+// Sets each buffer's address to resolve(rank, announced value), or to null if the call gives the
+// rank no such buffer. Leaves both entries of a rank unchanged if it does not share a buffer that
+// the call uses; the addresses must not be used in that case. The returned summary is the same on
+// all ranks.
 template <class Resolve>
 Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int world,
                         Buffers& buffers, Resolve resolve) {

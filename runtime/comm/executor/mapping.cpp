@@ -133,7 +133,7 @@ class Mapper {
           const MoveId sender = senders_of(id, s);
           if (is_push(sender, {id, s})) {
             writer = sender;
-            // From here on the chunk is in this rank's own output.
+            // From this move on, the chunk is in this rank's own output.
             mine.sources[s] = place(rank, false, move.chunk);
             add_after(id, sender);
           }

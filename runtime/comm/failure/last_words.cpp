@@ -24,7 +24,8 @@ std::atomic<const LastWords*> current{nullptr};
 std::atomic<std::uint64_t> said_at{0};
 constexpr std::uint64_t kTimeToSay = 500'000'000;  // ns; mpirun sends SIGKILL after a second
 
-// All of this may run in a signal handler, so it must not allocate, lock or use stdio.
+// The code in this namespace may run in a signal handler, so it must not allocate, lock or use
+// stdio.
 
 // A line for standard error. Text that does not fit is cut.
 class Line {

@@ -16,7 +16,8 @@
 
 namespace ringsmith::comm {
 
-// Each counter that is polled has two cache lines of its own, because CPUs fetch lines in pairs.
+// Each counter that is polled is stored on its own two cache lines, because CPUs fetch lines in
+// pairs.
 constexpr std::size_t kLine = 128;  // bytes
 constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 constexpr std::size_t kFailureText = 1536;  // bytes

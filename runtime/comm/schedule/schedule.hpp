@@ -3,8 +3,8 @@
 // A Schedule says, for every rank and step, which chunk the rank sends to which peer, and which
 // chunk it receives from which peer. It is computed from plain values (algorithm, world size,
 // count, ...) and involves no memory, sockets or time. The checker proves it correct, the simulator
-// prices it, the player draws it, and the executors run it. All of them also take a student's own
-// schedule.
+// computes its time, the player draws it, and the executors run it. All of them also take a
+// student's own schedule.
 //
 //     ring all-reduce, 3 ranks, step 0 (reduce-scatter)        the work buffer of each rank
 //                                                              [chunk 0][chunk 1][chunk 2]

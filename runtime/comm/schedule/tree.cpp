@@ -162,8 +162,8 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
                                      2 * pieces);  // tree t has those from t * pieces on
   const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
   for (int rank = 0; rank < world; ++rank) {
-    // Down, a rank handles a piece one unit of time after its parent; up, one unit after its
-    // children.
+    // On the way down, a rank handles a piece one unit of time after its parent; on the way up, one
+    // unit after its children.
     std::vector<Turn> up, down;
     for (int tree = 0; tree < 2; ++tree)
       for (int piece = 0; piece < pieces; ++piece) {

@@ -35,8 +35,8 @@ namespace ringsmith::comm {
 // Double binary tree: two trees, each carrying half of the buffer, so that every rank works.
 //
 // In one binary tree half of the ranks are leaves, which only send on the way up and only receive
-// on the way down. In two trees with leaves and inner ranks exchanged, each rank is an inner rank
-// in one and a leaf in the other, and every link is busy in both directions.
+// on the way down. In two trees that swap leaves and inner ranks, each rank is an inner rank in one
+// tree and a leaf in the other, and every link is busy in both directions.
 //
 //     8 ranks, in order of position         tree 0                      tree 1 (mirrored)
 //                                                7                      0

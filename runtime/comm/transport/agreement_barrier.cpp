@@ -71,7 +71,7 @@ void AgreementBarrier::report_mismatch() {
     peers_.fail(FailureKind::other, -1, "ranks disagree, but no two calls differ");
   std::ranges::stable_sort(parties, std::greater(), [](const auto& party) { return party.size(); });
   const int first = parties[0].front(), odd = parties[1].front();
-  const bool clear = parties[0].size() > 1;  // otherwise it is one against one
+  const bool clear = parties[0].size() > 1;  // otherwise no two of the ranks agree
   std::string text = describe(first) + " but " + describe(odd) +
                      ": all ranks must make the same calls in the same order";
   if (clear)

@@ -164,8 +164,8 @@ void StoreServer::sweep() {
   }
 }
 
-// The server has not read from the members of a new quorum since it told them about the quorum, so
-// all keys that are removed here belong to earlier quorums.
+// The server has not read from the members of a new quorum since it announced the quorum to them,
+// so all keys that are removed here belong to earlier quorums.
 void StoreServer::look_at_quorum() {
   if (!coordinator_) return;
   if (coordinator_->quorum() != counters_.quorum) table_.remove_all(store::kQuorumKeys);

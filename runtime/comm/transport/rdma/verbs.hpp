@@ -62,7 +62,7 @@ struct Device {
 [[nodiscard]] inline int bytes_of(ibv_mtu mtu) { return 128 << static_cast<int>(mtu); }
 
 // Returns libibverbs' status of a failed completion and a remedy: "RDMA write failed: transport
-// retry counter exceeded (12); check ..."
+// retry counter exceeded (status 12); the peer's device does not answer: ..."
 [[nodiscard]] std::string explain(const ibv_wc& completion);
 
 }  // namespace ringsmith::comm::rdma

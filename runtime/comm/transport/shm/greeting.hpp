@@ -29,7 +29,7 @@ struct Greeting {
   };
   Kind kind = Kind::nothing;
   int rank = -1;        // the sender
-  int blames = -1;      // the rank because of which the sender leaves
+  int blames = -1;      // the rank that made the sender leave
   Descriptor memory{};  // the sender's memory, if requested
 };
 
