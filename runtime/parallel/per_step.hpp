@@ -1,5 +1,5 @@
-// PerStepTraining: data-parallel training that continues, within the step, without the ranks that
-// it loses, and admits new ones while it runs.
+// PerStepTraining: data-parallel training that survives the loss of ranks within a step, and that
+// admits new ranks while it runs.
 //
 //   step      6         7          7 again       8           9          10
 //   rank 0  [====]....[== x ]....[======]....[======]....[======]....[====]
@@ -135,8 +135,9 @@ class PerStepTraining {
   // quorum. Returns false without trying if stop_asked().
   bool try_step(const Gradients& gradients, const Update& before_update);
 
-  // After the last step: runs body on all ranks present, again if a rank is lost meanwhile. When it
-  // returns, the training is over for all ranks, including any that arrive later.
+  // Call after the last step. Runs body on all ranks that are present, and again if a rank is lost
+  // meanwhile. When it returns, the training is over for all ranks, including any that arrive
+  // later.
   void finish(const std::function<void(comm::ProcessGroup&)>& body);
 
   // Steps that have counted, including those before begin().

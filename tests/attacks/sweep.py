@@ -2,8 +2,8 @@
 """sweep.py BUILD_DIR [numbers] [files] [streams] [signals]: gives every program extreme inputs.
 
     numbers   every option that takes a value, in the help of every program, at the ends of every type: the program ends
-              in time, with one line that names the option and exit code 6, or does what its help says; no crash, no
-              "internal error", no NaN with exit code 0
+              in time, with one line that names the option and exit code 6, or behaves as its help
+              says; no crash, no "internal error", no NaN with exit code 0
     files     before a program runs, a file or folder that it writes is replaced by a link, a FIFO, a device, a folder or
               socket: links are followed or refused by name, everything else is refused by name, in time; the replacement
               is unchanged afterwards

@@ -73,7 +73,7 @@ def shape(nodes, options):
 
 
 def measure(nodes, options):
-    """[{off: row, on: row}]: pairs of neighbouring steps of each training; odd steps do not
+    """Returns [{off: row, on: row}]: pairs of neighbouring steps of each training. Odd steps do not
     overlap."""
     pairs = []
     print(f"# {'round':>5} {'overlap':>8} {'step':>8} {'forward':>8} {'backward':>9} {'gradients':>10} {'exposed':>8}  ms")

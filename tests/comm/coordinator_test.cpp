@@ -24,7 +24,8 @@ class Job {
   }
   void lose(int who) { coordinator_.lost(caller(who), now_); }
   void pass(std::chrono::milliseconds time) { now_ += time; }
-  // "counts over id step: ranks +joining", "failed: why" or "waits".
+  // "counts over q1 s2: 0 1 2 +1" (or "no"; "over" if the training has ended; quorum, step, ranks,
+  // number of joining ranks), "failed: why" or "waits".
   std::string answer(int who) {
     const auto reply = coordinator_.take_reply(caller(who), now_);
     if (!reply) return "waits";

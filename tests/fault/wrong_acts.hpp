@@ -130,7 +130,7 @@ inline Act then(std::vector<Act> acts) {
           },
           acts.front().name};
 }
-// Makes the same call in a group of some of the ranks.
+// Runs the action in a group of some of the ranks.
 inline Act in_group(const std::vector<int>& members, const Act& act) {
   return {[=](Rank& me) {
     Rank there(me.bootstrap, me.options, me.scores);

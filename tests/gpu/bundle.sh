@@ -2,8 +2,8 @@
 # bundle.sh [ARCHIVE]: packs everything that a cluster node without internet needs into one archive.
 #
 # The node provides g++, cmake, make, python3, and for devices the CUDA toolkit. The archive
-# provides the sources as committed, and the Debian packages that the build needs, unpacked: nothing
-# is installed, `source env.sh` points the tools to them.
+# provides the sources as committed, and the Debian packages that the build needs, unpacked. Nothing
+# is installed: `source env.sh` points the tools to the packages.
 #
 #   tar xzf ringsmith-offline.tar.gz && cd ringsmith-offline && source env.sh && make test-gpu
 set -eu

@@ -223,7 +223,7 @@ void* __wrap_memset(void* to, int value, std::size_t n) {
   if (n > 0) hooks::plain_access(to, n, true);
   return __real_memset(to, value, n);
 }
-// clang's names for them.
+// clang's names for these functions.
 void* __tsan_memcpy(void* to, const void* from, std::size_t n) {
   return __wrap_memcpy(to, from, n);
 }

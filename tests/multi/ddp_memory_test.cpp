@@ -1,7 +1,7 @@
-// DDP's memory beyond plain training's. A running step needs none, because the gradients are stored
-// in the buckets. Construction (the broadcast's staging) and rebuilding the buckets around existing
-// gradients temporarily need at most one buffer of the gradients' size. A small constant is
-// allowed.
+// The memory that DDP needs in addition to plain training. A running step needs none, because the
+// gradients are stored in the buckets. Construction (the broadcast's staging) and rebuilding the
+// buckets around existing gradients temporarily need at most one buffer of the gradients' size. A
+// small constant is allowed.
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/tensor/storage.hpp"
 #include "tests/multi/ddp_support.hpp"

@@ -95,7 +95,7 @@ enum class Kind {
   all_to_all,
   gather,
   scatter,
-  hypercube  // all_gather in dependent steps, each a group within the group of all ranks
+  hypercube  // all_gather in dependent steps, each in its own ncclGroup within the outer one
 };
 struct KindName {
   Kind kind;

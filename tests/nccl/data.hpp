@@ -2,9 +2,9 @@
 // arithmetic, and compared on the device.
 //
 // Integers are random bits: sums and products wrap. Floats are chosen so that the result is exact
-// in any order (small integers to add, powers of two to multiply), except for the average: there
-// every contribution and each sum may be rounded. As in nccl-tests, ncclNumOps stands for the sum
-// of multiplied contributions: its ops are created for each call.
+// in any order (small integers to add, powers of two to multiply), except for the average, where
+// each contribution and each sum may be rounded. As in nccl-tests, ncclNumOps stands for the sum of
+// multiplied contributions, for which an op is created for each call.
 #pragma once
 
 #include <cmath>

@@ -38,7 +38,7 @@ def repository(folder):
 
 
 def commits(folder, text, message=GOOD, *options, path="runtime/base/one.cpp"):
-    """Returns (was it committed, output)."""
+    """Returns (whether it was committed, output)."""
     before = git(folder, "rev-parse", "HEAD").stdout
     if text is not None:
         (folder / path).write_text(text)

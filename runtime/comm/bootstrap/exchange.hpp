@@ -1,13 +1,12 @@
-// An all-gather of small records through a store, with which the members of a job (its ranks, or
-// the launchers of its nodes) find each other. If a member never arrives, all others get a clear
-// error.
+// An all-gather of small records through a store. The members of a job (its ranks, or the launchers
+// of its nodes) use it to find each other. If a member never arrives, all others get a clear error.
 //
 // Member r writes its record to ".../from/r" and counts itself in ".../arrived". The last member to
 // arrive packs the records into a few values and then writes ".../result". Every member waits for
 // this key only, regardless of the number of members. The first member that finds a fault writes
 // the verdict to the same key, so that all members fail immediately, with the same message:
 //
-//     a member is missing      the first whose deadline passes names those that have not arrived, or
+//     a member is missing      the first whose deadline passes names the missing ones, or the one
 //                              the one that has all records and has not published them
 //     sizes disagree           found on arrival: the first member's size is in the store
 //     an index was given twice found on arrival: each index has one owner

@@ -59,9 +59,9 @@ struct KernelTimeout {
 
 using kernels::Arithmetic;  // out = own op message
 
-// The factor of own where Arithmetic::scale cannot express it: an integer, which wraps around as
-// the elements do, or an element in memory, which the device loads when the kernel runs. Only the
-// ring through slots uses it, if Arithmetic::scaled is set.
+// The factor by which own is multiplied if Arithmetic::scale cannot express it: an integer, which
+// wraps around as the elements do, or an element in memory, which the device loads when the kernel
+// runs. Only the ring through slots uses it, if Arithmetic::scaled is set.
 struct Factor {
   std::uint64_t integer = 1;
   const std::byte* scalar = nullptr;

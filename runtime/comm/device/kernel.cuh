@@ -59,7 +59,7 @@ dim3 block_of(const Call& call) {
   return dim3(static_cast<unsigned>(call.shape.threads));
 }
 
-// The data that a report needs and a poll does not.
+// The data that reports need and polls do not.
 struct Waiter {
   KernelTimeout timeout;
   Station* station;  // of this rank

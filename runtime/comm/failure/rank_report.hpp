@@ -71,7 +71,7 @@ struct SiteText {
   std::atomic<char> text[kSiteText]{};
 };
 
-// The call of another group in which this rank waits while it is not in a call of this one. Only
+// The call in which this rank waits in another group while it is not in a call of this one. Only
 // ranks of the same host see it.
 constexpr std::size_t kElsewhereText = 256;  // bytes
 struct Elsewhere {

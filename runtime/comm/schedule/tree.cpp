@@ -119,9 +119,10 @@ class Depths {
   int most_ = 0;
 };
 
-// When a rank handles a piece, in units of the time that one piece takes. A rank is near the root
-// of one tree and far from the root of the other. If it handled pieces in plain order, it would
-// wait in one tree for pieces that pass through the other, and nothing would overlap.
+// The time at which a rank handles a piece, in units of the time that one piece takes. A rank is
+// near the root of one tree and far from the root of the other. If it handled pieces in plain
+// order, it would wait in one tree for pieces that pass through the other, and nothing would
+// overlap.
 struct Turn {
   int when, tree, piece;
   bool operator<(const Turn& other) const {

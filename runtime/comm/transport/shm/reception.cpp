@@ -80,8 +80,8 @@ class Reception {
       if (is_peer(r) && !links_[static_cast<std::size_t>(r)].memory.valid()) return r;
     return -1;
   }
-  // A rank that dies before it connects to this one closes no connection here, but other ranks may
-  // have noticed its death.
+  // A rank that dies before it connects to this one leaves no connection whose end this rank could
+  // see, but other ranks may have noticed its death.
   void ask_around() {
     for (const PeerLink& met : links_)
       if (met.memory.valid() && met.socket.valid())
@@ -104,8 +104,8 @@ class Reception {
     const socklen_t length = make_address(names_[static_cast<std::size_t>(peer)], address);
     Descriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!caller.valid()) fail_to_connect("socket");
-    // connect() does not wait for accept(), but for room in the queue. A caller that blocks there
-    // gets its turn; one that only polls may never get it.
+    // connect() does not wait for accept(), but for room in the queue. Callers that block in
+    // connect() are served in order; a caller that only polls may never be served.
     limit_waiting(caller, kInQueue);
     if (connect(caller.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
       if (errno == EAGAIN || errno == EINTR) return false;

@@ -226,8 +226,8 @@ class Reception {
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
   }
 
-  // Asks the bootstrap, because a rank that dies before it connects here closes no connection of
-  // this one.
+  // Asks the bootstrap, because a rank that dies before it connects to this one leaves no
+  // connection whose end this rank could see.
   void ask_bootstrap() {
     const auto lost = bootstrap_.lost_rank();
     if (!lost) return;
