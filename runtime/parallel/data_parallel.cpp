@@ -44,7 +44,8 @@ Tensor take_grad(const Tensor& leaf) {
   return grad;
 }
 
-// Parents precede their children, so that a child's own flag is set last and persists.
+// Returns all modules, with parents before their children, so that a child's own flag is set last
+// and persists.
 std::vector<Module*> parents_first(Module& module) {
   std::vector<Module*> all;
   module.apply([&](Module& m) { all.push_back(&m); });

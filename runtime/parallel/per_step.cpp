@@ -184,7 +184,7 @@ void PerStepTraining::finish(const std::function<void(comm::ProcessGroup&)>& bod
   leave(false);
 }
 
-// One try of a collective body; true if the coordinator counts it.
+// Tries a collective body once. Returns true if the coordinator counts the try.
 bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   const std::vector<int> ranks = quorum_.ranks;
   Vote vote = Vote::yes;
@@ -215,8 +215,8 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   return false;
 }
 
-// Compares through the store, before this rank is in a group, so that a refused rank does not
-// disturb the ranks that train.
+// Compares `mine` with the first rank's text through the store. Runs before this rank is in a
+// group, so that a refused rank does not disturb the ranks that train.
 void PerStepTraining::compare(const char* key, const comm::Settings& mine) const {
   const std::string text = comm::join_records({std::to_string(rank_), comm::to_text(mine)});
   const auto first = comm::split_records(store_->compare_and_swap(key, "", text));
@@ -339,7 +339,7 @@ void PerStepTraining::average_over_contributors() const {
     if (p.grad().defined()) p.grad().copy_(p.grad() * factor);
 }
 
-// Also exchanges whether a rank was asked to stop.
+// Exchanges the losses, and whether a rank was asked to stop.
 void PerStepTraining::exchange_losses(double loss) {
   const bool asked = options_.stop != nullptr && options_.stop->here();
   const std::array<double, 2> mine{loss, asked ? 1.0 : 0.0};

@@ -85,7 +85,8 @@ def programs():
 
 
 def commands(binaries, inputs):
-    """A small command for each program: the words before its options, and those after them."""
+    """Returns a small command for each program: the words before its options, and those after
+    them."""
     text, run, flights = inputs / "text", inputs / "run", inputs / "flights"
     small = ["--steps", "3", "--batch", "4", "--progress", "off", "--timeout", "5"]
     out = {"train_mlp": ["--draw", "100", "--hidden", "8", *small],
@@ -231,8 +232,8 @@ def plant(path, target, kind, old):
 
 
 def state(path):
-    """Path, type, identity (a link's target, or the inode number unless it is a regular file) and
-    contents of a path."""
+    """Returns path, type, identity (a link's target, or the inode number unless it is a regular
+    file) and contents of a path."""
     try:
         info = path.lstat()
     except OSError:

@@ -1,5 +1,5 @@
 // Compares SyncBatchNorm with one process that normalises the batches of all ranks together. Also
-// tests BatchNorm under DDP, whose statistics are local to a rank.
+// tests BatchNorm under DDP, which normalises each rank's batch by itself.
 // tests/reference/features_test.cpp compares with PyTorch.
 #include "runtime/parallel/sync_batch_norm.hpp"
 

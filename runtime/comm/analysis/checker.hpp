@@ -2,7 +2,7 @@
 //
 // 1. shape       peers are other ranks of the world, and chunk numbers exist; chunks are inside the
 //                buffer, do not overlap and leave no gap
-// 2. messages    between each pair of ranks, the n-th send matches the n-th receive and its length
+// 2. messages    between two ranks, the n-th send matches the n-th receive, also in its length
 // 3. progress    all ranks finish with k slots per connection, for each requested k; if not, the
 //                cycle of ranks that wait for each other is reported
 // 4. values      every promised chunk holds every contribution exactly once, and nothing else
@@ -54,7 +54,7 @@ struct CheckOptions {
   std::vector<LinkModel> wires = {{1, false}, {2, false}, {8, false}};
 };
 
-// Returns an empty list if the schedule is proved.
+// Returns an empty list if the schedule is proved correct.
 [[nodiscard]] std::vector<Finding> check(const Schedule& schedule,
                                          const CheckOptions& options = {});
 
@@ -67,10 +67,10 @@ struct Promise {
   bool operator==(const Promise&) const = default;
 };
 
-// Returns nothing for an algorithm that is not in select.hpp's table (a student's own).
+// Returns nothing for an algorithm that is not in select.hpp's table, such as a student's own.
 [[nodiscard]] std::optional<Promise> promised_cost(const Schedule& schedule);
 
-// Returns the same figures, counted from the steps.
+// Returns the same figures as promised_cost(), counted from the steps.
 [[nodiscard]] Promise counted_cost(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

@@ -13,8 +13,8 @@
 
 namespace ringsmith::comm {
 
-// Seconds per byte as a function of the working set in bytes: linear between the given points on a
-// logarithmic axis of sizes, constant beyond both ends.
+// Seconds per byte as a function of the working set in bytes: interpolated linearly between the
+// given points on a logarithmic axis of sizes, and constant beyond the first and the last.
 class Rate {
  public:
   struct Point {
@@ -23,7 +23,7 @@ class Rate {
   };
   Rate() = default;
   explicit Rate(double seconds_per_byte) : points_{{1, seconds_per_byte}} {}
-  explicit Rate(std::vector<Point> points);  // UsageError if empty or not increasing in size
+  explicit Rate(std::vector<Point> points);  // throws UsageError if empty or not increasing in size
 
   [[nodiscard]] double at(double working_set) const;
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }
@@ -83,7 +83,7 @@ struct CostShape {
 //                       ----------------------------------------------------------------> bytes
 //
 // The choice changes the order of additions and therefore the last bits of sums, so a group makes
-// it only on request.
+// this choice only on request.
 
 struct SizedChoice {
   double up_to = 0;  // bytes, inclusive; the last choice also holds for all larger sizes
@@ -96,8 +96,9 @@ struct SizedChoice {
 // the variants of ring.
 [[nodiscard]] const std::vector<std::string>& choosable_algorithms();
 
-// Returns the fastest algorithm for each range of sizes, in increasing order; adjacent ranges
-// differ. Sizes are tried in powers of four from 256 bytes to 256 MiB. World >= 1.
+// Returns the fastest algorithm for each range of sizes, in increasing order; adjacent ranges have
+// different algorithms. Sizes are tried in powers of four, from 256 bytes to 256 MiB. Requires
+// world >= 1.
 [[nodiscard]] std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
                                                        const std::vector<int>& node_of);
 

@@ -45,12 +45,12 @@ class Recorder : public Contributions {
   std::size_t steps_ = 0;
 };
 
-// "c2", or "c2-5" for a message of several chunks.
+// Returns "c2", or "c2-5" for a message of several chunks.
 std::string chunks_in(int first, int chunks) {
   return chunks == 1 ? fmt::format("c{}", first) : fmt::format("c{}-{}", first, first + chunks - 1);
 }
 
-// "0.2.": one character per rank, '.' if the rank has not contributed.
+// Returns e.g. "0.2.": one character per rank, '.' if the rank has not contributed.
 std::string ranks_in(const Value& value, int world) {
   constexpr const char* kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
   std::string out(at(world), '.');
@@ -106,7 +106,7 @@ class TextTable {
  private:
   std::size_t action_width() const { return chunk_width_ + run_width_ + 4 + peer_width_ + 4; }
 
-  // "nodes: 0-3 | 4-7"
+  // Returns e.g. "nodes: 0-3 | 4-7".
   std::string nodes() const {
     std::string out;
     for (const auto& ranks : ranks_of_nodes(schedule_.node_of, schedule_.world)) {

@@ -44,7 +44,7 @@ struct TextStyle {
 constexpr int kMaxDrawnRanks = 16;
 [[nodiscard]] std::string render_svg(const Schedule& schedule, const Playback& playback);
 
-// "ring all_reduce, 4 ranks, 16 elements in 4 chunks"
+// Returns e.g. "ring all_reduce, 4 ranks, 16 elements in 4 chunks".
 [[nodiscard]] std::string title_of(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

@@ -240,7 +240,8 @@ double all_reduce_time(const Topology& topology, std::string_view algorithm, int
   if (algorithm == "ring")
     return simulate_ring_all_reduce(world, count, 1, topology.network(1)).seconds;
   if (algorithm == "hierarchical" && world > per_node && world % per_node == 0) {
-    // Within a node, then one ring per GPU of a node, all concurrent, then within a node again.
+    // Three phases: within each node, one ring per GPU of a node (all rings run concurrently), and
+    // within each node again.
     const Link shared = topology.network(per_node).link(0, per_node);
     const Network wire = Network::uniform(shared, topology.gamma);
     const Network inside = topology.network(0);

@@ -86,9 +86,11 @@ struct Topology {
   double flops = 1e12;  // per second and GPU, as achieved in training
 
   [[nodiscard]] int most_ranks() const { return nodes * gpus_per_node; }
-  // The world fills one node after the other. Throws UsageError if world > most_ranks().
+  // Returns the node of each rank; one node is filled after the other. Throws UsageError if world >
+  // most_ranks().
   [[nodiscard]] std::vector<int> node_of(int world) const;
-  // The links as seen by a schedule in which senders_per_node ranks per node send to other nodes.
+  // Returns the links as seen by a schedule in which senders_per_node ranks per node send to other
+  // nodes.
   [[nodiscard]] Network network(int senders_per_node) const;
 };
 

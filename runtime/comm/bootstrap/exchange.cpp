@@ -31,8 +31,8 @@ std::string verdict_text(const std::string& verdict) {
   return verdict.substr(verdict.find(' ') + 1);
 }
 
-// Makes the place unique, even among the threads of one process. Messages omit the part from '#'
-// on.
+// Appends a random number, so that the place is unique even among the threads of one process.
+// Messages omit the part from '#' on.
 std::string unique(const std::string& place) {
   return place + " #" + std::to_string(store::read_number(random_bytes(8)));
 }
@@ -152,7 +152,7 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
   leave_will();
   if (store_->add(read, 1) != me_.size) return records;
   forget(round_ - 2);
-  // Last, because the store may end as soon as this key exists.
+  // This must be the last write, because the store may end as soon as the key exists.
   store_->set(over, "");
   return records;
 }

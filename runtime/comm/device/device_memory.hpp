@@ -29,7 +29,7 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr std::size_t kHandleBytes = 64;  // CUDA_IPC_HANDLE_SIZE
 constexpr std::uint32_t kMostRegions = 1024;
 
-// Events of engine A, by index: one for each of the last moves, and three others.
+// Events of engine A, by index: one for each of the last kMoveEvents moves, and three others.
 constexpr std::uint32_t kMoveEvents = 16;
 constexpr std::uint32_t kReadyEvent = kMoveEvents;        // this rank's buffers are ready
 constexpr std::uint32_t kMessageEvent = kMoveEvents + 1;  // send: a slot is filled

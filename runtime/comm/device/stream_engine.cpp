@@ -27,7 +27,7 @@ void HandOff::record(std::uint32_t event) {
 }
 
 void HandOff::wait_for_event(int rank, std::uint32_t event) {
-  if (rank == peers_.rank()) return;  // the same stream is in order
+  if (rank == peers_.rank()) return;  // a stream is in order anyway
   cuda_check(cudaStreamWaitEvent(stream_.get(), device_peers_.event(rank, event), 0));
 }
 

@@ -83,8 +83,8 @@ class Mapper {
   [[nodiscard]] const Move& plan(MoveId id) const { return plans_[at(id.rank)][at(id.move)]; }
   MappedMove& mapped(MoveId id) { return mappings_[at(id.rank)].moves[at(id.move)]; }
 
-  // The sender stores directly in the receiver's output if it computes the chunk in this move and
-  // the receiver would only copy it there.
+  // True if the sender stores directly in the receiver's output, because it computes the chunk in
+  // this move and the receiver would only copy it.
   [[nodiscard]] bool is_push(MoveId sender, const Reception& reception) const {
     const auto computes = [](const Source& s) { return s.kind != Source::Kind::input; };
     const Move& sending = plan(sender);

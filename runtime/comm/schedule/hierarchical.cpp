@@ -58,7 +58,7 @@ class Builder {
     }
   }
 
-  // The ring of the ranks that own this part, in node order.
+  // Adds the ring over the ranks that own this part, in node order.
   void ring(int node, int local) {
     for (int s = 0; s < 2 * (n_ - 1); ++s) {
       Step step = ring_all_reduce_step(n_, node, s);

@@ -7,8 +7,8 @@ namespace ringsmith::comm {
 
 namespace {
 
-// One round: every subtree of 2 * half ranks moves its value between its first rank (the parent)
-// and the first rank of its upper half (the child). Ranks are counted from the root.
+// Adds one round, in which every subtree of 2 * half ranks moves its value between its first rank
+// (the parent) and the first rank of its upper half (the child). Ranks are counted from the root.
 void add_round(Schedule& schedule, int half, bool towards_root) {
   const int world = schedule.world;
   for (int v = 0; v < world; ++v) {

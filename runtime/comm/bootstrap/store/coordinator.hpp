@@ -80,7 +80,7 @@ class Coordinator {
 
   // Throws UsageError if the rank is outside the world.
   void ask(Caller caller, QuorumAsk ask, Clock::time_point now);
-  // The connection has ended. Must be called immediately, whatever the reason.
+  // Reports that the connection has ended, for whatever reason. Must be called immediately.
   void lost(Caller caller, Clock::time_point now);
 
   // The reply to a caller that has asked, returned once. failed: the training cannot continue.
