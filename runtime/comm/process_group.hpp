@@ -140,8 +140,8 @@ class ProcessGroup {
   // Returns zero-filled, 64-byte aligned communication memory of the host. Not a collective: ranks
   // may allocate different sizes.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
-  // The same on the host or on the group's device. Throws UsageError for another device. The
-  // caller's current stream may use the memory immediately.
+  // Like allocate(), on the host or on the group's device. Throws UsageError for another device.
+  // The caller's current stream may use the memory immediately.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size);
 
   // ---- groups of some of the ranks; collective over this group ----
@@ -161,9 +161,9 @@ class ProcessGroup {
   // message's determines it, or else the last entry. Applies until the next set_algorithm(). The
   // entries must be ordered by size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
-  // [rank]: the number of its node, whose ranks share memory; empty if unknown.
+  // Returns, by rank, the number of the rank's node, whose ranks share memory; empty if unknown.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
-  // Bytes that this rank has sent to ranks on other nodes, including control data.
+  // Returns the bytes that this rank has sent to ranks on other nodes, including control data.
   [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }
   // Returns lines that say how ranks reach each other and why a better way was refused.
   [[nodiscard]] virtual std::vector<std::string> describe_transport() const { return {}; }

@@ -89,7 +89,7 @@ void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // Returns "rank 1", "ranks 0, 2", or "every rank" if all `world` ranks are named.
 [[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);
 
-// "parameter 'fc.weight' f32[4, 5]"; kind is the leading word.
+// Returns e.g. "parameter 'fc.weight' f32[4, 5]"; kind is the leading word.
 [[nodiscard]] std::string describe_tensor(const std::string& kind, const std::string& name,
                                           const Tensor& tensor);
 

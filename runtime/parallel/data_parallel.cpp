@@ -129,8 +129,8 @@ class DataParallelBackward : public Node {
     });
   }
 
-  // ((g0 + g1) + g2) + ...: the order determines the bits. Replicas that did not use the parameter
-  // contribute nothing.
+  // Returns ((g0 + g1) + g2) + ...; the order determines the bits. Replicas that did not use the
+  // parameter contribute nothing.
   [[nodiscard]] Tensor add_gradients(const DataParallel::Pass& pass, std::size_t p) const {
     Tensor sum;
     for (std::size_t i = 0; i < pass.replicas(); ++i) {

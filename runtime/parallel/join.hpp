@@ -52,8 +52,8 @@ class Join {
   [[nodiscard]] int active() const;   // ranks with inputs
   [[nodiscard]] int divisor() const;  // for the gradients
   [[nodiscard]] bool reduces() const { return reduces_; }
-  // The highest of the ranks that had inputs in the last exchange in which any rank had. Its
-  // buffers and, at the end, its model replace the others'.
+  // Returns the highest of the ranks that had inputs in the last exchange in which any rank had.
+  // Its buffers and, at the end, its model replace the others'.
   [[nodiscard]] int authority() const { return authority_; }
 
  private:

@@ -41,8 +41,8 @@ std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-// The error text of a quorum's group, with the job's rank numbers in place of positions in the
-// quorum. Positions in a smaller group, which the text names, are translated first.
+// Returns the error text of a quorum's group, with the job's rank numbers instead of positions in
+// the quorum. Positions in a smaller group, which the text names, are translated first.
 std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   static const std::regex part(R"(in the group of ranks (\d+(?:, \d+)*))");
   static const std::regex one(R"(\b(rank|peer) (\d{1,6})\b)");
@@ -354,7 +354,8 @@ void PerStepTraining::exchange_losses(double loss) {
   new_loss_ /= contributors();
 }
 
-// failed: other ranks may still be in a collective, so the group is aborted.
+// Leaves the group. failed: other ranks may still be in a collective, so the group is aborted
+// first.
 void PerStepTraining::leave(bool failed) {
   if (failed && group_) try {
       group_->abort();

@@ -146,14 +146,15 @@ class PerStepTraining {
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   // True if the training ended before this process could join it.
   [[nodiscard]] bool over() const { return quorum_.over; }
-  // quorum(): the next step's quorum. last_failure(): why the last try failed; "" if it counted.
+  // quorum() returns the next step's quorum; last_failure() returns why the last try failed, or ""
+  // if it counted.
   [[nodiscard]] const comm::store::QuorumAnswer& quorum() const { return quorum_; }
   [[nodiscard]] const std::string& last_failure() const { return failure_; }
   [[nodiscard]] bool joins() const { return place_ >= contributors(); }  // in the next step
   [[nodiscard]] bool is_first() const { return place_ == 0; }            // this rank acts for all
-  // The mean loss of the last step that counted, over the ranks whose gradients counted.
+  // Returns the mean loss of the last step that counted, over the ranks whose gradients counted.
   [[nodiscard]] double loss() const { return loss_; }
-  // The order of DDP's gradients, for Begin; empty before the first update.
+  // Returns the order of DDP's gradients, for Begin; empty before the first update.
   [[nodiscard]] const std::vector<int>& ready_order() const { return order_; }
   // True if a rank was asked to stop; the same on all ranks after each step. Call finish() then.
   [[nodiscard]] bool stop_asked() const { return stop_asked_; }

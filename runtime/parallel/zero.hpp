@@ -81,7 +81,8 @@ class ZeroRedundancyOptimizer : public Optimizer {
   // parameters (Optimizer::state_dict), so that any number of ranks, or a plain optimizer, can
   // continue from it.
   [[nodiscard]] StateDict state_dict() const override;
-  // The state must be the same on every rank. Throws UsageError naming the entry that does not fit.
+  // Loads a state, which must be the same on every rank. Throws UsageError naming the entry that
+  // does not fit.
   void load_state_dict(const StateDict& state) override;
 
   [[nodiscard]] Bytes state_bytes() const;  // of this rank: its parts and the tails

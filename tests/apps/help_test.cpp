@@ -12,8 +12,8 @@ using namespace ringsmith::testing;
 
 namespace {
 
-// labs/apps/FOLDER/NAME.cpp with a main() is the program NAME; perf/main.cpp is each name in the
-// table of perf/programs.cpp.
+// Returns the names of all programs. labs/apps/FOLDER/NAME.cpp with a main() is the program NAME;
+// perf/main.cpp is each name in the table of perf/programs.cpp.
 std::set<std::string> all_programs() {
   const std::filesystem::path apps = RINGSMITH_SOURCE_DIR "/labs/apps";
   std::set<std::string> out;

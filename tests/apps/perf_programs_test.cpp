@@ -22,7 +22,8 @@ struct Run {
 
 const std::string kBin = std::string(RINGSMITH_BINARY_DIR) + "/bin/";
 
-// errors: also read standard error. Not for JSON, because Open MPI may print a message there.
+// Runs a command. errors: also reads standard error. Not for JSON, because Open MPI may print a
+// message there.
 Run run(const std::string& command, bool errors = true) {
   // Ignore the calibration of the user who runs the tests.
   const std::string cache = "XDG_CACHE_HOME=" + std::string(RINGSMITH_BINARY_DIR) + "/test-cache ";

@@ -40,7 +40,7 @@ void spill(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// A snapshot in which every number identifies the step.
+// Returns a snapshot in which every number identifies the step.
 Snapshot of_step(std::int64_t step) {
   const auto value = static_cast<double>(step);
   return {step,

@@ -39,7 +39,7 @@ void flip(Traffic& stream, std::size_t bit) {
 
 // ---- frames, one after the other ----
 
-// The stream of `data`, sent to `offset`, followed by a counter at 0 with the value 7.
+// Returns the stream of `data`, sent to `offset`, followed by a counter at 0 with the value 7.
 Traffic frames_of(std::span<const std::byte> data, std::size_t offset, bool checksum) {
   tcp::Sender sender(checksum);
   sender.write(offset, data.data(), data.size());
@@ -110,7 +110,7 @@ class Meddler {
     return target_.host + ' ' + std::to_string(listener_.port) +
            record.substr(record.find(' ', record.find(' ') + 1));
   }
-  // Number of bytes forwarded. Valid when the ranks have ended.
+  // Returns the number of bytes forwarded. Valid when the ranks have ended.
   [[nodiscard]] std::uint64_t carried(bool to_listener) {
     stop();
     return ways_[to_listener ? 0 : 1].carried;
@@ -205,7 +205,7 @@ struct NamedCall {
   std::function<void(ProcessGroup&, std::span<float> in, std::span<float> out, std::size_t n)> call;
 };
 
-// Every collective, and point-to-point messages.
+// Returns every collective, and point-to-point messages.
 std::vector<NamedCall> all_calls() {
   using Floats = std::span<float>;
   std::vector<NamedCall> calls;

@@ -13,7 +13,7 @@ using namespace ringsmith::comm::testing;
 
 namespace {
 
-// x[first] + x[first + direction] + ... over all ranks, from left to right.
+// Returns x[first] + x[first + direction] + ... over all ranks, added from left to right.
 float walk(const Buffers& x, std::size_t i, int first, int direction) {
   const int world = static_cast<int>(x.size());
   float sum = x[at(wrap(first, world))][i];

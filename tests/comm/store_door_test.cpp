@@ -24,7 +24,8 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// An address at which no program listens, so that a client can reach the store only by the door.
+// Returns an address at which no program listens, so that a client can reach the store only by the
+// door.
 tcp::Address nowhere() {
   return {"127.0.0.1", static_cast<std::uint16_t>(std::stoi(testing::free_port()))};
 }

@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kChannels = 2, kHeight = 5, kWidth = 4, kPad = 2;
 const PixelStatistics kAsTheyAre{{0, 0}, {1, 1}};
 
-// No two pixels of an image are equal, and none is 0.
+// Returns images in which no two pixels of an image are equal, and none is 0.
 Images numbered(std::int64_t n) {
   constexpr std::int64_t kArea = kChannels * kHeight * kWidth;
   Images images{kHeight, kWidth, {}, {}, kChannels};

@@ -92,7 +92,8 @@ ForkedRanks start(const Plan& plan, const std::string& port) {
           }};
 }
 
-// Abstract sockets, shared memory and temporary files have their creator's pid in their names.
+// Counts what the processes have left behind. Abstract sockets, shared memory and temporary files
+// have their creator's pid in their names.
 std::size_t left_behind(const std::vector<Ending>& endings) {
   std::size_t n = 0;
   const auto is_ours = [&](const std::string& text) {

@@ -113,7 +113,7 @@ inline Act recv(std::size_t n, int from) {
     me.group->recv(std::span(x), from);
   }};
 }
-// Two all-reduces in flight simultaneously.
+// Makes two all-reduces that are in flight simultaneously.
 inline Act two_at_once(std::size_t first, std::size_t second) {
   return {[=](Rank& me) {
             Floats a(first), b(second);

@@ -433,7 +433,7 @@ TEST_CASE("per step: a checkpoint that cannot be continued from is refused once,
   CHECK_THAT(seed.err,
              ContainsSubstring("is from a different training run: --seed was 0, but is 7 here"));
   CHECK(count(seed.err, "] train_mlp: error: ") == 1);  // only one rank prints it
-  // Finite weights whose loss is not finite.
+  // Gives the newest checkpoint finite weights whose loss is not finite.
   const std::string newest = folder / ("run/checkpoints/" + snapshot_name(30));
   Snapshot snapshot = read_snapshot(newest);
   for (const auto& [name, tensor] : snapshot.tensors.at("model")) tensor.fill_(3e38);

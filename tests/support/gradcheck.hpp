@@ -23,7 +23,7 @@
 
 namespace ringsmith::test {
 
-// Distinct f64 values between -1 and 1, 2 / numel apart and at least 0.1 / numel from 0.
+// Returns distinct f64 values between -1 and 1, 2 / numel apart and at least 0.1 / numel from 0.
 inline Tensor spread_values(const Shape& shape, unsigned seed) {
   const auto n = static_cast<std::size_t>(numel_of(shape));
   std::vector<double> values(n);

@@ -321,8 +321,8 @@ Promise from(int steps, const std::vector<std::size_t>& sent) {
   return promise;
 }
 
-// The table in hierarchical.hpp, extended by the ranks beyond the first m of their node, each of
-// which moves the whole buffer once in each direction.
+// Returns the cost by the table in hierarchical.hpp, plus that of the ranks beyond the first m of
+// their node, each of which moves the whole buffer once in each direction.
 Promise hierarchical_cost(const Schedule& schedule) {
   const auto nodes = ranks_of_nodes(schedule.node_of, schedule.world);
   const int n = static_cast<int>(nodes.size());

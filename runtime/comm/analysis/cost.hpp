@@ -66,10 +66,10 @@ struct CostShape {
 // the ranks to nodes, and the working set is the size of the buffer.
 [[nodiscard]] double predicted_time(const CostModel& model, const Schedule& schedule);
 
-// The textbook times in seconds, for uniform links and chunks of equal size; simulate() returns the
-// same times. bytes is the length of the buffer. ring_half_time is the time of a reduce-scatter,
-// and tree_time is the time of a reduce. With gamma = 0, they are the times of an all-gather and of
-// a broadcast.
+// Return the textbook times in seconds, for uniform links and chunks of equal size; simulate()
+// returns the same times. `bytes` is the length of the buffer. ring_half_time is the time of a
+// reduce-scatter, and tree_time is the time of a reduce. With gamma = 0, they are the times of an
+// all-gather and of a broadcast.
 [[nodiscard]] double ring_all_reduce_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double ring_half_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double tree_time(int world, double bytes, Link link, double gamma);

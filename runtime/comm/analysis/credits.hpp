@@ -27,8 +27,8 @@ struct CreditReport {
   std::vector<int> read_after_end;
 };
 
-// The schedule must pass the checker. Empty messages order nothing. Steps are numbered as in
-// one_chunk_steps().
+// Checks one schedule, which must pass the checker. Empty messages order nothing. Steps are
+// numbered as in one_chunk_steps().
 [[nodiscard]] CreditReport check_credits(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

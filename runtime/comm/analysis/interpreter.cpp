@@ -47,7 +47,8 @@ class Interpreter {
     return step < steps.size() ? &steps[step] : nullptr;
   }
 
-  // A receive may begin when the send part is complete, or concurrently with it when streamed.
+  // True if the rank is ready to receive from the sender. A receive may begin when the send part of
+  // its step is complete, or concurrently with it if messages are streamed.
   bool waits_for(int rank, int sender) {
     const Step* step = current(rank);
     const State& state = at(rank);

@@ -32,7 +32,7 @@ struct Network {
   double overhead = 0;  // seconds per operation
   int slots = 8;        // messages a connection holds, >= 1
 
-  // All links are equal.
+  // Returns a network in which all links are equal.
   static Network uniform(Link link, double gamma = 0, double overhead = 0);
 };
 

@@ -119,8 +119,8 @@ std::string Exchange::member_key(int index) const {
   return me_.prefix + "/member/" + std::to_string(index);
 }
 
-// The will is for the next exchange, in which the others wait for this member. If that exchange is
-// already complete when this member ends, the will is for the exchange after it.
+// Leaves a will for the next exchange, in which the others wait for this member. If that exchange
+// is already complete when this member ends, the will applies to the exchange after it.
 void Exchange::leave_will() {
   store_->leave_will(
       {key("result"), key("result", 1)},
@@ -238,7 +238,8 @@ std::string Exchange::describe_missing(int& first) {
          " ms for the others: " + text;
 }
 
-// The first verdict of a round wins; a completed round keeps its result.
+// Publishes the verdict and throws its error. The first verdict of a round wins; a completed round
+// keeps its result.
 void Exchange::fail(const std::string& mine) {
   const std::string found = store_->compare_and_swap(key("result"), "", mine);
   const std::string& holds = found == kDone ? mine : found;

@@ -94,7 +94,8 @@ const OpenMpi& open_mpi() {
   return opened;
 }
 
-// Registered with glibc's on_exit instead of atexit, because it needs the exit status.
+// Finalises MPI after a success, and exits without doing so after an error. Registered with glibc's
+// on_exit instead of atexit, because it needs the exit status.
 void leave_mpi(int status, void*) {
   int finalized = 0;
   open_mpi().finalized(&finalized);

@@ -41,8 +41,8 @@ struct JobPlace {
 // invalid.
 [[nodiscard]] JobPlace find_place(BootstrapKind wanted, const Environment& environment);
 
-// Return the launcher's value, unchecked; 0 if there is none. For programs that print something on
-// one rank only, or pin themselves to a core, before they have joined the job.
+// Return the launcher's value without checking it, or 0 if there is none. For programs that print
+// something on one rank only, or pin themselves to a core, before they have joined the job.
 [[nodiscard]] int rank_hint(const Environment& environment = process_environment());
 [[nodiscard]] int local_rank_hint(const Environment& environment = process_environment());
 

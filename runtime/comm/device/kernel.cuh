@@ -32,7 +32,7 @@ void with_type(DType dtype, F&& f) {
 #endif
 }
 
-// The same for integers of the other signedness (RingCall::other_sign).
+// Like with_type(), for integers of the other signedness (RingCall::other_sign).
 template <class F>
 void with_other_sign([[maybe_unused]] DType dtype, [[maybe_unused]] F&& f) {
 #ifndef RINGSMITH_WEAKEN

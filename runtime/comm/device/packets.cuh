@@ -111,7 +111,7 @@ class Packets {
   __device__ void finish() {}
 
  private:
-  // Every message of a call has its own lines.
+  // Returns the address of a line. Every message of a call has its own lines.
   [[nodiscard]] __device__ std::byte* line_of(std::byte* station, std::uint64_t message,
                                               std::uint64_t line) const {
     return station + packets_at(call_.packet_flag, call_.world) +

@@ -1,4 +1,4 @@
-// Calls on the memory of GPUs of one host that can access each other's memory.
+// Runs calls on the memory of GPUs of one host that can access each other's memory.
 //
 //     call --> check, event on the caller's stream --> queue --> agreement barrier of the hosts
 //          --> engine a or b on the group's stream, after that event --> event: done

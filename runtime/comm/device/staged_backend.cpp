@@ -1,5 +1,5 @@
-// Calls on device memory that peers cannot access. The data is copied through pinned memory of the
-// host.
+// Runs calls on device memory that peers cannot access. The data is copied through pinned memory of
+// the host.
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
@@ -80,7 +80,7 @@ class StagedBackend : public DeviceBackend {
                                  stream);
   }
 
-  // Plain device memory, because no peer accesses it.
+  // Returns plain device memory, because no peer accesses it.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
     return std::make_shared<DeviceBlock>(group_.device, size);
   }

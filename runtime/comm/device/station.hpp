@@ -79,7 +79,7 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Number of lines of a message of `bytes` bytes.
+// Returns the number of lines of a message of `bytes` bytes.
 constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLineData - 1) / kLineData; }
 
 // Each half of the packet area holds one call's messages: either 2 (world - 1) chunks, each 1/world

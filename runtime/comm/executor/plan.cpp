@@ -201,8 +201,8 @@ class Replay {
     }
   }
 
-  // avg's factor is applied where contributions are reduced. A move with one source passes a raw
-  // value on, and its receiver applies the factor. In a world of one rank there is no receiver.
+  // Removes avg's factor from moves that reduce nothing. A move with one source passes a raw value
+  // on, and its receiver applies the factor. In a world of one rank there is no receiver.
   void leave_passed_on_raw() {
     if (schedule_.world == 1) return;
     for (Move& move : moves_)

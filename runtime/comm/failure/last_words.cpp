@@ -86,7 +86,8 @@ bool may_replace(const char* path) {
   return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
 }
 
-// strerror() may allocate, so this function names the usual errors of a folder itself.
+// Prints why the file could not be written. strerror() may allocate, so this function names the
+// usual errors of a folder itself.
 void complain(const char* path, int error) {
   Line line;
   line << "flight recorder '" << path << "' could not be written: ";

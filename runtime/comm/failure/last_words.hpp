@@ -43,9 +43,9 @@ class FlightFile {
   // report and flight belong to the rank whose file this is; rank written_by calls write().
   FlightFile(const std::string& folder, const FlightHeader& whose, const RankReport* report,
              const Flight* flight);
-  // The file appears completely or not at all. May run in a signal handler, because it neither
-  // allocates nor locks. Replaces an existing file only if `replace`. Returns false if the file was
-  // not written; prints an error to standard error unless the file existed.
+  // Writes the file, which appears completely or not at all. May run in a signal handler, because
+  // it neither allocates nor locks. Replaces an existing file only if `replace`. Returns false if
+  // the file was not written; prints an error to standard error unless the file existed.
   bool write(bool replace) const noexcept;
 
  private:

@@ -100,7 +100,7 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
   return text;
 }
 
-// "train.cpp:120": the file name without its folders.
+// Returns e.g. "train.cpp:120": the file name without its folders, and the line.
 [[nodiscard]] inline std::string text_of(Site site) {
   if (site.file == nullptr) return {};
   const std::string_view path = site.file;
@@ -108,7 +108,7 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1)) + ":" +
          std::to_string(site.line);
 }
-// The text that a rank has written, or "". Any number is valid.
+// Returns the text that a rank has written, or "". Any number is valid.
 [[nodiscard]] inline std::string text_of(const SiteText* sites, std::uint64_t number) {
   if (number == 0 || number >= kSites) return {};
   return take_text(sites[number].text, kSiteText);

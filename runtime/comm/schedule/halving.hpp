@@ -30,7 +30,7 @@
 
 namespace ringsmith::comm {
 
-// World >= 1.
+// Requires world >= 1.
 [[nodiscard]] Schedule halving_doubling_all_reduce(int world, std::size_t count);
 
 // Returns the largest power of two that is at most world.

@@ -31,7 +31,7 @@
 
 namespace ringsmith::comm {
 
-// A rank, step or slot as an index.
+// Converts a rank, step or slot to an index.
 inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // A contiguous range of elements of the work buffer. Zero-length chunks exist (count < world): they

@@ -87,8 +87,9 @@ std::array<int, 2> child_positions(int position, int world) {
   return {position - lowest / 2, right > 0 ? position + right : 0};
 }
 
-// Tree 1 is tree 0 mirrored or, for an odd world, shifted by one rank. Either way, a rank at an odd
-// position of one tree is at an even position of the other.
+// Returns the position of a rank in a tree. Tree 1 is tree 0 mirrored or, for an odd world, rotated
+// by one rank. Either way, a rank at an odd position of one tree is at an even position of the
+// other.
 int position_of(int world, int rank, int tree) {
   if (tree == 0) return rank + 1;
   return world % 2 == 0 ? world - rank : (rank + 1) % world + 1;

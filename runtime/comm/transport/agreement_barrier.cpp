@@ -43,8 +43,9 @@ void AgreementBarrier::await_all() {
   if (mismatch) report_mismatch();
 }
 
-// All ranks should name the same two ranks: the lowest ranks of the two largest parties. To this
-// end, late ranks get a moment to arrive, unless a rank reports a failure.
+// Throws the error for calls that differ. All ranks should name the same two ranks: the lowest
+// ranks of the two largest parties. Therefore late ranks get a moment to arrive, unless a rank
+// reports a failure.
 void AgreementBarrier::report_mismatch() {
   constexpr std::chrono::milliseconds kMoment{500};
   adopt_report();
@@ -81,7 +82,7 @@ void AgreementBarrier::report_mismatch() {
   peers_.fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
 }
 
-// A failure that another rank has already reported is the cause of the mismatch.
+// Throws a failure that another rank has already reported, because it is the cause of the mismatch.
 void AgreementBarrier::adopt_report() {
   peers_.look();
   if (const auto report = peers_.look_for_report(); report.kind != FailureKind::none)

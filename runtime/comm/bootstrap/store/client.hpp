@@ -53,7 +53,8 @@ class StoreClient : public Store {
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
   // Replaces StoreClientOptions::hurry.
   void hurry_at(int descriptor) { options_.hurry = descriptor; }
-  // The store is considered lost if a reply takes more than the call's own timeout plus `time`.
+  // From now on, considers the store lost if a reply takes more than the call's own timeout plus
+  // `time`.
   void answer_within(Milliseconds time) { to_answer_ = time; }
   [[nodiscard]] std::string name() const override {
     return "the store at " + address_.str() + options_.holder;

@@ -134,7 +134,7 @@ std::string tag_of(const std::string& key, Direction direction, std::uint64_t se
 
 }  // namespace
 
-// Without any option the call would do nothing.
+// Passes an option, because the call would do nothing without one.
 bool start_crypto() { return OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr) == 1; }
 
 std::string hmac_sha256(std::string_view key, std::string_view text) {

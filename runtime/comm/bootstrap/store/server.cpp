@@ -165,8 +165,8 @@ void StoreServer::sweep() {
   }
 }
 
-// The server has not read from the members of a new quorum since it announced the quorum to them,
-// so all keys that are removed here belong to earlier quorums.
+// Removes the keys of earlier quorums when there is a new one. The server has not read from the new
+// members since it announced the quorum to them, so none of these keys is theirs.
 void StoreServer::look_at_quorum() {
   if (!coordinator_) return;
   if (coordinator_->quorum() != counters_.quorum) table_.remove_all(store::kQuorumKeys);

@@ -40,7 +40,7 @@ class Store {
   // has ended. Replaces an earlier will.
   virtual void leave_will(const std::vector<std::string>& keys, const std::string& value) = 0;
 
-  // For messages: "the store at 10.0.0.1:29500".
+  // Returns a name for messages, e.g. "the store at 10.0.0.1:29500".
   [[nodiscard]] virtual std::string name() const = 0;
 };
 
@@ -98,7 +98,7 @@ inline Message make_message(Status status, std::int64_t number = 0,
   return {static_cast<std::uint8_t>(status), number, std::move(texts)};
 }
 
-// Little-endian numbers in byte strings.
+// Write and read little-endian numbers in byte strings.
 void append_number(std::string& out, std::uint64_t value, int bytes);
 [[nodiscard]] std::uint64_t read_number(std::string_view bytes);
 

@@ -58,7 +58,7 @@ class Connection {
   [[nodiscard]] Endpoint endpoint() const;
   void connect(const Device& device, const Endpoint& theirs, const PortAddress& port);
 
-  // The bytes must be in the memory of `key` (this rank's segment).
+  // Queues a write. The bytes must be in the memory of `key` (this rank's segment).
   void write(std::size_t offset, const std::byte* from, std::size_t size, std::uint32_t key);
   void publish(std::size_t offset, std::uint64_t value);
   // Posts as many queued requests as the send queue has room for. Returns "", or the error.

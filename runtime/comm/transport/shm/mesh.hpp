@@ -52,7 +52,7 @@ struct PeerLink {
 // of this user that do not know the word (greeting.hpp). Their messages are dropped, and no rank
 // waits for them; a rank that cannot connect because of them tries again.
 
-// An abstract address: a name that starts with a zero byte and has no file.
+// Makes an abstract address, which is a name that starts with a zero byte and has no file.
 [[nodiscard]] socklen_t make_address(const std::string& name, sockaddr_un& address);
 
 // Throws CommError with errno's text.

@@ -80,8 +80,9 @@ class Reception {
       if (is_peer(r) && !links_[static_cast<std::size_t>(r)].memory.valid()) return r;
     return -1;
   }
-  // A rank that dies before it connects to this one leaves no connection whose end this rank could
-  // see, but other ranks may have noticed its death.
+  // Looks for farewells on the sockets of the ranks that have been met. A rank that dies before it
+  // connects to this one leaves no connection whose end this rank could see, but other ranks may
+  // have noticed its death.
   void ask_around() {
     for (const PeerLink& met : links_)
       if (met.memory.valid() && met.socket.valid())
@@ -128,7 +129,8 @@ class Reception {
     const int blames = overhear_farewell(socket, own_word());  // it may have said why it left
     lost(is_peer(blames) ? blames : peer);
   }
-  // A rank below answers, or a rank above has received this rank's memory and sends its own.
+  // Handles a peer's message: a lower rank answers, or a higher rank has received this rank's
+  // memory and sends its own.
   void hear(int peer) {
     Greeting said = receive_greeting(link(peer).socket.get(), own_word(), Take::memory);
     if (said.kind == Greeting::Kind::nothing) return;
@@ -144,7 +146,7 @@ class Reception {
     link(peer).memory = std::move(said.memory);
     if (peer < rank_) give_memory(peer);
   }
-  // Handles a guest's first message: a rank above introduces itself, or a stranger sends anything.
+  // Handles a guest's first message: a higher rank introduces itself, or a stranger sends anything.
   // If the guest was a rank that has died, that rank is found missing later.
   void let_in(std::size_t g) {
     const Greeting said = receive_greeting(guests_[g].get(), own_word(), Take::words);

@@ -13,7 +13,7 @@ namespace ringsmith::comm::tcp {
 struct Address {
   std::string host;  // name or number
   std::uint16_t port = 0;
-  // "10.0.0.1:29500", "[::1]:29500"
+  // Returns e.g. "10.0.0.1:29500" or "[::1]:29500".
   [[nodiscard]] std::string str() const;
 };
 

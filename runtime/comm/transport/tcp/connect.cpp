@@ -170,7 +170,7 @@ class Reception {
   }
 
  private:
-  // Number of remote ranks above this one whose connections are not complete.
+  // Returns the number of higher remote ranks whose connections are not complete.
   [[nodiscard]] int missing() const {
     int n = 0;
     for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
@@ -183,7 +183,8 @@ class Reception {
     return std::ranges::all_of(sockets, [](const auto& s) { return s.valid(); });
   }
 
-  // Polls the listener, the guests, and the connected ranks, which may leave. True if any has news.
+  // Polls the listener, the guests, and the connected ranks, which may leave. Returns true if there
+  // was an event.
   bool look(std::vector<pollfd>& entries, int timeout_ms) {
     entries = {{listener_.get(), POLLIN, 0}};
     for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
@@ -276,7 +277,8 @@ class Reception {
   Suspicion suspicion_;
 };
 
-// There is no congestion within a host, so a congestion control that paces packets only costs time.
+// Selects a congestion control that does not pace packets. There is no congestion within a host, so
+// pacing would only cost time.
 void hurry(const Descriptor& socket) {
   constexpr std::array<char, 5> kPlain{"reno"};
   setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size() - 1);
