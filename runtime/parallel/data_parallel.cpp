@@ -123,7 +123,8 @@ class DataParallelBackward : public Node {
 
   static void run(DataParallel::Pass& pass, std::vector<Tensor> gradients) {
     parallel_apply(pass.devices, [&](std::size_t i) {
-      // Moved from, so that the graph and its saved tensors are freed when this thread ends.
+      // Moves the output and its gradient, so that the graph and its saved tensors are freed when
+      // this thread ends.
       const Tensor output = std::move(pass.outputs[i]), gradient = std::move(gradients[i]);
       if (output.requires_grad()) backward({output}, {gradient});
     });

@@ -155,7 +155,8 @@ bool PerStepTraining::try_step(const Gradients& gradients, const Update& before_
     if (joined) state = transfers_.take();
   };
   if (!attempt(body, false)) {
-    // The forward of the failed step has already updated the running statistics.
+    // Restores the buffers, because the forward of the failed step has already updated the running
+    // statistics.
     const std::vector<Tensor> now = model_.buffers();
     for (std::size_t b = 0; b < now.size(); ++b) now[b].copy_(buffers[b]);
     return false;

@@ -78,7 +78,8 @@ class Trial:
 
 
 def programs():
-    """labs/apps/FOLDER/NAME.cpp with a main() is the program NAME; perf/main.cpp is each name in perf/programs.cpp."""
+    """Returns all programs. labs/apps/FOLDER/NAME.cpp with a main() is the program NAME;
+    perf/main.cpp is each name in perf/programs.cpp."""
     apps = ROOT / "labs/apps"
     found = [p.stem for p in apps.rglob("*.cpp") if p.stem != "main" and "\nint main(" in p.read_text()]
     return sorted(found + re.findall(r'\{\.name = "(\w+)"', (apps / "perf/programs.cpp").read_text()))
@@ -420,8 +421,8 @@ def files(binaries, inputs, folder, only):
 # --- streams and signals ----------------------------------------------------------------------------------------------
 
 def small_runs(binaries, inputs, only):
-    """Every program alone, and one training and one collective also on two ranks over each
-    transport."""
+    """Yields the run of every program alone, and of one training and one collective also on two
+    ranks over each transport."""
     for name, (words, rest) in commands(binaries, inputs).items():
         if only not in name:
             continue

@@ -121,7 +121,7 @@ TEST_CASE("the two trees span all ranks, and hardly anybody is inner in both", "
           }
         int hops = 0;
         for (int up = rank; up != kNobody; up = double_tree_node(world, up, tree).parent) ++hops;
-        // At most one level deeper than a complete binary tree.
+        // The tree is at most one level deeper than a complete binary tree.
         CHECK((1 << (hops - 1)) <= 2 * world);
       }
       CHECK(roots == 1);

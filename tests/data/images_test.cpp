@@ -98,7 +98,8 @@ TEST_CASE("without augmentation every epoch shows the images as they are") {
   CHECK(dataset.get_in_epoch(first(7), 3).inputs.to_vector<float>() == plain);
   const auto third = dataset.get(std::vector<std::int64_t>{2}).inputs.to_vector<float>();
   CHECK(third == cut(images, 2, 0, 0, false));
-  // get() of an augmented set is not augmented either. Tests use it.
+  // get() does not augment the images of an augmented set either, because it is meant for
+  // evaluation.
   const ImageDataset augmented(images, 10, kAsTheyAre, {.pad = kPad, .flip = true});
   CHECK(augmented.get(first(7)).inputs.to_vector<float>() == plain);
 }

@@ -148,7 +148,7 @@ class Each:
 
     @contextlib.contextmanager
     def judge(self):
-        """A judge that starts a program now and is killed at the end. Yields a text that is in
+        """Runs a judge that starts a program now and is killed at the end. Yields a text that is in
         the program's command line."""
         seconds = unique()
         code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import sandbox as s; from labs.course import sandbox\n"

@@ -205,7 +205,8 @@ void run_kill_test(const KillTest& test) {
   int kills = 0;
   std::vector<double> killed_at;
   while (seconds_now() < kills_begin + test.seconds - test.every / 2) {
-    // The steps are faster than in the pilot run, so the training will end soon.
+    // Stops killing ranks if the training will end soon, because its steps are faster than in the
+    // pilot run.
     if (newest_step(folder / "run") > steps * 9 / 10) break;
     const int rank = static_cast<int>(random() % kRanks);
     if (const pid_t pid = process_of(mark, rank); pid > 0 && ::kill(pid, SIGKILL) == 0) {

@@ -212,7 +212,7 @@ TEST_CASE("under DDP a BatchNorm's statistics are rank 0's, not an average of th
       Values seen;
       for (int step = 0; step < 3; ++step) {
         norm.zero_grad();
-        // Mean 10 r + step, variance 1.
+        // The batch has mean 10 r + step and variance 1.
         const Tensor x =
             add(from_vector<float>({-1, 1}, {2, 1, 1, 1}), 10.0 * group->rank() + step);
         sum(mul(ddp.forward(x), x)).backward();

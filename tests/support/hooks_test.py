@@ -60,7 +60,8 @@ def main():
         repository(folder)
 
         def expect(what, word, *call, **where):
-            """word: a word of the refusal, or None if the commit must succeed."""
+            """Commits, and records a wrong result. word: a word of the refusal, or None if the
+            commit must succeed."""
             committed, said = commits(folder, *call, **where)
             if committed != (word is None) or (word or "") not in said:
                 wrong.append(f"{what}: {'committed' if committed else 'refused'}, and said: {said.strip() or 'nothing'}")

@@ -85,7 +85,7 @@ class Shell:
         return character
 
     def newline(self):
-        """After a line with << WORD: skips the body, which is not script."""
+        """Skips the body after a line with << WORD, because it is not part of the script."""
         for word, tabs in self.heredocs:
             while self.at < len(self.text):
                 end = self.text.find("\n", self.at)

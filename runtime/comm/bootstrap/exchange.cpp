@@ -289,7 +289,7 @@ StoreBootstrap::~StoreBootstrap() = default;
 std::vector<std::string> StoreBootstrap::all_gather(const std::string& record) {
   try {
     auto records = exchange_->all_gather(record);
-    // The other ranks read their results from this rank's store.
+    // Waits for the other ranks, which read their results from this rank's store.
     if (server_) exchange_->await_readers();
     return records;
   } catch (const PeerLost&) {

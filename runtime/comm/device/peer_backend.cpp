@@ -95,7 +95,8 @@ class PeerBackend : public DeviceBackend {
     } else {
       device_peers_->abandon();
     }
-    // Freeing would block if the device waits for a peer, or free memory that a peer still reads.
+    // Keeps the memory: freeing it would block if the device waits for a peer, and a peer may still
+    // read it.
     arena_->abandon();
     if (kernel_engine_) kernel_engine_->abandon();
   }

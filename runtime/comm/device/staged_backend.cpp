@@ -62,8 +62,8 @@ class StagedBackend : public DeviceBackend {
       if (size > 0)
         cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, stream.get()));
     };
-    // The output is fetched, too, because broadcast reads it, and reduce leaves it unchanged on
-    // most ranks.
+    // Fetches the output, too, because broadcast reads it, and reduce leaves it unchanged on most
+    // ranks.
     if (in_place) {
       fetch(near_output.data(), transfer.output.data(), std::max(in, out).value);
     } else {

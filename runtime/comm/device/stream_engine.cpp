@@ -211,8 +211,8 @@ void Messages::send(const Transfer& transfer) {
   const std::size_t size = transfer.input.size().value;
   for (std::size_t at = 0; at < size; at += kPieceBytes) {
     peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
-    // Room in the host's lane implies room on the device, because every piece has a message in the
-    // lane.
+    // Waits for room in the host's lane. This implies room on the device, because every piece has a
+    // message in the lane.
     peers_.wait(peer, [&] { return out.has_room(); });
     if (slots.sent >= kSlots) hand_off_.wait_for_event(peer, kCreditEvent);
     std::byte* const slot = slots.memory->data() + slots.sent++ % kSlots * kPieceBytes;

@@ -158,7 +158,7 @@ class Mapper {
         if (!(writer == id)) finally(rank, writer);
         stored = true;
       }
-      // Reads of this rank's memory by other ranks.
+      // Places the reads of this rank's memory by other ranks.
       for (const Reception& reception : receptions_[at(rank)][at(m)]) {
         if (is_push(id, reception)) continue;  // placed when the receiver's plan is processed
         const bool from_input = !stored && move.sources[0].kind == Source::Kind::input;

@@ -144,7 +144,7 @@ class Replay {
     if (step.action == Action::copy) {
       moves_.push_back({chunk, {message}, {}, true, step_});
     } else if (can_extend(state.writer, step)) {
-      // Merge into the later position, because sends between the two must not wait for these
+      // Merges into the later position, because sends between the two must not wait for these
       // receives.
       Move move = std::move(moves_[at(state.writer)]);
       moves_.erase(moves_.begin() + state.writer);

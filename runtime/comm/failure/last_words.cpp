@@ -122,7 +122,8 @@ void complain(const char* path, int error) {
 FlightFile::FlightFile(const std::string& folder, const FlightHeader& whose,
                        const RankReport* report, const Flight* flight)
     : path_(folder + "/flight-" + whose.group + "-rank" + std::to_string(whose.rank)),
-      // Several ranks may write it, because survivors write the file of a killed rank.
+      // The temporary name contains the writer, because several survivors may write the file of a
+      // killed rank.
       aside_(folder + "/.flight-" + whose.group + "-rank" + std::to_string(whose.rank) + "-by-" +
              std::to_string(whose.written_by) + "-" + random_name()),
       whose_(whose),

@@ -35,7 +35,8 @@ void AgreementBarrier::await_all() {
       mismatch = mismatch || !same_call(rank, missing);
       ++missing;
     }
-    // A higher rank may disagree while a lower one has not arrived yet.
+    // Checks the higher ranks, too, because one may disagree while a lower rank has not arrived
+    // yet.
     for (int r = missing + 1; r < world && !mismatch; ++r)
       mismatch = answer_of(r).round.load() == round_ && !same_call(rank, r);
     return missing == world || mismatch;

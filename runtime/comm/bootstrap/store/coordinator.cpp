@@ -60,8 +60,7 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   Worker* worker = find(caller);
   const bool joins = worker == nullptr;
   if (joins) {
-    // A new process has taken the rank of a process that is still connected, so the old process is
-    // dropped.
+    // Drops a process that is still connected if a new process has taken its rank.
     for (auto* workers : {&members_, &joiners_})
       for (Worker& other : *workers)
         if (other.caller != nullptr && other.rank == ask.rank) {

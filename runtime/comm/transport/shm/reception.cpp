@@ -136,8 +136,8 @@ class Reception {
     if (said.kind == Greeting::Kind::nothing) return;
     if (said.kind == Greeting::Kind::leaves && is_peer(said.blames)) lost(said.blames);
     if (said.kind == Greeting::Kind::gone && peer < rank_) {
-      // The peer had too many guests and closed this one, or it has gone, as the next call will
-      // show.
+      // Connects again later. Either the peer had too many guests and dropped this one, or it has
+      // gone, which the next attempt will show.
       link(peer).socket = Descriptor();
       next_call_ = Deadline::in(kBetweenCalls);
       return;

@@ -236,9 +236,9 @@ void tune(const Descriptor& socket) {
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);                  // seconds of silence before the first probe
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);                 // seconds between probes
-  set(IPPROTO_TCP, TCP_KEEPCNT, 5);                   // probes without an answer
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);   // seconds of silence before the first probe
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);  // seconds between probes
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);    // unanswered probes; TCP_USER_TIMEOUT takes precedence
   endure(socket, std::chrono::milliseconds(40'000));  // the ranks' default deadline plus a margin
 }
 

@@ -30,8 +30,8 @@ constexpr std::chrono::milliseconds kBetweenQuestions{100};  // between polls of
 // first.
 constexpr std::chrono::milliseconds kSlack{10'000};
 
-// The first bytes that the connecting rank sends: "I am rank 3, and here is your word". Both ends
-// compare the settings that must be equal.
+// The first bytes that the connecting rank sends: "I am rank 3, and here is your word". `format`
+// contains the constants that must be the same at both ends.
 struct Greeting {
   std::uint64_t format = kFormat;
   Word word{};  // random word of the listener
