@@ -187,7 +187,8 @@ class ProcessGroup {
 // default through the launcher of this process (mpirun, ringrun, srun); a process without a
 // launcher gets a group of one rank. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
-// The same over any bootstrap (bootstrap/bootstrap.hpp), for launchers and tests. Collective.
+// Makes the group over the given bootstrap (bootstrap/bootstrap.hpp), for launchers and tests.
+// Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                                const GroupOptions& options = {});
 

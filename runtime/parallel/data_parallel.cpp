@@ -146,7 +146,8 @@ class DataParallelBackward : public Node {
     return sum;
   }
 
-  // Replicas without a gradient count as zeros, as unused rows of one batch would.
+  // Returns the gradients of the replicas' inputs as one tensor on the root. A replica without a
+  // gradient gives zeros, like unused rows of one batch.
   [[nodiscard]] Tensor gather_input_gradient(const DataParallel::Pass& pass) const {
     std::vector<Tensor> parts;
     for (std::size_t i = 0; i < pass.replicas(); ++i) {

@@ -59,7 +59,8 @@ def median(rows, key):
 
 
 def shape(nodes, options):
-    """Makes the gradients take as long as backward."""
+    """Slows the link until exchanging the gradients takes as long as backward, times
+    options.slower."""
     rows, parameters = nodes.train("off")
     rate = parameters * 4 * 8 / (median(rows, "backward_ms") / 1e3) / options.slower
     print(f"# {parameters * 4 / 2**20:.2f} MiB of gradients, buckets of {options.bucket} MiB; a step alone: forward "

@@ -6,8 +6,8 @@
 
 namespace ringsmith::comm::testing {
 
-// Ways to place ranks on nodes: unspecified; blocks of k ranks, with a smaller last node; and
-// round-robin.
+// Returns ways to place ranks on nodes: unspecified; blocks of k ranks, with a smaller last node;
+// and round-robin.
 inline std::vector<std::vector<int>> shapes_of_nodes(int world) {
   std::vector<std::vector<int>> shapes{{}};
   for (int k = 1; k < world; ++k) {

@@ -340,8 +340,8 @@ class Text(unittest.TestCase):
 
 
 class Answers(unittest.TestCase):
-    """Any bytes that a submission sends as its answer yield a verdict, never an exception of
-    another kind."""
+    """Whatever bytes a submission sends as its answer, the result is a verdict, never an
+    exception."""
 
     def test_mutated(self):
         import random

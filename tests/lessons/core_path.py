@@ -63,8 +63,8 @@ def included(path, seen):
 
 
 def lies_on(path, seen):
-    """Returns True if the file is on the path. Also True for a source whose header has another
-    name, and for a kernel, if a file that it includes is on the path."""
+    """Returns True if the file is on the path. Also returns True if a file that is not a header
+    includes one on the path: a source whose header has another name, or a kernel."""
     own = set()
     included(path, own)
     return path in seen or (not path.endswith(".hpp") and bool((own - {path}) & seen))

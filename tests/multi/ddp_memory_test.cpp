@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::int64_t kWidth = 512;
 constexpr std::size_t kGradients = (2 * kWidth * kWidth + 2 * kWidth) * sizeof(float);
-// Padding of the buckets, the maps of used parameters, and rounding by the allocator.
+// The allowed excess: padding of the buckets, the maps of used parameters, and rounding by the
+// allocator.
 constexpr std::size_t kConstant = std::size_t{64} << 10;
 
 struct Mlp {

@@ -19,7 +19,8 @@ bool shares_equally() { return kGlobalBatch % group().size() == 0; }
 Tensor absolute(const Tensor& x) { return add(relu(x), relu(neg(x))); }
 
 // All values are whole numbers far below 2^24 in every step. Gradients are bounded whole numbers,
-// because the trained layer feeds a frozen one of whole numbers and an absolute error; and lr is 1.
+// because the trained layer is followed only by a frozen layer of whole numbers and an absolute
+// error; and lr is 1.
 struct Dyadic {
   Tensor w1 = trained(integers({8, 5}, 21)), b1 = trained(integers({8}, 22));
   Tensor w2 = integers({4, 8}, 23, 1), b2 = trained(integers({4}, 24));

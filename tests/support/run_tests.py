@@ -345,7 +345,7 @@ def record(folder):
         stop(f"no results in '{folder}': run make test-all first")
     cases = xml.parse(folder / "tests.xml").getroot().findall("testcase")
     times, measured = recorded(folder, [])
-    if not measured.startswith("measured"):  # initially the times are guesses
+    if not measured.startswith("measured"):  # the times are only guesses so far
         times = {}
     times.update({c.get("name"): float(c.get("time")) for c in cases if c.get("status") == "run"})
     today = datetime.date.today().isoformat()

@@ -28,7 +28,8 @@ struct Playback {
   std::vector<Message> messages;  // in an order in which they could be received
 };
 
-// Throws UsageError if the schedule does not finish (the checker reports the reason).
+// Runs the schedule and records the states. Throws UsageError if it does not finish (the checker
+// reports the reason).
 [[nodiscard]] Playback play(const Schedule& schedule);
 
 struct TextStyle {
@@ -41,7 +42,7 @@ struct TextStyle {
 [[nodiscard]] std::string render_text(const Schedule& schedule, const Playback& playback,
                                       TextStyle style);
 
-// Throws UsageError if there are more than kMaxDrawnRanks ranks.
+// Draws the states as SVG. Throws UsageError if there are more than kMaxDrawnRanks ranks.
 constexpr int kMaxDrawnRanks = 16;
 [[nodiscard]] std::string render_svg(const Schedule& schedule, const Playback& playback);
 

@@ -118,8 +118,8 @@ class DevicePeers {
 
   // Closes all memory and events of other ranks, and notifies those ranks. The device must be idle.
   void close() noexcept;
-  // Blocks until all peers have closed their access or are gone. False if this takes more than
-  // `most`.
+  // Blocks until all peers have closed their access or are gone. Returns false if this takes more
+  // than `most`.
   [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
   // Called instead of close() when the group ends after an error and the device may never become
   // idle. Nothing is released before the process ends.

@@ -31,7 +31,8 @@ class HandOff {
   HandOff(Peers& peers, DevicePeers& device_peers, Stream stream)
       : peers_(peers), device_peers_(device_peers), stream_(std::move(stream)) {}
 
-  // Points in a rank's stream, named by progress counters: (round of the agreement barrier, moves).
+  // Names a point in a rank's stream by two progress counters: the round of the agreement barrier,
+  // and the moves.
   static constexpr std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) {
     return round << 24 | moves;
   }

@@ -92,7 +92,7 @@ int barrier(Combine combine, bool predicate, const Source&) {
   return 1;
 }
 
-// The kernel runs in the thread of the program that launches it.
+// Runs the kernel in the thread of the program that launches it.
 cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t, cudaStream_t) {
   current_block->grid_dim = grid;
   current_block->block_dim = block;

@@ -93,7 +93,7 @@ class Coordinator {
   // has its rank. Its connection must be closed.
   [[nodiscard]] bool is_dropped(Caller caller) const;
   // Returns the ranks that were dropped for their silence since the last call. Their processes may
-  // hang.
+  // still exist, hanging.
   [[nodiscard]] std::vector<int> take_silent_ranks() { return std::exchange(silent_ranks_, {}); }
   // Members that have left their quorum since the last call, because they are lost or voted no.
   struct GivenUp {
