@@ -11,9 +11,9 @@
 //   ddp.register_comm_hook(fp16_compress_hook(group));
 //   ddp.register_comm_hook(group, my_hook, "my_hook");   // calls my_hook(group, bucket)
 //
-// PyTorch's interface (torch.distributed.algorithms.ddp_comm_hooks). Hooks are called in bucket
-// order, and their futures are waited for in that order once all hooks have been called. Thus the
-// collectives of a hook, including those in then(), run in the same order on every rank.
+// The interface is PyTorch's (torch.distributed.algorithms.ddp_comm_hooks). Hooks are called in
+// bucket order, and their futures are waited for in that order once all hooks have been called.
+// Thus the collectives of a hook, including those in then(), run in the same order on every rank.
 #pragma once
 
 #include <functional>

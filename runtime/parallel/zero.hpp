@@ -61,8 +61,8 @@ class ZeroRedundancyOptimizer : public Optimizer {
   // step() is collective. A parameter without a gradient is left unchanged, as by every optimizer.
 
   // Collective. Like clip_grad_norm_, scales the averaged gradients so that their 2-norm is at most
-  // max_norm, and returns the norm before. If gradients are scattered, their squares are summed in
-  // f64 over parts and ranks.
+  // max_norm, and returns the norm before the scaling. If gradients are scattered, their squares
+  // are summed in f64 over parts and ranks.
   double clip_grad_norm(double max_norm);
 
   void set_lr(double lr) override;

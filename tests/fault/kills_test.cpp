@@ -28,7 +28,7 @@ using namespace ringsmith::test;
 namespace {
 
 constexpr double kLimit = 5;  // seconds from the kill to the end of a survivor
-constexpr std::chrono::milliseconds kTimeout{3000};  // also for ranks that never arrive
+constexpr std::chrono::milliseconds kTimeout{3000};  // also limits waits for absent ranks
 
 long from_environment(const char* name, long otherwise) {
   const char* const text = std::getenv(name);

@@ -65,8 +65,9 @@ def functions_of(text):
 
 
 class Shell:
-    """The words of a script, command by command, as far as command names need it. Not an interpreter: a name in a
-    variable, or with a path, belongs to no package."""
+    """Reads the words of a script, command by command, as far as needed to find the commands'
+    names. Does not interpret the script: a name in a variable, or with a path, belongs to no
+    package."""
 
     def __init__(self, text):
         self.text, self.at, self.line, self.found = text, 0, 1, []  # found: (line, command)

@@ -68,9 +68,9 @@ struct Schedule {
   std::size_t count = 0;      // elements of the work buffer, which contains all chunks
   std::vector<Chunk> chunks;  // all_to_all: chunk p is for (input) or from (output) rank p
   // Sends and local steps read a separate input buffer, with the same chunks, instead of the work
-  // buffer, which is undefined at first and fully written by the steps (all_to_all, one_shot). In
-  // place, all_to_all sends each part before it is overwritten (direct.hpp); one_shot needs an
-  // executor that stages its input.
+  // buffer, which is undefined before the first step and fully written by the steps (all_to_all,
+  // one_shot). In place, all_to_all sends each part before it is overwritten (direct.hpp); one_shot
+  // needs an executor that stages its input.
   bool separate_input = false;
   std::vector<std::vector<Step>> steps;  // [rank][step]
   std::vector<int> node_of;              // [rank] -> node; empty: one node, or irrelevant
