@@ -54,7 +54,7 @@ std::vector<HelpLine> options_of(const std::string& program) {
 
 // Returns the option with an accepted value other than the default (a flag has no value). Finds the
 // value by trial: the program checks its options first, and then stops, because RANK is the only
-// variable of a launcher that is set. (Since CLI11 2.6, --help would be answered before the checks.)
+// variable of a launcher that is set. (CLI11 2.6 would answer --help before the checks.)
 std::optional<Options> another(const Program& program, const HelpLine& option) {
   if (option.type.empty()) return Options{option.name};
   const auto try_it = [&](const std::string& value) {
