@@ -60,7 +60,8 @@ std::shared_ptr<ProcessGroup> CpuProcessGroup::split(int colour) {
   return make_subgroup(*this, peers_.bootstrap(), members_of_colour(*this, colour));
 }
 
-// The running call notices the mark and reports it. If no call is running, this thread does.
+// Marks the group as aborted. The running call notices the mark and reports it; if no call is
+// running, this thread does.
 void CpuProcessGroup::abort(Site site) {
   peers_.mark_aborted(site);
   queue_.take_turn([this] { peers_.report_aborted(); });

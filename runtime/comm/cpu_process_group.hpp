@@ -48,8 +48,8 @@ class CpuProcessGroup : public ProcessGroup {
   Dispatcher dispatcher_;
 
  private:
-  // Sets the group's algorithm for all_reduce, reduce_scatter and reduce, if they have it;
-  // otherwise automatic.
+  // Sets the call's algorithm: the group's for all_reduce, reduce_scatter and reduce, if they have
+  // it; automatic for everything else.
   void choose_algorithm(Transfer& transfer) const;
   void take_turn(Transfer& transfer, bool foreground);
 

@@ -19,10 +19,10 @@
 //   - The collective starts after everything that was in the caller's current stream
 //     (Stream::current() of the calling thread) at the time of the call. It runs on the group's
 //     own stream, in the order of the group's calls.
-//   - wait() makes the current stream of the waiting thread continue after the collective. The
-//     host itself waits only until every rank has made the call, and wait() throws if calls do not
-//     match, a peer is lost or the deadline passes. host_wait() also waits for the result, and
-//     throws errors of the device; so does the next call of the group.
+//   - wait() makes the waiting thread's current stream wait for the collective. The host itself
+//     waits only until every rank has made the call, and wait() throws if calls do not match, a
+//     peer is lost or the deadline passes. host_wait() also waits for the result, and throws errors
+//     of the device; so does the next call of the group.
 //   - The blocking forms are the asynchronous forms followed by wait(): ordered on the stream.
 //   - Buffers may be any memory of the device. Peers read and write communication memory
 //     (allocate_on) in place; other memory is staged.
@@ -140,8 +140,8 @@ class ProcessGroup {
   // Returns zero-filled, 64-byte aligned communication memory of the host. Not a collective: ranks
   // may allocate different sizes.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
-  // The same on the host or on the group's device. Throws UsageError for another device. The
-  // caller's current stream may use the memory immediately.
+  // Like allocate(), on the host or on the group's device. Throws UsageError for another device.
+  // The caller's current stream may use the memory immediately.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size);
 
   // ---- groups of some of the ranks; collective over this group ----
@@ -157,13 +157,13 @@ class ProcessGroup {
 
   // ---- options and facts ----
   virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; same on all ranks
-  // Sets the algorithm of later all-reduces by size. The first entry not smaller than the message
-  // determines it, or else the last entry. Applies until the next set_algorithm(). The entries must
-  // be ordered by size and the same on all ranks.
+  // Sets the algorithm of later all-reduces by size. The first entry whose size is at least the
+  // message's determines it, or else the last entry. Applies until the next set_algorithm(). The
+  // entries must be ordered by size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
-  // [rank]: the number of its node, whose ranks share memory; empty if unknown.
+  // Returns, by rank, the number of the rank's node, whose ranks share memory; empty if unknown.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
-  // Bytes that this rank has sent to ranks on other nodes, including control data.
+  // Returns the bytes that this rank has sent to ranks on other nodes, including control data.
   [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }
   // Returns lines that say how ranks reach each other and why a better way was refused.
   [[nodiscard]] virtual std::vector<std::string> describe_transport() const { return {}; }
@@ -187,7 +187,8 @@ class ProcessGroup {
 // default through the launcher of this process (mpirun, ringrun, srun); a process without a
 // launcher gets a group of one rank. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
-// The same over any bootstrap (bootstrap/bootstrap.hpp), for launchers and tests. Collective.
+// Makes the group over the given bootstrap (bootstrap/bootstrap.hpp), for launchers and tests.
+// Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                                const GroupOptions& options = {});
 

@@ -79,9 +79,9 @@ class UsageMap {
   std::span<std::uint64_t> mine_, all_;
 };
 
-// Collective. Throws UsageError on every rank, with the line above, unless all ranks pass equal
-// settings. Values may have any length, names may be missing on some ranks, and the order does not
-// matter. Leave out settings that may differ: devices, folders.
+// Collective. Throws UsageError on every rank, with the message shown at the top of this file,
+// unless all ranks pass equal settings. Values may have any length, names may be missing on some
+// ranks, and the order does not matter. Leave out settings that may differ: devices, folders.
 void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // Returns {"parameter 'fc.weight'", "f32[4, 5]"}, ..., followed by the buffers.
 [[nodiscard]] comm::Settings settings_of(const Module& model);
@@ -89,7 +89,7 @@ void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // Returns "rank 1", "ranks 0, 2", or "every rank" if all `world` ranks are named.
 [[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);
 
-// "parameter 'fc.weight' f32[4, 5]"; kind is the leading word.
+// Returns e.g. "parameter 'fc.weight' f32[4, 5]"; kind is the leading word.
 [[nodiscard]] std::string describe_tensor(const std::string& kind, const std::string& name,
                                           const Tensor& tensor);
 

@@ -23,7 +23,7 @@ class Packer {
   Packer(comm::ProcessGroup& group, int root, Bytes capacity, Device where)
       : group_(group), root_(root), where_(where), staging_(group.allocate_on(where, capacity)) {}
 
-  // The tensor must be contiguous and remain valid until flush().
+  // Appends a tensor, which must be contiguous and remain valid until flush().
   void add(const Tensor& tensor) {
     std::byte* data = data_of(tensor);
     std::size_t size = size_in_bytes(tensor).value;
@@ -58,9 +58,9 @@ class Packer {
     std::size_t size;
   };
 
-  // A CPU tensor that already holds these bytes is left unmodified, so that a constant buffer stays
-  // valid in a graph that has saved it for backward. On a device the comparison would synchronise,
-  // so it is not made.
+  // Copies the bytes of a piece into its tensor. A CPU tensor that already holds these bytes is
+  // left unmodified, so that a constant buffer stays valid in a graph that has saved it for
+  // backward. On a device the comparison would synchronise, so it is not made.
   void unpack(const Piece& piece, const std::byte* from) const {
     const Device device = piece.tensor->device();
     if (device.is_cpu() && std::memcmp(piece.data, from, piece.size) == 0) return;

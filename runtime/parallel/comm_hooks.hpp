@@ -11,9 +11,9 @@
 //   ddp.register_comm_hook(fp16_compress_hook(group));
 //   ddp.register_comm_hook(group, my_hook, "my_hook");   // calls my_hook(group, bucket)
 //
-// PyTorch's interface (torch.distributed.algorithms.ddp_comm_hooks). Hooks are called in bucket
-// order, and their futures are waited for in that order once all hooks have been called. Thus the
-// collectives of a hook, including those in then(), run in the same order on every rank.
+// The interface is PyTorch's (torch.distributed.algorithms.ddp_comm_hooks). Hooks are called in
+// bucket order, and their futures are waited for in that order once all hooks have been called.
+// Thus the collectives of a hook, including those in then(), run in the same order on every rank.
 #pragma once
 
 #include <functional>
@@ -67,8 +67,8 @@ struct CommHook {
   std::function<void()> skipped = nullptr;
 };
 
-// The hook's work on one bucket; wait() stores the result in the bucket. A result of the wrong
-// shape, dtype or device leaves the bucket unchanged and is described in `fault` rather than
+// Starts the hook's work on one bucket; wait() stores the result in the bucket. A result of the
+// wrong shape, dtype or device leaves the bucket unchanged and is described in `fault` rather than
 // thrown, because one rank must not throw while its peers continue. `fault` must outlive the work.
 [[nodiscard]] comm::WorkPtr run_hook(const CommHook& hook, GradBucket bucket, std::string& fault);
 
@@ -76,9 +76,9 @@ struct CommHook {
 // Returns a hook that divides by the number of ranks and then sums. DDP without a hook multiplies
 // by the reciprocal instead.
 [[nodiscard]] CommHook allreduce_hook(std::shared_ptr<comm::ProcessGroup> group);
-// The same in 16 bits, with half the bytes of f32: rounds, divides, sums with a rounding after each
-// addition, and converts back to the gradients' dtype. f16 has 11 significant bits and overflows at
-// 65520; bf16 has 8 significant bits and the range of f32.
+// Return the same hook in 16 bits, with half the bytes of f32: it rounds, divides, sums with a
+// rounding after each addition, and converts back to the gradients' dtype. f16 has 11 significant
+// bits and overflows at 65520; bf16 has 8 significant bits and the range of f32.
 [[nodiscard]] CommHook fp16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 [[nodiscard]] CommHook bf16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 // Returns a hook without communication: each rank keeps its own gradients. For measuring the cost

@@ -44,7 +44,8 @@ Tensor take_grad(const Tensor& leaf) {
   return grad;
 }
 
-// Parents precede their children, so that a child's own flag is set last and persists.
+// Returns all modules, with parents before their children, so that a child's own flag is set last
+// and persists.
 std::vector<Module*> parents_first(Module& module) {
   std::vector<Module*> all;
   module.apply([&](Module& m) { all.push_back(&m); });
@@ -122,14 +123,15 @@ class DataParallelBackward : public Node {
 
   static void run(DataParallel::Pass& pass, std::vector<Tensor> gradients) {
     parallel_apply(pass.devices, [&](std::size_t i) {
-      // Moved from, so that the graph and its saved tensors are freed when this thread ends.
+      // Moves the output and its gradient, so that the graph and its saved tensors are freed when
+      // this thread ends.
       const Tensor output = std::move(pass.outputs[i]), gradient = std::move(gradients[i]);
       if (output.requires_grad()) backward({output}, {gradient});
     });
   }
 
-  // ((g0 + g1) + g2) + ...: the order determines the bits. Replicas that did not use the parameter
-  // contribute nothing.
+  // Returns ((g0 + g1) + g2) + ...; the order determines the bits. Replicas that did not use the
+  // parameter contribute nothing.
   [[nodiscard]] Tensor add_gradients(const DataParallel::Pass& pass, std::size_t p) const {
     Tensor sum;
     for (std::size_t i = 0; i < pass.replicas(); ++i) {
@@ -144,7 +146,8 @@ class DataParallelBackward : public Node {
     return sum;
   }
 
-  // Replicas without a gradient count as zeros, as unused rows of one batch would.
+  // Returns the gradients of the replicas' inputs as one tensor on the root. A replica without a
+  // gradient gives zeros, like unused rows of one batch.
   [[nodiscard]] Tensor gather_input_gradient(const DataParallel::Pass& pass) const {
     std::vector<Tensor> parts;
     for (std::size_t i = 0; i < pass.replicas(); ++i) {

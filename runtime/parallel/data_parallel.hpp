@@ -90,14 +90,15 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // x: rows along dimension 0; moved to the root first if necessary. With fewer rows than devices,
-  // some devices stay idle. The result is on the root. Throws ReplicaError, as does its backward.
-  // Backward works once per forward, even with retain_graph, and also after this object is
-  // destroyed. forward() and backward() of one object must not overlap.
+  // Runs one forward. x: rows along dimension 0; moved to the root first if necessary. With fewer
+  // rows than devices, some devices stay idle. The result is on the root. Throws ReplicaError, as
+  // does its backward. Backward works once per forward, even with retain_graph, and also after this
+  // object is destroyed. forward() and backward() of one object must not overlap.
   Tensor forward(const Tensor& x);
 
   [[nodiscard]] const std::vector<Device>& devices() const;
-  // Bytes between the root and each replica since the last reset. [0], the root itself, stays zero.
+  // Returns the bytes between the root and each replica since the last reset. [0], the root itself,
+  // stays zero.
   [[nodiscard]] const std::vector<LinkTraffic>& traffic() const;
   [[nodiscard]] LinkTraffic root_traffic() const;  // sum over all links
   void reset_traffic();

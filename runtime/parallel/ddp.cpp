@@ -35,7 +35,8 @@ bool has_core_to_spare(const comm::ProcessGroup& group) {
   return static_cast<long>(group.size()) * kernels::threads() < cores;
 }
 
-// A group on a GPU needs no core, because its streams run concurrently with backward.
+// Returns whether communication overlaps with backward. A group on a GPU needs no core, because its
+// streams run concurrently with backward.
 bool overlaps(Overlap choice, const comm::ProcessGroup& group) {
   return choice == Overlap::on || choice == Overlap::alternate ||
          (choice == Overlap::automatic && (group.device().is_cuda() || has_core_to_spare(group)));

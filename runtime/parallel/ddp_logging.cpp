@@ -17,7 +17,7 @@ std::string sizes_of(const BucketPlan& plan) {
   return fmt::format("{}", fmt::join(sizes, ", "));
 }
 
-// "3 2, 1 0": the parameters of each bucket.
+// Returns e.g. "3 2, 1 0": the parameters of each bucket.
 std::string members_of(const BucketPlan& plan) {
   std::string out;
   for (const BucketLayout& bucket : plan.buckets) {

@@ -19,7 +19,7 @@ namespace ringsmith {
 
 using LoggingData = std::vector<std::pair<std::string, std::string>>;
 
-// One line per entry.
+// Returns one line per entry.
 [[nodiscard]] std::string to_text(const LoggingData& data);
 
 }  // namespace ringsmith

@@ -5,11 +5,11 @@
 //   rank 2   f b   f b   f b   . .  |              states, buffers, zeros for each bucket
 //                                   rank 0, the last to run out, broadcasts its model
 //
-// Every forward begins with an exchange, in which each rank tells whether it still has inputs and
-// whether its backward will reduce. A rank that has run out continues to join its peers'
-// collectives until all have run out; then the last of them broadcasts its parameters and buffers.
-// Other collectives in the loop, such as SyncBatchNorm or metrics, are not shadowed (use
-// throw_on_early_termination there).
+// Every forward with grad mode on begins with an exchange, in which each rank tells whether it
+// still has inputs and whether its backward will reduce. A rank that has run out continues to join
+// its peers' collectives until all have run out; then the last of them broadcasts its parameters
+// and buffers. Other collectives in the loop, such as SyncBatchNorm or metrics, are not shadowed
+// (use throw_on_early_termination there).
 //
 // Like PyTorch's DistributedDataParallel.join() (torch.distributed.algorithms.Join), except that
 // there is one exchange per forward, not three; that a rank that has run out drops its gradients;
@@ -52,8 +52,8 @@ class Join {
   [[nodiscard]] int active() const;   // ranks with inputs
   [[nodiscard]] int divisor() const;  // for the gradients
   [[nodiscard]] bool reduces() const { return reduces_; }
-  // The highest of the ranks that had inputs in the last exchange in which any rank had. Its
-  // buffers and, at the end, its model replace the others'.
+  // Returns the highest of the ranks that had inputs in the last exchange in which any rank had.
+  // Its buffers and, at the end, its model replace the others'.
   [[nodiscard]] int authority() const { return authority_; }
 
  private:

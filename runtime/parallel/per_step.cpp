@@ -41,8 +41,8 @@ std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-// The error text of a quorum's group, with the job's rank numbers in place of positions in the
-// quorum. Positions in a smaller group, which the text names, are translated first.
+// Returns the error text of a quorum's group, with the job's rank numbers instead of positions in
+// the quorum. Positions in a smaller group, which the text names, are translated first.
 std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   static const std::regex part(R"(in the group of ranks (\d+(?:, \d+)*))");
   static const std::regex one(R"(\b(rank|peer) (\d{1,6})\b)");
@@ -155,7 +155,8 @@ bool PerStepTraining::try_step(const Gradients& gradients, const Update& before_
     if (joined) state = transfers_.take();
   };
   if (!attempt(body, false)) {
-    // The forward of the failed step has already updated the running statistics.
+    // Restores the buffers, because the forward of the failed step has already updated the running
+    // statistics.
     const std::vector<Tensor> now = model_.buffers();
     for (std::size_t b = 0; b < now.size(); ++b) now[b].copy_(buffers[b]);
     return false;
@@ -184,7 +185,7 @@ void PerStepTraining::finish(const std::function<void(comm::ProcessGroup&)>& bod
   leave(false);
 }
 
-// One try of a collective body; true if the coordinator counts it.
+// Tries a collective body once. Returns true if the coordinator counts the try.
 bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   const std::vector<int> ranks = quorum_.ranks;
   Vote vote = Vote::yes;
@@ -215,8 +216,8 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   return false;
 }
 
-// Compares through the store, before this rank is in a group, so that a refused rank does not
-// disturb the ranks that train.
+// Compares `mine` with the first rank's text through the store. Runs before this rank is in a
+// group, so that a refused rank does not disturb the ranks that train.
 void PerStepTraining::compare(const char* key, const comm::Settings& mine) const {
   const std::string text = comm::join_records({std::to_string(rank_), comm::to_text(mine)});
   const auto first = comm::split_records(store_->compare_and_swap(key, "", text));
@@ -339,7 +340,7 @@ void PerStepTraining::average_over_contributors() const {
     if (p.grad().defined()) p.grad().copy_(p.grad() * factor);
 }
 
-// Also exchanges whether a rank was asked to stop.
+// Exchanges the losses, and whether a rank was asked to stop.
 void PerStepTraining::exchange_losses(double loss) {
   const bool asked = options_.stop != nullptr && options_.stop->here();
   const std::array<double, 2> mine{loss, asked ? 1.0 : 0.0};
@@ -354,7 +355,8 @@ void PerStepTraining::exchange_losses(double loss) {
   new_loss_ /= contributors();
 }
 
-// failed: other ranks may still be in a collective, so the group is aborted.
+// Leaves the group. failed: other ranks may still be in a collective, so the group is aborted
+// first.
 void PerStepTraining::leave(bool failed) {
   if (failed && group_) try {
       group_->abort();

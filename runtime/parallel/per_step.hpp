@@ -1,5 +1,5 @@
-// PerStepTraining: data-parallel training that continues, within the step, without the ranks that
-// it loses, and admits new ones while it runs.
+// PerStepTraining: data-parallel training that survives the loss of ranks within a step, and that
+// admits new ranks while it runs.
 //
 //   step      6         7          7 again       8           9          10
 //   rank 0  [====]....[== x ]....[======]....[======]....[======]....[====]
@@ -135,8 +135,9 @@ class PerStepTraining {
   // quorum. Returns false without trying if stop_asked().
   bool try_step(const Gradients& gradients, const Update& before_update);
 
-  // After the last step: runs body on all ranks present, again if a rank is lost meanwhile. When it
-  // returns, the training is over for all ranks, including any that arrive later.
+  // Call after the last step. Runs body on all ranks that are present, and again if a rank is lost
+  // meanwhile. When it returns, the training is over for all ranks, including any that arrive
+  // later.
   void finish(const std::function<void(comm::ProcessGroup&)>& body);
 
   // Steps that have counted, including those before begin().
@@ -145,14 +146,15 @@ class PerStepTraining {
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   // True if the training ended before this process could join it.
   [[nodiscard]] bool over() const { return quorum_.over; }
-  // quorum(): the next step's quorum. last_failure(): why the last try failed; "" if it counted.
+  // quorum() returns the next step's quorum; last_failure() returns why the last try failed, or ""
+  // if it counted.
   [[nodiscard]] const comm::store::QuorumAnswer& quorum() const { return quorum_; }
   [[nodiscard]] const std::string& last_failure() const { return failure_; }
   [[nodiscard]] bool joins() const { return place_ >= contributors(); }  // in the next step
   [[nodiscard]] bool is_first() const { return place_ == 0; }            // this rank acts for all
-  // The mean loss of the last step that counted, over the ranks whose gradients counted.
+  // Returns the mean loss of the last step that counted, over the ranks whose gradients counted.
   [[nodiscard]] double loss() const { return loss_; }
-  // The order of DDP's gradients, for Begin; empty before the first update.
+  // Returns the order of DDP's gradients, for Begin; empty before the first update.
   [[nodiscard]] const std::vector<int>& ready_order() const { return order_; }
   // True if a rank was asked to stop; the same on all ranks after each step. Call finish() then.
   [[nodiscard]] bool stop_asked() const { return stop_asked_; }

@@ -6,10 +6,10 @@
 //   parameters equal           | drift    drift    average  drift    drift    average
 //                                         <----- period ----->
 //
-// Between two averages, nothing of the model is sent. In return, the result differs from
-// data-parallel training, and the optimizers' states are never averaged. Lin, Stich, Patel, Jaggi,
-// "Don't use large mini-batches, use local SGD", ICLR 2020. PyTorch's post_localSGD_hook and
-// PeriodicModelAverager.
+// Between two averages, nothing of the model is sent. The cost is that the result differs from
+// data-parallel training, and that the optimizers' states are never averaged. Lin, Stich, Patel,
+// Jaggi, "Don't use large mini-batches, use local SGD", ICLR 2020. The counterparts in PyTorch are
+// post_localSGD_hook and PeriodicModelAverager.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace ringsmith {
 
 namespace {
 
-// Gram-Schmidt on the columns of m, in place. A zero column stays zero.
+// Applies Gram-Schmidt to the columns of m, in place. A zero column stays zero.
 void orthogonalise(const Tensor& m, double epsilon) {
   constexpr double kNotZero = std::numeric_limits<float>::min();
   const std::int64_t columns = m.size(1);

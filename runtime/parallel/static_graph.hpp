@@ -22,7 +22,7 @@ class StaticGraph {
   explicit StaticGraph(std::size_t parameters) : arrivals_(parameters) {}
 
   void begin() { arrivals_.assign(arrivals_.size(), 0); }  // a backward begins
-  // A gradient of the parameter has arrived; returns true if it is known to be the last.
+  // Records the arrival of a gradient of the parameter. Returns true if it is known to be the last.
   bool arrive(int parameter) {
     const auto p = static_cast<std::size_t>(parameter);
     ++arrivals_[p];

@@ -9,7 +9,7 @@
 //   }
 //
 //   rank 0   step 7   step 8 |              all ranks end after the same step, although the
-//   rank 1   step 7 ^ step 8 | save, exit   signal reaches each at another time, or only one rank
+//   rank 1   step 7 ^ step 8 | save, exit   signal reaches each at a different time, or only one
 //                   signal
 //
 // A second signal, of either kind, ends the process immediately, as without a StopRequest. A signal

@@ -73,7 +73,8 @@ Tensor summed(comm::ProcessGroup& group, const Tensor& t) {
   return from_vector(values);
 }
 
-// dx = inv_std weight (dy - sum / N - xhat dot / N) with the sums of all ranks.
+// Returns the gradients. dx = inv_std weight (dy - sum / N - xhat dot / N) with the sums over all
+// ranks.
 std::vector<Tensor> backward(comm::ProcessGroup& group, const BatchNormShape& s, double count,
                              const Saved& saved, const Tensor& dy) {
   const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &inv_std = saved[3];

@@ -28,8 +28,8 @@ Tensor allocate(comm::ProcessGroup& group, Device device, std::int64_t count, DT
                               {count}, {1}, 0, dtype);
 }
 
-// Calls f(parameter, from and to in it, offset in the range) for each slot that overlaps [from,
-// to).
+// Calls f(parameter, a, b, offset) for each slot that overlaps [from, to). The overlap is elements
+// [a, b) of the parameter, and starts at `offset` in the range.
 template <class F>
 void for_each_cut(const BucketLayout& layout, std::int64_t from, std::int64_t to, const F& f) {
   for (const BucketSlot& slot : layout.slots) {
@@ -44,7 +44,7 @@ constexpr const char* kParams = "param_groups.0.params";
 std::string entry_of(std::size_t parameter, const std::string& name) {
   return fmt::format("state.{}.{}", parameter, name);
 }
-// "state.12.exp_avg" -> 12, "exp_avg"
+// Parses a key: "state.12.exp_avg" -> 12, "exp_avg".
 std::pair<std::size_t, std::string> parse_entry(const std::string& key) {
   constexpr std::string_view kState = "state.";
   std::size_t number = 0;
@@ -229,7 +229,7 @@ Bytes ZeroRedundancyOptimizer::state_bytes() const {
   return out;
 }
 
-// Each state tensor is gathered like the parameters, through a vector as long as all parameters.
+// Gathers each state tensor like the parameters, through a vector as long as all parameters.
 StateDict ZeroRedundancyOptimizer::state_dict() const {
   const StateDict mine = inner_->state_dict();
   const std::vector<std::string>& names = inner_->state_names();

@@ -23,8 +23,8 @@
 // It is used like any other optimizer, also with GradScaler, except that state_dict() is collective
 // and that gradients must be clipped with clip_grad_norm().
 //
-// Bits. With all_reduced gradients the parameters equal plain training's, bit for bit: the update
-// is elementwise. With scattered gradients they do so on 1 and 2 ranks; on more, sums may be
+// Bits. With all_reduced gradients the parameters equal plain training's, bit for bit, because the
+// update is elementwise. With scattered gradients they do so on 1 and 2 ranks; on more, sums may be
 // rounded in another order near the ends of the parts.
 #pragma once
 
@@ -51,18 +51,18 @@ class ZeroRedundancyOptimizer : public Optimizer {
 
   // Collective, before the first forward of `ddp`. Uses its group and is its communication hook, so
   // ddp must not run backward without this object. The parameters become views of one block of
-  // communication memory. make() creates the optimizer of the tensors passed to it, one-dimensional
-  // parts of parameters; it must be elementwise (a norm per parameter, as in LAMB, would be wrong).
-  // Throws UsageError if the group is not on the parameters' device, or if gradients are scattered
-  // and DDP already has a communication hook.
+  // communication memory. make() creates the optimizer for the tensors passed to it, which are
+  // one-dimensional parts of parameters. It must be elementwise (a norm per parameter, as in LAMB,
+  // would be wrong). Throws UsageError if the group is not on the parameters' device, or if
+  // gradients are scattered and DDP already has a communication hook.
   ZeroRedundancyOptimizer(DistributedDataParallel& ddp, const Make& make,
                           ZeroGradients gradients = ZeroGradients::scattered);
 
   // step() is collective. A parameter without a gradient is left unchanged, as by every optimizer.
 
   // Collective. Like clip_grad_norm_, scales the averaged gradients so that their 2-norm is at most
-  // max_norm, and returns the norm before. If gradients are scattered, their squares are summed in
-  // f64 over parts and ranks.
+  // max_norm, and returns the norm before the scaling. If gradients are scattered, their squares
+  // are summed in f64 over parts and ranks.
   double clip_grad_norm(double max_norm);
 
   void set_lr(double lr) override;
@@ -81,7 +81,8 @@ class ZeroRedundancyOptimizer : public Optimizer {
   // parameters (Optimizer::state_dict), so that any number of ranks, or a plain optimizer, can
   // continue from it.
   [[nodiscard]] StateDict state_dict() const override;
-  // The state must be the same on every rank. Throws UsageError naming the entry that does not fit.
+  // Loads a state, which must be the same on every rank. Throws UsageError naming the entry that
+  // does not fit.
   void load_state_dict(const StateDict& state) override;
 
   [[nodiscard]] Bytes state_bytes() const;  // of this rank: its parts and the tails

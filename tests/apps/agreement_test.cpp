@@ -53,8 +53,8 @@ std::vector<HelpLine> options_of(const std::string& program) {
 }
 
 // Returns the option with an accepted value other than the default (a flag has no value). Finds the
-// value by running the program, which checks its options first and then stops, because RANK is the
-// only variable of a launcher that is set. (With CLI11 2.6, --help precedes the checks.)
+// value by trial: the program checks its options first, and then stops, because RANK is the only
+// variable of a launcher that is set. (CLI11 2.6 would answer --help before the checks.)
 std::optional<Options> another(const Program& program, const HelpLine& option) {
   if (option.type.empty()) return Options{option.name};
   const auto try_it = [&](const std::string& value) {
@@ -137,8 +137,8 @@ TEST_CASE("every option that is another one on one rank is named before the firs
       started.clear();
     };
     for (const HelpLine& option : options_of(program.name)) {
-      // tests/launch/per_step_test.cpp tests --per-step, which must match the launcher's setting,
-      // too.
+      // tests/launch/per_step_test.cpp tests --per-step, which must also match the launcher's
+      // setting.
       if (option.may_differ() || option.name == "--per-step") continue;
       INFO(program.name << " " << option.name << ": another() knows no value that it takes");
       const auto other = another(program, option);
@@ -160,8 +160,8 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
   const TemporaryFolder folder;
   const Program text = gpt(folder);
   const std::string copy = write_text(folder / "copy", read_text(folder / "text"));
-  // The last rank's additional options. Options about data have none, because the next case
-  // compares data.
+  // The values that only the last rank passes. {}: this rank does not pass the option, because it
+  // is about data, which the next case compares.
   const std::map<std::string, std::optional<Options>> known{
       {"--bootstrap", Options{"env"}},
       {"--data", Options{copy}},

@@ -1,4 +1,4 @@
-// Trains train_gpt under DDP with one rank per device. The result must agree with the CPU's, and a
+// Runs train_gpt under DDP with one rank per device. The result must agree with the CPU's, and a
 // repetition must be bit-identical. Also tests kernel_bench on a device. (vgpu, if built in,
 // simulates the devices.)
 #include <cmath>

@@ -1,4 +1,4 @@
-// Tests what doctor concludes from the kernel's files, with texts of such files from other
+// Tests doctor's conclusions from the kernel's files, on contents that such files had on other
 // machines.
 #include <sys/resource.h>
 

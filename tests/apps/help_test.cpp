@@ -12,8 +12,8 @@ using namespace ringsmith::testing;
 
 namespace {
 
-// labs/apps/FOLDER/NAME.cpp with a main() is the program NAME; perf/main.cpp is each name in the
-// table of perf/programs.cpp.
+// Returns the names of all programs. labs/apps/FOLDER/NAME.cpp with a main() is the program NAME;
+// perf/main.cpp is each name in the table of perf/programs.cpp.
 std::set<std::string> all_programs() {
   const std::filesystem::path apps = RINGSMITH_SOURCE_DIR "/labs/apps";
   std::set<std::string> out;
@@ -135,7 +135,7 @@ TEST_CASE("every program has its help in 80 columns, a version, and a hint at wh
     REQUIRE(help.exit_code == 0);
     CHECK(help.err.empty());
     CHECK(run_app(0, program, {"-h"}).out == help.out);
-    // Closed standard streams become /dev/null.
+    // The program replaces closed standard streams by /dev/null.
     CHECK(run_program({"sh", "-c", "exec <&- >&- 2>&-; exec \"$0\" --help",
                        RINGSMITH_BINARY_DIR "/bin/" + program})
               .exit_code == 0);

@@ -72,7 +72,7 @@ addEventListener('message', event => { document.getElementById('findings').textC
 
 
 def look(browser, page, width, dark, picture=None):
-    """The script's findings in one page, and the page's console output."""
+    """Returns the script's findings in one page, and the page's console output."""
     with tempfile.TemporaryDirectory(prefix="report.") as folder:
         copy = pathlib.Path(folder) / "page.html"
         copy.write_text(page.replace("</body>", LOOK + "</body>"), encoding="utf-8")
@@ -93,7 +93,7 @@ def look(browser, page, width, dark, picture=None):
 
 
 def points(curve):
-    """The drawn path in units of the axis, computed from the positions of the ticks."""
+    """Returns the drawn path in units of the axis, computed from the positions of the ticks."""
     (low, at_low), (high, at_high) = curve["ticks"][0], curve["ticks"][-1]
     ys = [float(y) for y in re.findall(r"[ML][-0-9.e]+ ([-0-9.e]+)", curve["d"])]
     unit = (high - low) / (at_high - at_low)
@@ -101,7 +101,8 @@ def points(curve):
 
 
 def same(name, drawn, expected, unit, faults):
-    """unit: the value of one pixel. The path is written with three decimals of a pixel."""
+    """Compares a drawn curve with the file's. unit: the value of one pixel. The path is written
+    with three decimals of a pixel."""
     if len(drawn) != len(expected):
         faults.append(f"{name}: {len(drawn)} points are drawn, the file has {len(expected)}")
         return
@@ -215,7 +216,7 @@ def main():
 
 
 def page_text(page):
-    """The words of the timeline, which the script writes."""
+    """Returns the words of the timeline, which the script writes."""
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.S).group(1))
     return f"Step {data['timeline']['step']}," if data["timeline"] else ""
 

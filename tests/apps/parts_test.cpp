@@ -228,7 +228,8 @@ TEST_CASE("a part of a step waits for the device neither at its end nor for the 
           "[.][on_devices]") {
   const Device device = Device::cuda(0);
   const Tensor loss = full({1}, 2.0).to(device);
-  // Keeps a pinned block for the whole test, because allocating one may wait for the device.
+  // Leaves a pinned block in the cache for the whole test, because allocating one may wait for the
+  // device.
   (void)Fetch(data_of(loss), device, Bytes(sizeof(float))).wait();
   for (const bool spans : {true, false}) {
     FakeGroup group(2, 1);

@@ -22,9 +22,10 @@ struct Run {
 
 const std::string kBin = std::string(RINGSMITH_BINARY_DIR) + "/bin/";
 
-// errors: also read standard error. Not for JSON, because Open MPI may print a message there.
+// Runs a command. errors: also reads standard error. Not for JSON, because Open MPI may print a
+// message there.
 Run run(const std::string& command, bool errors = true) {
-  // Ignore the calibration of the user who runs the tests.
+  // Ignores the calibration of the user who runs the tests.
   const std::string cache = "XDG_CACHE_HOME=" + std::string(RINGSMITH_BINARY_DIR) + "/test-cache ";
   Run result;
   FILE* pipe = popen((cache + command + (errors ? " 2>&1" : "")).c_str(), "r");
@@ -37,7 +38,7 @@ Run run(const std::string& command, bool errors = true) {
 }
 
 Run on_ranks(int world, const std::string& arguments, bool errors = true) {
-  // Do not look for Open MPI's own leaks at exit (AddressSanitizer).
+  // Keeps AddressSanitizer from reporting Open MPI's own leaks at exit.
   return run(
       "ASAN_OPTIONS=\"$ASAN_OPTIONS:detect_leaks=0\" RINGSMITH_DEADLINE=60 " RINGSMITH_SOURCE_DIR
       "/tests/support/mpirun.sh " +

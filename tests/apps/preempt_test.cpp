@@ -39,7 +39,7 @@ TEST_CASE("SIGTERM or SIGUSR1 at a random moment, to one rank or all: saved, exi
   std::map<int, long> stopped{{SIGTERM, 0}, {SIGUSR1, 0}};
   for (int number = 0; stopped[SIGTERM] + stopped[SIGUSR1] < wanted; ++number) {
     const int world = 1 + static_cast<int>(random() % 3);
-    // Whether there are regular checkpoints, in addition to the one that a signal requests.
+    // True for a run with regular checkpoints, in addition to the one that a signal requests.
     const bool keeps = random() % 2 == 0;
     const std::string whole = folder / std::to_string(world), to = whole + "-again";
     const Options more = (keeps ? saving(to) : Options{"--run-dir", to}) +

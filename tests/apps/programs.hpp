@@ -73,7 +73,7 @@ inline std::vector<std::string> operator+(std::vector<std::string> a,
   return a;
 }
 
-// Options with which a run of the programs takes a fraction of a second.
+// Return options with which a run of the programs takes a fraction of a second.
 inline std::vector<std::string> tiny_gpt(const std::string& text) {
   return {"--data",  text, "--layers", "1", "--dim",    "16", "--heads",    "2",  "--context", "16",
           "--batch", "2",  "--steps",  "4", "--sample", "8",  "--progress", "off"};
@@ -86,7 +86,7 @@ inline std::vector<std::string> tiny_images() {
           "--batch", "6",  "--steps", "3",        "--progress", "off"};
 }
 
-// tiny_gpt() without its first two options, --data and its file.
+// Returns tiny_gpt() without its first two options, --data and its file.
 inline std::vector<std::string> tiny_gpt_without_text() {
   const auto all = tiny_gpt("");
   return {all.begin() + 2, all.end()};

@@ -290,7 +290,8 @@ TEST_CASE("--report on a GPU: its memory after each step", "[programs]") {
   INFO(r.err);
   REQUIRE(r.exit_code == 0);
   const ordered_json data = data_in(read_text(run + "/report.html"));
-  // At least parameters and momentum: 784 x 8 + 8 x 8 + 8 x 10 weights and 26 biases, of 4 bytes.
+  // The device holds at least parameters and momentum: 784 x 8 + 8 x 8 + 8 x 10 weights and 26
+  // biases, of 4 bytes.
   const ordered_json& bytes = data.at("series").at("device_bytes");
   REQUIRE(bytes.size() == 4);
   for (const auto& b : bytes) CHECK(b >= 2 * 4 * (784 * 8 + 8 * 8 + 8 * 10 + 26));

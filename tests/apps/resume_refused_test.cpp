@@ -280,7 +280,7 @@ TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
     const auto number_after = [&](const std::string& words) {
       return std::stoi(lines[0].substr(lines[0].find(words) + words.size()));
     };
-    // Reported at the next step, not only when the next checkpoint is due.
+    // The error is reported at the next step, not only when the next checkpoint is due.
     CHECK(number_after("stopped after step ") < number_after("checkpoints/step-") + kOften);
   };
   for (const int world : {1, 3}) {

@@ -62,7 +62,7 @@ inline Program mlp() {
           {"--draw", "200", "--hidden", "8", "--batch", "6", "--steps", std::to_string(kSteps),
            "--progress", "off"}};
 }
-// A program with buffers that draws new crops in each epoch.
+// Returns a program with buffers that draws new crops in each epoch.
 inline Program cnn() {
   return {"train_images",
           {"--draw", "60", "--model", "resnet18", "--width", "4", "--batch", "6", "--steps",

@@ -127,8 +127,8 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("no checkpoint in '" + to + "'"));
   check_same(whole, to, 0);
 
-  // The state after a kill -9 in step 23 that interrupted the writing of step 21's checkpoint and
-  // of a line of the metrics.
+  // Creates the state that a kill -9 in step 23 leaves if it interrupts the writing of step 21's
+  // checkpoint and of a line of the metrics.
   fs::remove_all(checkpoint(to, kSteps));
   fs::remove(checkpoint(to, 21) + "/manifest.json");
   fs::remove(to + "/model.safetensors");

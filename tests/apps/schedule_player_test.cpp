@@ -65,8 +65,8 @@ TEST_CASE("schedule_player --mistake: the checker names each one that is planted
       {"one_step_short", "missing contribution"},
       {"remainder_dropped", "elements 16 to 17 are in no chunk"}};
   for (const auto& [mistake, fault] : faults) {
-    // Equal sizes, so that a skipped or wrong chunk is not revealed by its size. Only a dropped
-    // remainder needs unequal ones.
+    // Uses chunks of equal size, so that a skipped or wrong chunk is not revealed by its size. Only
+    // a dropped remainder needs unequal chunks.
     const bool equal = std::string(mistake) != "remainder_dropped";
     const std::string arguments =
         "-q --check -w 4 -n " + std::string(equal ? "16" : "18") + " --mistake " + mistake;
@@ -94,7 +94,7 @@ TEST_CASE("schedule_player --run says who is stuck, and --json says it to progra
   CHECK(right.at("run").at("blocked").empty());
   CHECK(right.at("run").at("happenings").size() == 48);  // 24 messages, each sent and received
   CHECK(right.at("simulation").at("messages") == 24);
-  // After the last message to a chunk, the chunk holds the promised sum.
+  // Checks that each chunk holds the promised sum after the last message to it.
   auto held = right.at("start");
   for (const auto& h : right.at("run").at("happenings"))
     if (h.at("kind") == "received")

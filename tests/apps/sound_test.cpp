@@ -22,7 +22,8 @@ void change(const std::string& checkpoint, const std::function<void(Snapshot&)>&
   write_snapshot(checkpoint, snapshot);
 }
 
-// Runs the program, which must exit with code 1 and write no model. Returns its one line.
+// Runs the program, which must exit with code 1 and write no model. Returns its only line of
+// output.
 std::string failure(int world, const Program& program, const Options& more,
                     const std::string& run_dir) {
   const TemporaryFolder logs;

@@ -88,7 +88,7 @@ TEST_CASE("the tutorial's transformer attends across the batch, and then to what
 }
 
 TEST_CASE("the tutorial's table of positions is a buffer: DDP sends it in every step") {
-  // Built here, because the default generator belongs to one thread.
+  // Built on this thread, because only one thread may use the default generator.
   std::vector<std::unique_ptr<Transformer>> models;
   for (int r = 0; r < 2; ++r) models.push_back(std::make_unique<Transformer>(Choices{true, true}));
   const auto sent = test::run_threads<std::vector<double>>(2, [&](comm::ProcessGroup& group) {
@@ -109,8 +109,8 @@ TEST_CASE("the tutorial's table of positions is a buffer: DDP sends it in every 
     }
     return out;
   });
-  // Bytes that rank 0 sends besides the gradients: 16 KB of the table, or a few words that say
-  // which rows were used.
+  // The bytes that rank 0 sends in addition to the gradients: 16 KB of the table, or a few words
+  // that say which rows were used.
   CHECK(sent[0][0] >= kPlaces * kWidth * 4);
   CHECK(sent[0][1] < 100);
 }

@@ -23,7 +23,7 @@ set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -L ${RINGSMITH_SYSROOT})
 
-# The values that Open MPI's own compiler script would give; it cannot run here.
+# The values that Open MPI's own compiler script would print. It cannot run on this processor.
 set(MPI_C_COMPILER ${CMAKE_C_COMPILER})
 set(MPI_C_COMPILER_INCLUDE_DIRS ${RINGSMITH_SYSROOT}/usr/lib/${TRIPLE}/openmpi/include)
 set(MPI_C_LIB_NAMES mpi)

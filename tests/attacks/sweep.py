@@ -2,8 +2,8 @@
 """sweep.py BUILD_DIR [numbers] [files] [streams] [signals]: gives every program extreme inputs.
 
     numbers   every option that takes a value, in the help of every program, at the ends of every type: the program ends
-              in time, with one line that names the option and exit code 6, or does what its help says; no crash, no
-              "internal error", no NaN with exit code 0
+              in time, with one line that names the option and exit code 6, or behaves as its help
+              says; no crash, no "internal error", no NaN with exit code 0
     files     before a program runs, a file or folder that it writes is replaced by a link, a FIFO, a device, a folder or
               socket: links are followed or refused by name, everything else is refused by name, in time; the replacement
               is unchanged afterwards
@@ -78,14 +78,16 @@ class Trial:
 
 
 def programs():
-    """labs/apps/FOLDER/NAME.cpp with a main() is the program NAME; perf/main.cpp is each name in perf/programs.cpp."""
+    """Returns all programs. labs/apps/FOLDER/NAME.cpp with a main() is the program NAME;
+    perf/main.cpp is each name in perf/programs.cpp."""
     apps = ROOT / "labs/apps"
     found = [p.stem for p in apps.rglob("*.cpp") if p.stem != "main" and "\nint main(" in p.read_text()]
     return sorted(found + re.findall(r'\{\.name = "(\w+)"', (apps / "perf/programs.cpp").read_text()))
 
 
 def commands(binaries, inputs):
-    """A small command for each program: the words before its options, and those after them."""
+    """Returns a small command for each program: the words before its options, and those after
+    them."""
     text, run, flights = inputs / "text", inputs / "run", inputs / "flights"
     small = ["--steps", "3", "--batch", "4", "--progress", "off", "--timeout", "5"]
     out = {"train_mlp": ["--draw", "100", "--hidden", "8", *small],
@@ -231,8 +233,8 @@ def plant(path, target, kind, old):
 
 
 def state(path):
-    """Path, type, identity (a link's target, or the inode number unless it is a regular file) and
-    contents of a path."""
+    """Returns path, type, identity (a link's target, or the inode number unless it is a regular
+    file) and contents of a path."""
     try:
         info = path.lstat()
     except OSError:
@@ -419,8 +421,8 @@ def files(binaries, inputs, folder, only):
 # --- streams and signals ----------------------------------------------------------------------------------------------
 
 def small_runs(binaries, inputs, only):
-    """Every program alone, and one training and one collective also on two ranks over each
-    transport."""
+    """Yields the run of every program alone, and of one training and one collective also on two
+    ranks over each transport."""
     for name, (words, rest) in commands(binaries, inputs).items():
         if only not in name:
             continue

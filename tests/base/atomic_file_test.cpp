@@ -131,7 +131,7 @@ TEST_CASE("names on the way cannot be guessed, and nothing planted there is open
   const Folder folder;
   const std::string file = folder / "file", other = folder / "other";
   std::ofstream(other) << "other";
-  // The name that the temporary file used to have.
+  // An earlier version gave the temporary file this name, which can be guessed.
   fs::create_symlink(other, file + ".tmp." + std::to_string(::getpid()));
   write_atomically(file, "x");
   CHECK(slurp(other) == "other");

@@ -12,7 +12,8 @@ using namespace ringsmith;
 
 namespace {
 
-// FNV-1a over the bytes of each value, so that one number represents hundreds of exact values.
+// Returns FNV-1a over the bytes of each value, so that one number represents hundreds of exact
+// values.
 template <class T>
 std::uint64_t hash_of(std::span<const T> values) {
   std::uint64_t h = 0xcbf29ce484222325ULL;

@@ -1,4 +1,4 @@
-// Tables printed for users.
+// Tests the tables that are printed for users.
 #include "runtime/base/table.hpp"
 
 #include "runtime/base/error.hpp"

@@ -114,8 +114,8 @@ def median_of(rounds, name, size, key="time"):
 
 
 def ratio_to_mpi(rounds, name, size):
-    """Time of the better of the two MPI runs divided by this program's time; the median over
-    rounds."""
+    """Returns the time of the better of the two MPI runs divided by this program's time, as the
+    median over rounds."""
     return statistics.median(min(r["mpi"][size]["time"], r["mpi seg"][size]["time"]) / r[name][size]["time"]
                              for r in rounds)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# gpt2.sh BIN [ROUNDS]: trains a model in GPT-2's shape (124 M parameters) on one device, and compares it with PyTorch's
-# on the same device: in float32, with TF32 products, and in bfloat16 (both under autocast).
+# gpt2.sh BIN [ROUNDS]: trains a model of GPT-2's shape (124 M parameters) on one device, and
+# compares it with PyTorch's on the same device: in float32, with TF32 products, and in bfloat16
+# (both under autocast).
 #
 # BIN contains train_bench. Both sides start from the same values and use the same synthetic batches, 8 x 1,024 tokens.
 # The losses that they print must agree, or the comparison is refused. Runs alternate; figures are medians of ROUNDS

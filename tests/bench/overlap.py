@@ -59,7 +59,8 @@ def median(rows, key):
 
 
 def shape(nodes, options):
-    """Makes the gradients take as long as backward."""
+    """Slows the link until exchanging the gradients takes as long as backward, times
+    options.slower."""
     rows, parameters = nodes.train("off")
     rate = parameters * 4 * 8 / (median(rows, "backward_ms") / 1e3) / options.slower
     print(f"# {parameters * 4 / 2**20:.2f} MiB of gradients, buckets of {options.bucket} MiB; a step alone: forward "
@@ -73,7 +74,7 @@ def shape(nodes, options):
 
 
 def measure(nodes, options):
-    """[{off: row, on: row}]: pairs of neighbouring steps of each training; odd steps do not
+    """Returns [{off: row, on: row}]: pairs of neighbouring steps of each training. Odd steps do not
     overlap."""
     pairs = []
     print(f"# {'round':>5} {'overlap':>8} {'step':>8} {'forward':>8} {'backward':>9} {'gradients':>10} {'exposed':>8}  ms")

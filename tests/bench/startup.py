@@ -3,8 +3,9 @@
 
     launcher   ringrun with a program that does nothing: processes, prefixes, exit
     shm, tcp   the same with one all-reduce of 4 bytes: rendezvous, connections, the sum, shutdown
-    sockets    the most that one rank of the tcp job had open: one to the store, and one to every other rank, which carries
-               failure reports and shows by its end that the rank is gone
+    sockets    the most that one rank of the tcp job had open: one to the store, and one to every
+               other rank, which carries failure reports, and whose closing shows that the rank is
+               gone
 
 Alternating runs, medians of rounds. With more ranks than cores this also measures the processor.
 """

@@ -98,7 +98,8 @@ async function lookAt(page, name, looks = LOOKS) {
 async function checkPages(browser, files) {
   for (const name of files) {
     const page = await open(browser, name);
-    // All pages of source text have the same form: check each once for errors and width.
+    // All pages of source text have the same form, so each is checked only once, for errors and
+    // width.
     (await lookAt(page, name, name.startsWith('source/') ? [[400, 'dark']] : LOOKS)).forEach(say);
     await page.close();
   }
@@ -192,7 +193,7 @@ const sorted = value => Array.isArray(value) ? value.map(sorted) : value && type
 class Hands {
   constructor(page, id) { Object.assign(this, {page, id}); }
   async start() {
-    // By keyboard only: Tab until the figure's button has the focus.
+    // Uses only the keyboard: presses Tab until the figure's button has the focus.
     for (let i = 0; i < 400; ++i) {
       await this.page.keyboard.press('Tab');
       if (await this.page.evaluate(id => document.activeElement.matches(`section.live[data-figure=${id}] .live-start`), this.id)) break;

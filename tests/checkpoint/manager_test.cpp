@@ -40,7 +40,7 @@ void spill(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// A snapshot in which every number identifies the step.
+// Returns a snapshot in which every number identifies the step.
 Snapshot of_step(std::int64_t step) {
   const auto value = static_cast<double>(step);
   return {step,
@@ -303,7 +303,8 @@ TEST_CASE("a folder that is gone, or may not be written to, is named") {
   manager.save(of_step(1));
   CHECK_THROWS_WITH(manager.wait(), ContainsSubstring(folder / "run/step-000001") &&
                                         ContainsSubstring("No such file"));
-  // Not even the owner (who may be the user running this test) can write.
+  // Removes the owner's write permission, too, because the owner may be the user who runs this
+  // test.
   fs::permissions(folder.path / "moved/lock", fs::perms(0444));
   fs::permissions(folder.path / "moved", fs::perms(0555));
   fs::permissions(folder.path, fs::perms(0755));

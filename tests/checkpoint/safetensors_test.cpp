@@ -202,7 +202,7 @@ TEST_CASE("a damaged or hostile file is one line with its name and the fault") {
           "overlaps");
   refused(with_header("{" + a + R"(,"__metadata__":{"k":1}})", 8), "not a string");
   refused(with_header("{" + a + R"(,"__metadata__":[]})", 8), "not an object");
-  std::string flags = one("BOOL", "[3]", "[0,3]", 3);  // whose bytes are 1
+  std::string flags = one("BOOL", "[3]", "[0,3]", 3);  // all three bytes are 1
   spill(path, flags);
   CHECK_NOTHROW(load_safetensors(path));
   flags.back() = '\2';

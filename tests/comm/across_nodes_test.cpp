@@ -20,7 +20,7 @@ using namespace ringsmith::comm::testing;
 
 namespace {
 
-// value(chunk, i): the documented sum of element i, which every rank must have bit for bit.
+// Requires that every rank has value(chunk, i), the documented sum of element i, bit for bit.
 template <class Documented>
 void require_sums(const Schedule& schedule, const Buffers& x, Documented value) {
   for (const Schedule& form : {schedule, one_chunk_steps(schedule)}) {
@@ -37,7 +37,7 @@ void require_sums(const Schedule& schedule, const Buffers& x, Documented value) 
   }
 }
 
-// Computed from the definition in halving.hpp, without ranges or the bits of a range.
+// Returns the sum by the definition in halving.hpp, computed without ranges or the bits of a range.
 float halved(const Buffers& x, std::size_t i, int rank, int distance, int p) {
   if (distance == p) {
     const float own = x[at(rank)][i];
@@ -60,7 +60,7 @@ int root_of(int world, int tree) {
   return kNobody;
 }
 
-// The sum of node `a` for part l, as defined in hierarchical.hpp.
+// Returns the sum of a node for part l, as defined in hierarchical.hpp.
 float node_sum(const Buffers& x, std::size_t i, const std::vector<int>& node, std::size_t l,
                std::size_t m) {
   const auto folded = [&](std::size_t local) {
@@ -121,7 +121,7 @@ TEST_CASE("the two trees span all ranks, and hardly anybody is inner in both", "
           }
         int hops = 0;
         for (int up = rank; up != kNobody; up = double_tree_node(world, up, tree).parent) ++hops;
-        // At most one level deeper than a complete binary tree.
+        // The tree is at most one level deeper than a complete binary tree.
         CHECK((1 << (hops - 1)) <= 2 * world);
       }
       CHECK(roots == 1);

@@ -196,8 +196,9 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
 }
 
 TEST_CASE("the checker's verdict on random mutations is the verdict of running them", "[checker]") {
-  // Random single changes. The reference executor, with distinct powers of two as inputs, decides
-  // whether the result is right. The checker must neither miss a fault nor report a false one.
+  // Makes random single changes. The reference executor, with distinct powers of two as inputs,
+  // decides whether the result is right. The checker must neither miss a fault nor report a false
+  // one.
   std::mt19937 engine(7);
   const auto pick = [&](int n) { return static_cast<int>(engine() % static_cast<unsigned>(n)); };
   int broken = 0, harmless = 0;

@@ -24,7 +24,8 @@ class Job {
   }
   void lose(int who) { coordinator_.lost(caller(who), now_); }
   void pass(std::chrono::milliseconds time) { now_ += time; }
-  // "counts over id step: ranks +joining", "failed: why" or "waits".
+  // Returns e.g. "counts over q1 s2: 0 1 2 +1" ("no" instead of "counts"; "over" if the training
+  // has ended; quorum, step, ranks, number of joining ranks), "failed: why" or "waits".
   std::string answer(int who) {
     const auto reply = coordinator_.take_reply(caller(who), now_);
     if (!reply) return "waits";
@@ -55,7 +56,7 @@ class Job {
   Coordinator coordinator_;
 };
 
-// Three ranks that have started and completed two steps.
+// Returns three ranks that have started and completed two steps.
 Job three_ranks(int least = 2) {
   Job job(3, least);
   for (const int w : {2, 0, 1}) job.ask(w);

@@ -39,7 +39,7 @@ void flip(Traffic& stream, std::size_t bit) {
 
 // ---- frames, one after the other ----
 
-// The stream of `data`, sent to `offset`, followed by a counter at 0 with the value 7.
+// Returns the stream of `data`, sent to `offset`, followed by a counter at 0 with the value 7.
 Traffic frames_of(std::span<const std::byte> data, std::size_t offset, bool checksum) {
   tcp::Sender sender(checksum);
   sender.write(offset, data.data(), data.size());
@@ -110,7 +110,7 @@ class Meddler {
     return target_.host + ' ' + std::to_string(listener_.port) +
            record.substr(record.find(' ', record.find(' ') + 1));
   }
-  // Number of bytes forwarded. Valid when the ranks have ended.
+  // Returns the number of bytes forwarded. Valid when the ranks have ended.
   [[nodiscard]] std::uint64_t carried(bool to_listener) {
     stop();
     return ways_[to_listener ? 0 : 1].carried;
@@ -205,7 +205,7 @@ struct NamedCall {
   std::function<void(ProcessGroup&, std::span<float> in, std::span<float> out, std::size_t n)> call;
 };
 
-// Every collective, and point-to-point messages.
+// Returns every collective, and point-to-point messages.
 std::vector<NamedCall> all_calls() {
   using Floats = std::span<float>;
   std::vector<NamedCall> calls;
@@ -353,7 +353,8 @@ TEST_CASE("a bit that the network changes ends every call on all ranks, with the
         const std::vector<Outcome> right = run_meddled(world, named, n, watches, true);
         for (const Outcome& outcome : right) REQUIRE(outcome.error.empty());
         for (const bool to_listener : {true, false}) {
-          // Either the first byte after any greeting, or a byte of the second or third round.
+          // Chooses either the first byte after the greeting, if there is one, or a byte of the
+          // second or third round.
           const std::uint64_t begin = to_listener ? kGreeting : 0;
           const std::uint64_t end = watches.carried(to_listener);
           const std::uint64_t byte = ++number % 2 == 0 ? begin : begin + (end - begin) / 2;
@@ -379,7 +380,7 @@ TEST_CASE("without checksums a rank computes with a bit that the network has cha
   constexpr std::size_t kCount = 300'007;
   Meddler watches(false, kNever);
   const std::vector<Outcome> right = run_meddled(2, *gather, kCount, watches, false);
-  // The bit is in the last round, because each round overwrites the results of the previous one.
+  // Flips a bit in the last round, because each round overwrites the results of the previous one.
   Meddler meddler(false, watches.carried(false) - kCount * sizeof(float) / 2);
   const std::vector<Outcome> got = run_meddled(2, *gather, kCount, meddler, false);
   CHECK((got[0].error + got[1].error).empty());

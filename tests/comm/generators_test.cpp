@@ -13,7 +13,7 @@ using namespace ringsmith::comm::testing;
 
 namespace {
 
-// x[first] + x[first + direction] + ... over all ranks, from left to right.
+// Returns x[first] + x[first + direction] + ... over all ranks, added from left to right.
 float walk(const Buffers& x, std::size_t i, int first, int direction) {
   const int world = static_cast<int>(x.size());
   float sum = x[at(wrap(first, world))][i];
@@ -138,9 +138,10 @@ TEST_CASE("all_to_all may run in place: no part is overwritten before it was sen
 }
 
 TEST_CASE("gloo's chunks follow its byte arithmetic", "[schedule]") {
-  // 10 floats, 4 ranks: 8 segments of 5 bytes, rounded up to 8; a chunk has two of them.
+  // 10 floats on 4 ranks make 8 segments of 5 bytes, rounded up to 8 bytes. A chunk has two of
+  // them.
   REQUIRE(gloo_chunks(4, 10, 4) == std::vector<Chunk>{{0, 4}, {4, 4}, {8, 2}, {10, 0}});
-  // 10 MiB + 4 bytes over 3 ranks: 11 segments, rounded up to 12.
+  // 10 MiB + 4 bytes on 3 ranks make 11 segments, rounded up to 12.
   const std::size_t count = (10 << 20) / 4 + 1, segment = (count * 4 + 11) / 12 / 4 + 1;
   const auto chunks = gloo_chunks(3, count, 4);
   REQUIRE(chunks[0] == Chunk{0, 4 * segment});

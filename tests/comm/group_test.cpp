@@ -251,5 +251,5 @@ TEST_CASE("groups that come and go leave nothing behind", "[group]") {
     const std::ptrdiff_t before = groups(50);
     return groups(300) - before;
   });
-  CHECK(grown[0] < 16 * 1024);  // once leaked 390 KiB for every third group, 0.2 KiB for others
+  CHECK(grown[0] < 16 * 1024);  // a former leak: 390 KiB in every third group, 0.2 KiB in others
 }

@@ -18,7 +18,7 @@ namespace ringsmith::comm::testing {
 
 using Buffers = std::vector<std::vector<float>>;  // [rank][element]
 
-// Values whose sums depend on the order of the additions.
+// Returns values whose sums depend on the order of the additions.
 inline Buffers wide_range_inputs(int world, std::size_t count) {
   std::mt19937 engine(static_cast<unsigned>(world) * 1000 + static_cast<unsigned>(count));
   std::uniform_real_distribution<float> mantissa(-1.0f, 1.0f);

@@ -6,8 +6,8 @@
 
 namespace ringsmith::comm::testing {
 
-// Ways to place ranks on nodes: unspecified; blocks of k ranks, with a smaller last node; and
-// round-robin.
+// Returns ways to place ranks on nodes: unspecified; blocks of k ranks, with a smaller last node;
+// and round-robin.
 inline std::vector<std::vector<int>> shapes_of_nodes(int world) {
   std::vector<std::vector<int>> shapes{{}};
   for (int k = 1; k < world; ++k) {
@@ -19,9 +19,9 @@ inline std::vector<std::vector<int>> shapes_of_nodes(int world) {
   return shapes;
 }
 
-// Calls f(schedule) for every built-in schedule of every world up to 8, every root and every count
-// from 0 to 3N+1 (for all_to_all only multiples of N). Hierarchical schedules are also built for
-// every shape of nodes.
+// Calls f(schedule) for every built-in schedule: every world up to 8, every root, and every count
+// from 0 to 3 world + 1 (for all_to_all, only multiples of the world). Hierarchical schedules are
+// also built for every shape of nodes.
 template <class F>
 void for_each_shipped(F f) {
   for (int world = 1; world <= 8; ++world)

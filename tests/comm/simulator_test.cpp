@@ -24,7 +24,7 @@ constexpr int kWorld = 1024;
 constexpr int kWorld = 16384;
 #endif
 
-// A network whose links differ in speed. The seed determines the speed of each pair's link.
+// Returns a network whose links differ in speed. The seed determines the speed of each pair's link.
 Network uneven_network(unsigned seed, int slots) {
   Network network;
   network.link = [seed](int from, int to) {

@@ -24,7 +24,8 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// An address at which no program listens, so that a client can reach the store only by the door.
+// Returns an address at which no program listens, so that a client can reach the store only by the
+// door.
 tcp::Address nowhere() {
   return {"127.0.0.1", static_cast<std::uint16_t>(std::stoi(testing::free_port()))};
 }
@@ -103,7 +104,7 @@ TEST_CASE("a door is found by number and socket, and is closed in programs that 
   fcntl(door.outside.get(), F_SETFD, 0);
   CHECK(store::find_door(text.c_str()) == door.outside.get());
   CHECK((fcntl(door.outside.get(), F_GETFD) & FD_CLOEXEC) != 0);
-  // Refused: the same number but another socket, a file, invalid texts, and no text.
+  // These are refused: the same number but another socket, a file, invalid texts, and no text.
   const std::string other = store::describe_door(door.inside.get());
   const std::string number = text.substr(0, text.find(':'));
   CHECK(store::find_door((number + other.substr(other.find(':'))).c_str()) == -1);

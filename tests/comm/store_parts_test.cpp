@@ -1,4 +1,4 @@
-// Tests the store's messages, encryption and table without a network.
+// Tests the store's messages, their authentication, and its table, without a network.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/bootstrap/store/session.hpp"

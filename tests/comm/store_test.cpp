@@ -147,7 +147,7 @@ TEST_CASE("without the secret nobody gets in, and the refusal says why", "[store
 }
 
 TEST_CASE("a server that does not know the secret, or is none at all, is not believed", "[store]") {
-  // A server that answers every connection with the same bytes.
+  // Starts a server that accepts one connection and answers with these bytes.
   const auto impostor = [](const std::string& says) {
     tcp::Listener listener = tcp::listen_on("127.0.0.1", 0);
     const std::uint16_t port = listener.port;

@@ -47,8 +47,9 @@ TEST_CASE("all ten digits are drawn about equally often, with ink inside the fra
   }
 }
 
-// Uses the nearest neighbour by pixels. It must be well above chance, which shows that the ink of
-// the ten shapes distinguishes them, and well below 100 %, which shows that they vary enough.
+// Classifies each digit by its nearest neighbour in pixels. The share of right answers must be well
+// above chance, which shows that the ink of the ten shapes distinguishes them. No digit may equal
+// another one, which shows that they vary.
 TEST_CASE("the digits are different shapes, and not ten fixed pictures") {
   const GreyImages train = draw_digits(1500, 1);
   const GreyImages test = draw_digits(150, 2);

@@ -120,7 +120,7 @@ TEST_CASE("a broken IDX file is one line with its name and the fault") {
 
 namespace {
 
-// Record i of a CIFAR-10 file has its label, and i in red, i + 1 in green, i + 2 in blue.
+// Returns a CIFAR-10 file. Record i has its label, and i in red, i + 1 in green, i + 2 in blue.
 Bytes8 cifar(const std::vector<int>& labels) {
   Bytes8 file;
   for (std::size_t i = 0; i < labels.size(); ++i) {

@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kChannels = 2, kHeight = 5, kWidth = 4, kPad = 2;
 const PixelStatistics kAsTheyAre{{0, 0}, {1, 1}};
 
-// No two pixels of an image are equal, and none is 0.
+// Returns images in which no two pixels of an image are equal, and none is 0.
 Images numbered(std::int64_t n) {
   constexpr std::int64_t kArea = kChannels * kHeight * kWidth;
   Images images{kHeight, kWidth, {}, {}, kChannels};
@@ -98,7 +98,8 @@ TEST_CASE("without augmentation every epoch shows the images as they are") {
   CHECK(dataset.get_in_epoch(first(7), 3).inputs.to_vector<float>() == plain);
   const auto third = dataset.get(std::vector<std::int64_t>{2}).inputs.to_vector<float>();
   CHECK(third == cut(images, 2, 0, 0, false));
-  // get() of an augmented set is not augmented either. Tests use it.
+  // get() does not augment the images of an augmented set either, because it is meant for
+  // evaluation.
   const ImageDataset augmented(images, 10, kAsTheyAre, {.pad = kPad, .flip = true});
   CHECK(augmented.get(first(7)).inputs.to_vector<float>() == plain);
 }

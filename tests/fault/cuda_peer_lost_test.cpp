@@ -79,7 +79,8 @@ std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   return n;
 }
 
-// Open MPI's segments are not counted, because they may belong to other jobs on this machine.
+// Returns the number of entries. Open MPI's segments are not counted, because they may belong to
+// other jobs on this machine.
 std::size_t entries(const char* folder) {
   std::size_t n = 0;
   DIR* const dir = opendir(folder);

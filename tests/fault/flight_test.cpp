@@ -21,7 +21,7 @@ using testing::TemporaryFolder;
 
 namespace {
 
-// A bootstrap of ranks whose launcher ends the survivors of a dead rank.
+// A bootstrap of ranks whose launcher ends all others when one dies.
 struct Launched : Bootstrap {
   explicit Launched(std::shared_ptr<Bootstrap> the_rest) : rest(std::move(the_rest)) {}
   [[nodiscard]] int rank() const override { return rest->rank(); }

@@ -26,7 +26,8 @@ std::string describe(const std::exception& e) {
 
 }  // namespace
 
-// Each rank writes "PEER KIND: TEXT" to standard error if its body throws.
+// If its body throws, a rank writes "PEER KIND: TEXT" to standard error, which this function
+// parses.
 std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body) {
   if (options.device.is_cpu()) options.transport = test_transport();

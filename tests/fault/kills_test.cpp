@@ -28,7 +28,7 @@ using namespace ringsmith::test;
 namespace {
 
 constexpr double kLimit = 5;  // seconds from the kill to the end of a survivor
-constexpr std::chrono::milliseconds kTimeout{3000};  // also for ranks that never arrive
+constexpr std::chrono::milliseconds kTimeout{3000};  // also limits waits for absent ranks
 
 long from_environment(const char* name, long otherwise) {
   const char* const text = std::getenv(name);
@@ -92,7 +92,8 @@ ForkedRanks start(const Plan& plan, const std::string& port) {
           }};
 }
 
-// Abstract sockets, shared memory and temporary files have their creator's pid in their names.
+// Counts what the processes have left behind. Abstract sockets, shared memory and temporary files
+// have their creator's pid in their names.
 std::size_t left_behind(const std::vector<Ending>& endings) {
   std::size_t n = 0;
   const auto is_ours = [&](const std::string& text) {

@@ -89,7 +89,7 @@ struct First : Bootstrap {
   }
 };
 
-// A Unix socket that is bound, or connected, to the address with this name.
+// Returns a Unix socket that is bound, or connected, to the address with this name.
 Descriptor unix_socket(const std::string& name,
                        int (*bind_or_connect)(int, const sockaddr*, socklen_t)) {
   sockaddr_un address{};

@@ -33,7 +33,7 @@ struct PerStepPlan {
   std::vector<std::int64_t> overflows;  // steps whose gradients are infinite on the first rank
   std::int64_t begin = 0;               // steps done by an earlier training
   int odd = -1;                         // the rank that starts with another state
-  std::optional<Kill> stop;             // SIGTERM in forward; its death is ignored
+  std::optional<Kill> stop;             // SIGTERM in forward; Kill::death is ignored
   comm::GroupOptions group = {};
   std::chrono::milliseconds patience{20'000};
 };

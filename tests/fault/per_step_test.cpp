@@ -40,8 +40,8 @@ std::vector<CountedStep> history_of(const PerStepResult& result) {
   return out;
 }
 
-// Each step must have the samples of all its contributors, and none twice in an epoch. A rank that
-// is killed when a step has counted does not report its samples.
+// Checks that each step has the samples of all its contributors, and none twice in an epoch. A rank
+// that is killed when a step has counted does not report its samples.
 void check_samples(const PerStepPlan& plan, const PerStepResult& result) {
   std::map<std::int64_t, std::vector<std::int64_t>> by_step;
   std::map<std::int64_t, int> reports;
@@ -54,7 +54,7 @@ void check_samples(const PerStepPlan& plan, const PerStepResult& result) {
   std::int64_t used = 0;
   for (const CountedStep& step : history_of(result)) {
     const auto ranks = std::ssize(step.ranks);
-    // Summed over the contributors.
+    // The batch is summed over the contributors.
     const std::int64_t batch = (ranks - step.joining) * kPerStepBatch;
     INFO("step " << step.step);
     if (used + batch > kPerStepSamples) {
@@ -181,8 +181,8 @@ TEST_CASE("scaled losses: all ranks skip the same steps, also one that joins in 
   PerStepPlan plan = plan_of({{1, 2, Death::reducing}, {0, 5, Death::forward}});
   plan.accumulate = GENERATE(1, 2);
   plan.steps = 10;
-  // The first steps, whose gradient order must not be used; step 3, in which rank 1 joins; step 5,
-  // in which rank 0 is lost.
+  // Gradients overflow in the first steps, whose gradient order must not be used; in step 3, in
+  // which rank 1 joins; and in step 5, in which rank 0 is lost.
   plan.overflows = {0, 1, 3, 5};
   const PerStepResult result = run_per_step(plan);
   check(plan, result);

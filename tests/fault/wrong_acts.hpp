@@ -113,7 +113,7 @@ inline Act recv(std::size_t n, int from) {
     me.group->recv(std::span(x), from);
   }};
 }
-// Two all-reduces in flight simultaneously.
+// Makes two all-reduces that are in flight simultaneously.
 inline Act two_at_once(std::size_t first, std::size_t second) {
   return {[=](Rank& me) {
             Floats a(first), b(second);
@@ -130,7 +130,7 @@ inline Act then(std::vector<Act> acts) {
           },
           acts.front().name};
 }
-// Makes the same call in a group of some of the ranks.
+// Runs the action in a group of some of the ranks.
 inline Act in_group(const std::vector<int>& members, const Act& act) {
   return {[=](Rank& me) {
     Rank there(me.bootstrap, me.options, me.scores);

@@ -160,7 +160,7 @@ void Rank::stop() const {
   const pid_t stopped = getpid();
   if (fork() == 0) {
     wait_for_the_others();
-    // Repeated, because the process may not have stopped yet.
+    // Sends the signal repeatedly, because the process may not have stopped yet.
     for (int again = 0; again < 20; ++again) {
       ::kill(stopped, SIGCONT);
       std::this_thread::sleep_for(milliseconds(20));

@@ -55,7 +55,9 @@ struct WrongProgram {
   std::map<int, Act> but = {};  // other actions for some ranks
   std::string error = {};       // type of the error on every rank
   std::vector<std::string> says = {};
-  int culprit = -1;  // Where::peer of the others' errors; -1: two sides blame each other
+  // Expected Where::peer on the other ranks. -1: not checked, because there is no single culprit or
+  // the error names no peer.
+  int culprit = -1;
   int world = 3;
   // Ranks that end with another error; "": without an error.
   std::map<int, std::string> instead = {};

@@ -1,6 +1,7 @@
-// A table of wrong programs: the actions of the ranks, and the error of every rank. First all ranks
-// make three matching calls, so that the wrong call is #3. A rank that has noticed no error then
-// makes two calls of barrier(). Every rank must have ended with its error 2 s after the deadline.
+// A table of wrong programs: the actions of the ranks, and the error of every rank. Unless a row
+// says otherwise, all ranks first make three matching calls, so that the wrong call is #3. A rank
+// that has noticed no error then makes two calls of barrier(). Every rank must report its error at
+// most 2 s after the deadline, or later if its start was slow.
 //
 // Over 300 lines because it is one table.
 #include "tests/fault/wrong_acts.hpp"

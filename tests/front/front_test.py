@@ -168,7 +168,8 @@ class Packages(Front):
 
 
 class PackagesOfAUser(Packages):
-    """The same with sudo, which closes descriptors above 2, and without sudo."""
+    """Repeats the tests as an ordinary user with sudo, which closes descriptors above 2; also tests
+    a system without sudo."""
     user = 1000
     SUDO = """#!/bin/bash
 echo "$*" >> "$FAKE/sudo"

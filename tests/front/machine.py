@@ -56,8 +56,8 @@ TOOLS = """awk bash basename cat chmod cmake cp cut date dirname env find flock 
 
 
 class Machine:
-    """A folder with a checkout's front door, and a PATH that has only the listed tools and those
-    that a test adds."""
+    """A checkout with only the files that a newcomer's first commands need, and a PATH with only
+    the listed tools and those that a test adds."""
 
     def __init__(self, user=0):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ringsmith-front-"))
@@ -95,7 +95,7 @@ class Machine:
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, *command, **variables):
-        """(exit status, standard output, standard error)"""
+        """Returns (exit status, standard output, standard error)."""
         with self.start(*command, **variables) as process:
             out, err = process.communicate(timeout=PATIENCE)
         return process.returncode, out, err
@@ -116,7 +116,8 @@ class Machine:
             except OSError:  # all processes have closed it
                 break
             if interrupt_at and interrupt_at in seen:
-                # Waits, because ninja would wait for a shell that it has just started and that misses the signal.
+                # Waits first, because a shell that ninja has just started would miss the signal,
+                # and ninja would wait for it.
                 time.sleep(1)
                 os.write(terminal, b"\x03")
                 interrupt_at = None
@@ -124,15 +125,15 @@ class Machine:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
 
     def project(self, text):
-        """Writes the checkout's CMakeLists.txt: it needs no compiler."""
+        """Writes the checkout's CMakeLists.txt, which needs no compiler."""
         (self.top / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.22)\nproject(front NONE)\n" + text)
         (self.folder / "installed").write_text((ROOT / "Makefile").read_text().split("\nPACKAGES := ")[1].split("\n")[0]
                                                .replace(" ", "\n") + "\nqemu-system-x86\nbusybox-static\nibverbs-providers\n")
 
 
 def screen(sent):
-    """The text that remains on a terminal: without lines overwritten after a carriage return, or
-    erased."""
+    """Returns the lines that remain on a terminal, without text that was erased or overwritten
+    after a carriage return."""
     return [line.rstrip("\r").split("\r")[-1].replace("\x1b[K", "") for line in sent.replace("\r\n", "\n").split("\n")]
 
 

@@ -2,8 +2,8 @@
 # bundle.sh [ARCHIVE]: packs everything that a cluster node without internet needs into one archive.
 #
 # The node provides g++, cmake, make, python3, and for devices the CUDA toolkit. The archive
-# provides the sources as committed, and the Debian packages that the build needs, unpacked: nothing
-# is installed, `source env.sh` points the tools to them.
+# provides the sources as committed, and the Debian packages that the build needs, unpacked. Nothing
+# is installed: `source env.sh` points the tools to the packages.
 #
 #   tar xzf ringsmith-offline.tar.gz && cd ringsmith-offline && source env.sh && make test-gpu
 set -eu
@@ -59,7 +59,7 @@ export CMAKE_PREFIX_PATH=$deps/usr
 export OPAL_PREFIX=$deps/usr   # Open MPI finds its parts relative to this
 export PMIX_INSTALL_PREFIX=$deps/usr
 export RINGSMITH_NO_DEPS=1     # make installs nothing
-export OMPI_MCA_mca_base_component_show_load_errors=0  # about parts for networks that are not used
+export OMPI_MCA_mca_base_component_show_load_errors=0  # no warnings about parts for unused networks
 export PMIX_MCA_pcompress_base_silence_warning=1
 command -v ssh > /dev/null || export OMPI_MCA_plm=isolated  # mpirun on this node alone needs no ssh
 # Debian's alternatives are links that the installation would create.

@@ -40,7 +40,7 @@ def demangled(names):
 
 
 def plain(name):
-    """A kernel's name without namespaces, template arguments and parameters."""
+    """Returns a kernel's name without namespaces, template arguments and parameters."""
     # nvcc's names of lambdas within lambdas, which c++filt cannot demangle
     if name.startswith("_ZN"):
         at, last = 3, ""
@@ -61,7 +61,7 @@ def plain(name):
 
 
 def kernels_of(folder):
-    """(file, mangled name, architecture) -> (registers, stack, spilled bytes)."""
+    """Returns {(file, mangled name, architecture): (registers, stack, spilled bytes)}."""
     found = {}
     for said in sorted(folder.rglob("*.cu.ptxas")):
         file = str(said.relative_to(folder)).removesuffix(".ptxas")

@@ -63,7 +63,7 @@ def budget(out):
 
 
 def failed(out):
-    """A failing part is reported, and the following parts run."""
+    """Checks that a failing part is reported, and that the following parts run."""
     os.environ["VGPU_DEVICES"] = "none"
     done = run("--only", "kernels,memcheck", "--out", out)
     del os.environ["VGPU_DEVICES"]
@@ -82,7 +82,7 @@ def killed(out):
 
 
 def kept(out):
-    """If it is killed in a later part, the finished parts are in the report."""
+    """Checks that the report has the finished parts if the script is killed in a later part."""
     with subprocess.Popen([*COMMAND, "--only", "device,kernels,engine-b", "--out", out], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as victim:
         seen = []

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Tests of the sandbox: a hostile program (intruder.cpp) in place of a driver, hostile texts in place of a student's,
-under each kind of sandbox that works here, and with namespaces forbidden: python3 tests/labs/sandbox.py [-v] [NAME]
+"""Tests of the sandbox: a hostile program (intruder.cpp) instead of a driver, and hostile texts
+instead of a student's, under each kind of sandbox that works here, and with namespaces forbidden:
+python3 tests/labs/sandbox.py [-v] [NAME]
 
     sandbox.py intrude KIND    one kind, as JSON: the targets that the intruder reached. The tests run it again as
                                another user, and under a seccomp filter that forbids namespaces.
@@ -63,8 +64,8 @@ def intrude(jail, *words, timeout=600):
 
 
 def prey():
-    """Files that any user may read and write, but a submission must not reach: the judge's,
-    others', the course's."""
+    """Creates files that any user may read and write, but a submission must not reach. Returns
+    their folder and the files."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="prey-"))
     place.chmod(0o777)
     files = []
@@ -79,7 +80,8 @@ def prey():
 
 
 def attempt(kind):
-    """{attempt: reached or kept} of one kind, and the sandbox's description of itself."""
+    """Returns {attempt: reached or kept} for one kind of sandbox, and the sandbox's description of
+    itself."""
     jail = sandbox.Sandbox(kind or None)
     place, files = prey()
     try:
@@ -146,7 +148,7 @@ class Each:
 
     @contextlib.contextmanager
     def judge(self):
-        """A judge that starts a program now and is killed at the end. Yields a text that is in
+        """Runs a judge that starts a program now and is killed at the end. Yields a text that is in
         the program's command line."""
         seconds = unique()
         code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import sandbox as s; from labs.course import sandbox\n"
@@ -338,8 +340,8 @@ class Text(unittest.TestCase):
 
 
 class Answers(unittest.TestCase):
-    """Any bytes that a submission sends as its answer yield a verdict, never an exception of
-    another kind."""
+    """Whatever bytes a submission sends as its answer, the result is a verdict, never an
+    exception."""
 
     def test_mutated(self):
         import random
@@ -376,7 +378,7 @@ class Compiling(unittest.TestCase):
 
 
 def cost(rounds):
-    """Median milliseconds with and without, alternating."""
+    """Prints the milliseconds that each kind of sandbox adds: medians of alternating runs."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="lab-cost-"))
     own, runs = place / "compiler", place / "runs"  # a run may change the owner of its folder
     own.mkdir()

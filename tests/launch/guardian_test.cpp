@@ -59,7 +59,7 @@ void check(Act act, End end) {
           : end == End::well     ? ends
                                  : kWithChild);
   REQUIRE(job.ready());
-  // The guardian sets its name only when it first runs.
+  // Waits for the guardian, which sets its name only when it first runs.
   REQUIRE(eventually([&] { return job.guardian() > 0; }));
   const pid_t guardian = job.guardian();
   if (act == Act::hold && !hold(guardian)) {
@@ -119,7 +119,7 @@ void random_round(std::mt19937& random) {
   Job job(kill_guardian && kill_launcher ? "exec sleep 300" : "sleep 300 & wait");
   const pid_t launcher = job.job.pid();
   const std::string name = "/proc/" + std::to_string(launcher) + "/comm";
-  // The child process has become ringrun.
+  // Waits until the child process has become ringrun.
   REQUIRE(eventually([&] { return read_text(name) == "ringrun\n"; }));
   std::this_thread::sleep_for(std::chrono::microseconds(below(40'000)));
   const pid_t guardian = job.guardian();

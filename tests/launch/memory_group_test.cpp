@@ -22,7 +22,7 @@ class Group {
     std::error_code error;
     if (!fs::create_directory(path_, error)) return;
     valid_ = put("memory.max", limit) || put("memory.limit_in_bytes", limit);
-    // Otherwise the memory would be swapped out first.
+    // Forbids swapping. Otherwise the memory would be swapped out first.
     if (!put("memory.swap.max", "0")) (void)put("memory.memsw.limit_in_bytes", limit);
   }
   Group(const Group&) = delete;

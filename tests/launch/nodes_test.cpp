@@ -158,7 +158,7 @@ TEST_CASE("another secret, another job on the port, a left-over port file", "[no
   r = run_program(job.words(0, 2, {}, "true"));
   CHECK(r.exit_code == 6);
   CHECK_THAT(r.err, ContainsSubstring("is another job using it?"));
-  // The refused nodes did not disturb the job.
+  // Checks that the refused nodes did not disturb the job.
   job.start(1, 2, {}, "true");
   for (const int code : job.wait()) CHECK(code == 0);
 }

@@ -205,7 +205,8 @@ void run_kill_test(const KillTest& test) {
   int kills = 0;
   std::vector<double> killed_at;
   while (seconds_now() < kills_begin + test.seconds - test.every / 2) {
-    // The steps are faster than in the pilot run, so the training will end soon.
+    // Stops killing ranks if the training will end soon, because its steps are faster than in the
+    // pilot run.
     if (newest_step(folder / "run") > steps * 9 / 10) break;
     const int rank = static_cast<int>(random() % kRanks);
     if (const pid_t pid = process_of(mark, rank); pid > 0 && ::kill(pid, SIGKILL) == 0) {
@@ -433,7 +434,7 @@ TEST_CASE("per step: a checkpoint that cannot be continued from is refused once,
   CHECK_THAT(seed.err,
              ContainsSubstring("is from a different training run: --seed was 0, but is 7 here"));
   CHECK(count(seed.err, "] train_mlp: error: ") == 1);  // only one rank prints it
-  // Finite weights whose loss is not finite.
+  // Gives the newest checkpoint finite weights whose loss is not finite.
   const std::string newest = folder / ("run/checkpoints/" + snapshot_name(30));
   Snapshot snapshot = read_snapshot(newest);
   for (const auto& [name, tensor] : snapshot.tensors.at("model")) tensor.fill_(3e38);

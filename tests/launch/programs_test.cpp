@@ -72,7 +72,7 @@ std::map<std::string, Launcher> launchers() {
                            "RINGSMITH_SECRET=sixteen letters!"});
     return by_hand(variables, program, options);
   };
-  // The variables as srun would set them; there are no tests with a real Slurm here.
+  // The variables as srun would set them. tests/slurm runs a real Slurm.
   out["Slurm's variables"] = [](int world, const std::string& program, const Words& options) {
     const std::string port = free_port();
     std::vector<Words> variables;

@@ -225,7 +225,7 @@ TEST_CASE("what a rank left running in its group ends with it", "[ringrun]") {
   CHECK(r.exit_code == 0);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
   const pid_t left = std::stoi(read_text(folder / "pid"));
-  // The kernel removes it when it is next scheduled.
+  // The kernel removes the process when it is next scheduled.
   CHECK(eventually([left] { return !alive(left); }));
 }
 

@@ -387,7 +387,7 @@ TEST_CASE("the tutorials' command lines run as they are written", "[rounds]") {
       "--rdzv_conf=last_call_timeout=1 --rdzv_endpoint=localhost:" +
       free_port();
   run({elastic, elastic}, 2);
-  // Their default ports. No host has an address in 192.0.2.0/24 (RFC 5737).
+  // Uses the default ports. No host has an address in 192.0.2.0/24 (RFC 5737).
   const Words nobody{"--no-secret", "--join-timeout", "0.2", "true"};
   const auto fixed = ringrun(
       Words{"--nnodes=2", "--node_rank=1", "--master_addr=192.0.2.1", "--nproc_per_node=1"} +

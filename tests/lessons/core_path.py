@@ -63,8 +63,8 @@ def included(path, seen):
 
 
 def lies_on(path, seen):
-    """True also for a source whose header has another name, and for a kernel: the files that it
-    includes are on the path."""
+    """Returns True if the file is on the path. Also returns True if a file that is not a header
+    includes one on the path: a source whose header has another name, or a kernel."""
     own = set()
     included(path, own)
     return path in seen or (not path.endswith(".hpp") and bool((own - {path}) & seen))

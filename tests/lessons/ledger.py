@@ -108,8 +108,8 @@ class Ledger:
 
 
 def read_entries(build):
-    """{name: (tests_ROOM or None, Catch2's test spec)} of the entries that ctest runs without a
-    configuration (-C)."""
+    """Returns {name: (tests_ROOM or None, Catch2's test spec)} for the entries that ctest runs
+    without a configuration (-C)."""
     files = sorted(build.glob("**/CTestTestfile.cmake"))
     if not files:
         raise Fault(f"{build} is not configured: make configure, or --build FOLDER")
@@ -144,8 +144,8 @@ def hidden(tags):
 
 
 def selects(spec, name, tags):
-    """Whether Catch2 runs a case with this name and these tags when it is started with this test
-    spec."""
+    """Returns whether Catch2 runs a case with this name and these tags when it is started with this
+    test spec."""
     if not spec:
         return not hidden(tags)
     bare = {t.lstrip(".") for t in tags}
@@ -163,8 +163,8 @@ def selects(spec, name, tags):
 
 
 def find_command(page, text):
-    """(line, whether a check runs it, text) of the command that equals `text`, or else of the
-    first that begins with it."""
+    """Returns (line, whether a check runs it, text) for the command that equals `text`, or else of
+    the first that begins with it."""
     found = []
     for fence in page.fences:
         if fence.language == "console":

@@ -127,8 +127,8 @@ def lessons(only=None, root=ROOT):
 
 
 def documents(only=None, root=ROOT):
-    """The lessons, and the other pages whose commands and quotations are checked in the same
-    way."""
+    """Returns the lessons, and the other pages whose commands and quotations are checked in the
+    same way."""
     pages = [Lesson(root / "lessons" / "your-own-program.md")]
     named = [p for p in pages if only == p.slug]
     return named or (lessons(only, root) if only else lessons(root=root) + pages)

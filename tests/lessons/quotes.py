@@ -60,7 +60,7 @@ def _defines(lines, n, name):
 
 
 def find(lines, symbol):
-    """(first, last) line of a symbol's definition, or of its declaration if there is no
+    """Returns the (first, last) line of a symbol's definition, or of its declaration if there is no
     definition."""
     outer, _, name = symbol.rpartition("::")
     begin, stop = 0, len(lines)

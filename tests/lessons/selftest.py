@@ -271,7 +271,7 @@ LEDGER_CASES = [
 
 
 def check_ledger(folder):
-    """A correct ledger with 6 settled claims; then each of LEDGER_CASES."""
+    """Checks a correct ledger with 6 settled claims, then each of LEDGER_CASES."""
     paths = {"claims": folder / "lessons" / "claims.toml", "page": folder / "lessons" / "06-test" / "README.md",
              "source": folder / "tests" / "room" / "a_test.cpp", "entries": folder / "build" / "CTestTestfile.cmake",
              "log": folder / "tests.xml"}

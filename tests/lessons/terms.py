@@ -60,8 +60,8 @@ def read(lesson):
 
 
 def readable(lesson):
-    """(line, text) before `## Words` that counts as a use: without headings, pictures and links
-    to later lessons."""
+    """Yields (line, text) before `## Words` that counts as a use: without headings, pictures and
+    links to later lessons."""
     stop = words_line(lesson)
     for n, text in lesson.prose():
         if n >= stop:

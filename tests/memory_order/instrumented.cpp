@@ -51,8 +51,8 @@ Key declared_key(const volatile T* p) {
   return w.key;
 }
 
-// A compiler may split the first iteration off a polling loop, so any two loads in a row are a
-// wait.
+// Passed as the location of every load, because a compiler may split the first iteration off a
+// polling loop. So any two loads in a row count as a wait.
 const char anywhere = 0;
 
 Order order_of(int order) {
@@ -223,7 +223,7 @@ void* __wrap_memset(void* to, int value, std::size_t n) {
   if (n > 0) hooks::plain_access(to, n, true);
   return __real_memset(to, value, n);
 }
-// clang's names for them.
+// clang's names for these functions.
 void* __tsan_memcpy(void* to, const void* from, std::size_t n) {
   return __wrap_memcpy(to, from, n);
 }

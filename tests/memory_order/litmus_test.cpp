@@ -152,8 +152,8 @@ TEST_CASE("litmus tests have their known outcomes", "[litmus]") {
 
 namespace {
 
-// Mutual exclusion by loads and stores alone. Peterson: Myths about the mutual exclusion problem
-// (1981). `say`: order of the stores; `look`: order of the loads.
+// Returns a program with mutual exclusion by loads and stores alone. Peterson: Myths about the
+// mutual exclusion problem (1981). `say`: order of the stores; `look`: order of the loads.
 Program peterson(Order say, Order look) {
   struct Lock {
     atomic<int> wants_0{"wants 0", 0}, wants_1{"wants 1", 0}, turn{"turn", 0};

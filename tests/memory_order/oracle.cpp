@@ -139,7 +139,8 @@ class Enumeration {
     if (events_[i].op == nullptr) return events_[j].op != nullptr;
     return events_[i].thread == events_[j].thread && i < j;
   }
-  // The order that the operation had in effect: a failed compare_exchange is a relaxed load.
+  // Returns the order that the operation had in effect. A failed compare_exchange is a relaxed
+  // load.
   [[nodiscard]] Order order_of(const Candidate& c) const {
     if (c.op == nullptr) return explorer::relaxed;
     return c.op->what == What::swap_if_zero && !c.writes ? explorer::relaxed : c.op->order;

@@ -12,7 +12,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Element i of the data that `from` sends to `to`.
+// Returns element i of the data that `from` sends to `to`.
 template <class T>
 T part(int from, int to, std::size_t i) {
   return static_cast<T>(static_cast<int>(

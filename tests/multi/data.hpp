@@ -101,12 +101,13 @@ class Guarded {
     }
     upload();
   }
-  // Number of elements that differ in any bit from value(i), or n + 1 if a guard was overwritten.
+  // Returns the number of elements that differ in any bit from value(i), or n + 1 if a guard was
+  // overwritten.
   template <class F>
   [[nodiscard]] std::size_t wrong(F&& value) const {
     return wrong(0, n_, value);
   }
-  // The same for elements [begin, begin + n). Compares element begin + i with value(i).
+  // The same for elements [begin, begin + n), of which element begin + i is compared with value(i).
   template <class F>
   [[nodiscard]] std::size_t wrong(std::size_t begin, std::size_t n, F&& value) const {
     download();
@@ -124,7 +125,7 @@ class Guarded {
 
  private:
   static constexpr std::size_t kGuard = 64;
-  // The values in memory that host code may access.
+  // Returns the values, in memory that host code may access.
   [[nodiscard]] std::byte* host() const {
     return mirror_.empty() ? data_ : const_cast<std::byte*>(mirror_.data());
   }

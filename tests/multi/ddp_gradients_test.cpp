@@ -18,14 +18,15 @@ void serial_step(const Toy& toy, const Tensor& x) {
   sum(toy.forward(x)).backward();
 }
 
-// Returns one of W ranks' loss of its own rows, times W if the gradients are averaged.
+// Returns the loss of this rank's rows, multiplied by the number of ranks if the gradients are
+// averaged.
 Tensor local_loss(const Toy& toy, const Tensor& x, comm::ReduceOp op) {
   const Tensor loss = sum(toy.forward(x));
   return op == comm::ReduceOp::avg ? mul(loss, static_cast<double>(group().size())) : loss;
 }
 
-// fl(fl(1/W) * W k) = k for every whole number k if fl(1/W) has a relative error below 2^-25. This
-// holds in all worlds of these tests except 7.
+// fl(fl(1/W) * W k) = k for every whole number k if fl(1/W) has a relative error of at most 2^-25.
+// This holds in all worlds of these tests except 7.
 bool average_is_exact() { return group().size() != 7; }
 
 void check_equal_to_serial(const Toy& toy, const Toy& serial, comm::ReduceOp op) {

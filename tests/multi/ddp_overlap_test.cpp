@@ -1,4 +1,5 @@
-// Communication proceeds while backward computes. The order of events shows it, not a clock.
+// Communication proceeds while backward computes. The test shows this by the order of events,
+// without a clock.
 #include <chrono>
 #include <thread>
 

@@ -15,17 +15,19 @@ constexpr int kSteps = 20;
 
 bool shares_equally() { return kGlobalBatch % group().size() == 0; }
 
-// |x|, with slope 0 at 0, since relu has value and slope 0 there.
+// Returns |x|. Its slope at 0 is 0, because relu has slope 0 there.
 Tensor absolute(const Tensor& x) { return add(relu(x), relu(neg(x))); }
 
 // All values are whole numbers far below 2^24 in every step. Gradients are bounded whole numbers,
-// because the trained layer feeds a frozen one of whole numbers and an absolute error; and lr is 1.
+// because the trained layer is followed only by a frozen layer of whole numbers and an absolute
+// error; and lr is 1.
 struct Dyadic {
   Tensor w1 = trained(integers({8, 5}, 21)), b1 = trained(integers({8}, 22));
   Tensor w2 = integers({4, 8}, 23, 1), b2 = trained(integers({4}, 24));
   NamedTensors parameters{{"w1", w1}, {"b1", b1}, {"w2", w2}, {"b2", b2}};
 
-  // 12 times the mean over rows of the summed absolute error, which is W times a whole number.
+  // Returns 12 times the mean over rows of the summed absolute error, which is W times a whole
+  // number.
   [[nodiscard]] Tensor loss(const Tensor& x, const Tensor& y) const {
     const Tensor error = sum(absolute(sub(linear(relu(linear(x, w1, b1)), w2, b2), y)), {1});
     return mul(mean(error), static_cast<double>(kGlobalBatch));

@@ -107,8 +107,8 @@ constexpr int kSkipped = 77;  // CMake's SKIP_RETURN_CODE
   std::exit(code);
 }
 
-// The kernels of engine B spin while they wait for each other, so processes on one device would
-// hang.
+// Requires a device per process for engine B. Its kernels spin while they wait for each other, so
+// processes on one device would hang.
 void require_devices(const ringsmith::comm::GroupOptions& options) {
   if (options.device.is_cpu() || options.engine != ringsmith::comm::CudaEngine::b) return;
   int world = 1;

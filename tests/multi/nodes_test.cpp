@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kCount = 1'000'003;  // floats: 4 MB
 
-// Collective. Bytes of one all_reduce, summed over all ranks.
+// Collective. Returns the bytes that one all_reduce sends between nodes, summed over all ranks.
 double bytes_between_nodes(Algorithm algorithm) {
   ProcessGroup& g = group();
   g.set_algorithm(algorithm);

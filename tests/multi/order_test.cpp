@@ -15,8 +15,8 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Values of different magnitudes, so that almost every reordering of a sum of three changes its
-// last bit.
+// Returns values of different magnitudes, so that almost every reordering of a sum of three changes
+// its last bit.
 std::vector<float> wide_values(int rank, std::size_t n) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n));
   std::vector<float> x(n);

@@ -17,7 +17,7 @@ namespace {
 using Group = std::shared_ptr<ProcessGroup>;
 
 // Returns the number of wrong values on this rank, over all collectives, at counts that use the
-// window and the slots. `who`: the members' ranks in the whole group.
+// staging memory and the slots. `who`: the members' ranks in the whole group.
 std::size_t wrong_anywhere(ProcessGroup& g, const std::vector<int>& who, unsigned seed) {
   std::size_t wrong = 0;
   const auto world = who.size();

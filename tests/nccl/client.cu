@@ -95,7 +95,7 @@ enum class Kind {
   all_to_all,
   gather,
   scatter,
-  hypercube  // all_gather in dependent steps, each a group within the group of all ranks
+  hypercube  // all_gather in dependent steps, each in its own ncclGroup within the outer one
 };
 struct KindName {
   Kind kind;
@@ -271,7 +271,8 @@ class Client {
   [[nodiscard]] std::size_t buffer_bytes() const {
     return settings_.most + static_cast<std::size_t>(world_) * 64 + 2 * kGuard;
   }
-  // Offset of the data. Not always a multiple of 16 bytes, and different in the two buffers.
+  // Return the offset of the data, which is not always a multiple of 16 bytes, and differs between
+  // the two buffers.
   [[nodiscard]] static std::size_t send_at(const Case& c) {
     return c.in_place ? receive_at(c) : kGuard + c.seed % 4 * client::size_of(c.type);
   }
@@ -314,7 +315,7 @@ class Client {
     }
   }
 
-  // Element i that rank sends, and element i that it must receive.
+  // Return element i that `rank` sends, and element i that it must receive.
   template <class T>
   T given(const Case& c, int rank, std::size_t i) const {
     return client::input_of<T>(c.op, c.seed, rank, i);

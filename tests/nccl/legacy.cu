@@ -38,7 +38,8 @@ int read(const int* x) {
   return value;
 }
 
-// The default stream waits for the work on blocking streams, and they wait for its work.
+// Checks that the default stream waits for the work on blocking streams, and that they wait for its
+// work.
 void blocking_streams_wait() {
   cudaStream_t blocking = NULL;
   CHECK(cudaStreamCreate(&blocking) == cudaSuccess);
@@ -57,7 +58,7 @@ void blocking_streams_wait() {
   CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
 }
 
-// The default stream is independent of non-blocking streams.
+// Checks that the default stream is independent of non-blocking streams.
 void other_streams_do_not() {
   cudaStream_t free = NULL;
   CHECK(cudaStreamCreateWithFlags(&free, cudaStreamNonBlocking) == cudaSuccess);

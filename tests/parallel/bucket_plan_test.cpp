@@ -11,7 +11,7 @@ using namespace ringsmith;
 
 namespace {
 
-// n layers of Linear(width, width): weight, bias, weight, bias, ...
+// Returns n layers of Linear(width, width): weight, bias, weight, bias, ...
 std::vector<BucketItem> linears(std::size_t n, std::size_t width) {
   std::vector<BucketItem> items;
   for (std::size_t i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
-// Tests when communication hooks are called, their inputs, and the use of their results. Whole
-// trainings are compared with PyTorch's in tests/reference/features_test.cpp.
+// Tests communication hooks: the order of their calls, their inputs, and the use of their results.
+// Whole trainings are compared with PyTorch's in tests/reference/features_test.cpp.
 #include "runtime/parallel/comm_hooks.hpp"
 
 #include <cmath>

@@ -96,7 +96,8 @@ inline Trained train_replicated(int n, const std::vector<Tensor>& batches, doubl
       net, [&](const Tensor& x) { return dp.forward(x); }, batches, lr);
 }
 
-// Largest difference, relative to 1 + the magnitude; NaN if any value is NaN or the shapes differ.
+// Returns the largest difference, relative to 1 + the magnitude; NaN if any value is NaN or the
+// shapes differ.
 inline double difference(const std::vector<std::vector<float>>& a,
                          const std::vector<std::vector<float>>& b) {
   if (a.size() != b.size()) return std::nan("");

@@ -12,7 +12,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Whole numbers that are divisible by 1, 2, 3 and 4.
+// Returns whole numbers that are divisible by 1, 2, 3 and 4.
 float gradient(int rank, int step) { return static_cast<float>(12 * (1 + rank + 10 * step)); }
 
 struct Case {

@@ -1,4 +1,4 @@
-// Runs ranks as threads, for tests of the code between ranks in runtime/parallel.
+// Runs ranks as threads, for tests of runtime/parallel.
 #pragma once
 
 #include <functional>

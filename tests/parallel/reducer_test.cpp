@@ -11,9 +11,9 @@ using Fixture = test::ReducerFixture;
 TEST_CASE("an all-reduce starts between gradients, not after the last one") {
   Fixture f;
   f.step({2, 1, 0});
-  // At first there is one bucket, because the order of the gradients is not known yet; later, one
-  // bucket per gradient. The calling thread reduces the last bucket, because no computation is left
-  // to overlap.
+  // The first backward uses one bucket, because the order of the gradients is not known yet; later
+  // ones use one bucket per gradient. The calling thread reduces the last bucket, because no
+  // computation is left to overlap.
   CHECK(f.group->log ==
         Log{"grad 2", "grad 1", "grad 0", "all_reduce(15 f32)", "wait", "all_gather"});
   f.zero_grad();

@@ -37,7 +37,7 @@ void append(Values& out, const std::map<int, Tensor>& by_bucket) {
   }
 }
 
-// By value, because reading it draws random numbers.
+// Returns the state as values. Takes it by value, because reading it draws random numbers.
 Values state_of(PowerSgdState::Memory memory) {
   Values out;
   append(out, memory.errors);
@@ -61,7 +61,7 @@ HookCase power_sgd(int rank, bool feedback, bool warm, std::int64_t start = 2) {
           }};
 }
 
-// A program's own hook, which adds half of the previous pass's result.
+// Returns a program's own hook, which adds half of the previous pass's result.
 Made momentum_hook(const Group& group) {
   struct State {
     std::map<int, Tensor> now, last;

@@ -1,5 +1,5 @@
 // Compares SyncBatchNorm with one process that normalises the batches of all ranks together. Also
-// tests BatchNorm under DDP, whose statistics are local to a rank.
+// tests BatchNorm under DDP, which normalises each rank's batch by itself.
 // tests/reference/features_test.cpp compares with PyTorch.
 #include "runtime/parallel/sync_batch_norm.hpp"
 
@@ -46,7 +46,7 @@ Seen look(const Layer& layer, const Tensor& x, const Tensor& y, const Tensor& se
           doubles(layer.var)};
 }
 
-// The rows of all ranks, with a mean of three standard deviations.
+// Returns the rows of all ranks, with a mean of three standard deviations.
 Tensor samples(const std::vector<std::int64_t>& rows, bool images, std::uint64_t seed,
                DType dtype) {
   const std::int64_t n = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
@@ -212,7 +212,7 @@ TEST_CASE("under DDP a BatchNorm's statistics are rank 0's, not an average of th
       Values seen;
       for (int step = 0; step < 3; ++step) {
         norm.zero_grad();
-        // Mean 10 r + step, variance 1.
+        // The batch has mean 10 r + step and variance 1.
         const Tensor x =
             add(from_vector<float>({-1, 1}, {2, 1, 1, 1}), 10.0 * group->rank() + step);
         sum(mul(ddp.forward(x), x)).backward();

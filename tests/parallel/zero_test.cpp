@@ -52,7 +52,7 @@ DdpOptions small_buckets() {
 }
 
 std::vector<std::unique_ptr<MLP>> models(int world) {
-  // Drawn here, because the default generator is not thread-safe.
+  // Drawn on this thread, because the default generator is not thread-safe.
   std::vector<std::unique_ptr<MLP>> out;
   for (int r = 0; r < world; ++r) {
     manual_seed(4);
@@ -204,7 +204,7 @@ TEST_CASE("whole numbers: scattered gradients are the average, whoever has which
           if (sharded) zero.emplace(ddp, make);
           for (std::uint32_t step = 0; step < 2; ++step) {
             toy.zero_grad();
-            // The same on all ranks, so that the average of whole numbers is whole.
+            // The input is the same on all ranks, so that the average of whole numbers is whole.
             const Tensor x = integers({4, toy.inputs}, step, 1);
             ddp.forward([&] { return sum(relu(toy.forward(x))); }).backward();
             sharded ? zero->step() : optimizer->step();

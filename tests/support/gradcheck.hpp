@@ -1,9 +1,10 @@
 // gradcheck: checks that the gradient of a function is its slope.
 //
 // For random cotangents g, d/dx sum(f(x) * g) from backward() is compared with the central
-// difference (L(x + h) - L(x - h)) / 2h of each element, in f64. With h = 1e-5 the difference has
-// an error of about 1e-10 of the third derivative and 1e-11 of rounding, so 1e-6 leaves no room for
-// a wrong term. Inputs must not be near kinks (ties of a maximum, 0 of a relu).
+// difference (L(x + h) - L(x - h)) / 2h of each element, in f64. With h = 1e-5, the error of the
+// difference is about 2e-11 times the third derivative, plus 1e-11 from rounding, so a tolerance of
+// 1e-6 leaves no room for a wrong term. Inputs must not be near kinks (ties of a maximum, 0 of a
+// relu).
 //
 // On a device (tests/support/device.hpp), result and gradients are compared with the CPU's instead,
 // whose slopes the other run has checked. That takes two evaluations instead of thousands.
@@ -22,7 +23,7 @@
 
 namespace ringsmith::test {
 
-// Distinct f64 values between -1 and 1, 2 / numel apart and at least 0.1 / numel from 0.
+// Returns distinct f64 values between -1 and 1, 2 / numel apart and at least 0.1 / numel from 0.
 inline Tensor spread_values(const Shape& shape, unsigned seed) {
   const auto n = static_cast<std::size_t>(numel_of(shape));
   std::vector<double> values(n);

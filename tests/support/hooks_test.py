@@ -38,7 +38,7 @@ def repository(folder):
 
 
 def commits(folder, text, message=GOOD, *options, path="runtime/base/one.cpp"):
-    """Returns (was it committed, output)."""
+    """Returns (whether it was committed, output)."""
     before = git(folder, "rev-parse", "HEAD").stdout
     if text is not None:
         (folder / path).write_text(text)
@@ -60,7 +60,8 @@ def main():
         repository(folder)
 
         def expect(what, word, *call, **where):
-            """word: a word of the refusal, or None if the commit must succeed."""
+            """Commits, and records a wrong result. word: a word of the refusal, or None if the
+            commit must succeed."""
             committed, said = commits(folder, *call, **where)
             if committed != (word is None) or (word or "") not in said:
                 wrong.append(f"{what}: {'committed' if committed else 'refused'}, and said: {said.strip() or 'nothing'}")

@@ -17,7 +17,7 @@ COMMAND = re.compile(r"(?:^|[;&|$(]|\brun:|\bsudo) *make(?: +[A-Z][A-Z0-9_]*=\S*
 
 
 def targets(root):
-    """Targets of the Makefile and of the files that it includes."""
+    """Returns the targets of the Makefile and of the files that it includes."""
     found = set()
     for name in ("Makefile", "labs/course/labs.mk"):
         for line in (root / name).read_text().splitlines():
@@ -27,7 +27,7 @@ def targets(root):
 
 
 def named(text):
-    """(line, target) of every make command in a text."""
+    """Yields (line, target) of every make command in a text."""
     for number, line in enumerate(text.splitlines(), 1):
         line = re.sub(r"(^|\s)#.*", "", line)  # comments are not arguments
         for command in COMMAND.finditer(line):
@@ -36,7 +36,8 @@ def named(text):
 
 
 def code_of(page):
-    """A Markdown page with everything except its code blanked; the line numbers are unchanged."""
+    """Returns a Markdown page with everything except its code blanked. The line numbers stay the
+    same."""
     kept, block = [], False
     for line in page.splitlines():
         if line.lstrip().startswith("```"):
@@ -65,7 +66,7 @@ def faults(root, files):
 
 
 def checks_itself():
-    """Examples that must be found, and examples that must not."""
+    """Checks examples that must be found, and examples that must not."""
     right = "# make it\n- run: make deps && make lint TIDY=1\n"
     assert [t for _, t in named(right)] == ["deps", "lint"]
     assert [t for _, t in named("make PRESET=clang no-such-target")] == ["no-such-target"]

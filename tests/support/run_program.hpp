@@ -21,7 +21,8 @@ struct ProgramResult {
   std::string err;
 };
 
-// argv[0] is looked up in PATH. After the deadline the program's whole process group is killed.
+// Runs a program; argv[0] is looked up in PATH. After the deadline the program's whole process
+// group is killed.
 inline ProgramResult run_program(const std::vector<std::string>& argv, double seconds = 60,
                                  const std::string& working_dir = "") {
   std::array<std::array<int, 2>, 2> pipes{};

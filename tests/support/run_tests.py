@@ -49,7 +49,7 @@ def stop(text):
 
 
 def read_entries(folder, config):
-    """The entries that ctest would run without a selection, with CMake's properties of them
+    """Returns the entries that ctest would run without a selection, with CMake's properties of them
     (tests/tiers.cmake)."""
     table = {}
     written = folder / "tests/entries.txt"
@@ -76,7 +76,7 @@ def in_room(entry, room):
 
 
 def room_of(entry, rooms):
-    """The folder of tests/ to which an entry belongs, for counting the entries left out."""
+    """Returns the folder of tests/ to which an entry belongs, for counting the entries left out."""
     return max((r for r in rooms if entry.name == r or entry.name.startswith((r + "_", r.rstrip("s") + "_"))), key=len,
                default=(entry.labels or [entry.name])[0])
 
@@ -116,8 +116,8 @@ def recorded(folder, entries):
 
 
 def estimate(entries, times, slots):
-    """Seconds that ctest needs: it starts entries that take all cores first, then the longest;
-    serial ones run alone."""
+    """Returns the seconds that ctest needs. It starts entries that take all cores first, then the
+    longest; serial ones run alone."""
     waiting = sorted(entries, key=lambda e: (e.serial, e.processors < slots - 2, -times.get(e.name, UNKNOWN_S)))
     running, now = [], 0.0  # pairs (end, slots)
     while waiting or running:
@@ -148,8 +148,8 @@ def last_lines(text):
 
 
 def why_failed(text):
-    """The first failed assertion of Catch2; otherwise the last exception; otherwise the last two
-    meaningful lines."""
+    """Returns the first failed assertion of Catch2; otherwise the last exception; otherwise the
+    last two meaningful lines."""
     lines = (text or "").splitlines()
     at = next((n for n, line in enumerate(lines) if re.search(r":\d+: FAILED:|\(\d+\): FAILED:", line)), None)
     if at is not None:
@@ -165,7 +165,8 @@ def why_failed(text):
 
 
 def why_skipped(text):
-    """The line in which a test gives the reason why it was not run, often after 'NOT RUN:'."""
+    """Returns the line in which a test gives the reason why it was not run, often after 'NOT
+    RUN:'."""
     said = [line.strip() for line in (text or "").splitlines() if "not run" in line.lower() or "skipped" in line.lower()]
     return said[0] if said else last_lines(text)[-1]
 
@@ -311,7 +312,7 @@ def left_out(entries, chosen, times, slots, args):
 
 
 def rows_of_page():
-    """[line, patterns of entries, tier] of the table of tests/README.md."""
+    """Returns [line, patterns of entries, tier] for each row of the table of tests/README.md."""
     rows = []
     for n, line in enumerate(PAGE.read_text(encoding="utf-8").splitlines()):
         cells = [cell.strip() for cell in line.split("|")]
@@ -321,7 +322,8 @@ def rows_of_page():
 
 
 def row_of(name, rows):
-    """The row that names an entry; otherwise the row of the longest pattern that matches it."""
+    """Returns the row that names an entry; otherwise the row of the longest pattern that matches
+    it."""
     found = [(name == p, len(p), row) for row in rows for p in row[1] if fnmatch.fnmatchcase(name, p)]
     return max(found, key=lambda f: f[:2])[2] if found else None
 
@@ -343,7 +345,7 @@ def record(folder):
         stop(f"no results in '{folder}': run make test-all first")
     cases = xml.parse(folder / "tests.xml").getroot().findall("testcase")
     times, measured = recorded(folder, [])
-    if not measured.startswith("measured"):  # initially the times are guesses
+    if not measured.startswith("measured"):  # the times are only guesses so far
         times = {}
     times.update({c.get("name"): float(c.get("time")) for c in cases if c.get("status") == "run"})
     today = datetime.date.today().isoformat()

@@ -28,7 +28,7 @@ RUN = HERE / "run_tests.py"
 
 
 def started_programs(text):
-    """(entry, program tests_X, how it is started, test spec) of each entry that starts a
+    """Returns (entry, program tests_X, how it is started, test spec) for each entry that starts a
     program, without a configuration."""
     environment = {}
     for names, value in re.findall(r'^set_tests_properties\((\[=\[.*?\]=\]) .*?ENVIRONMENT "([^"]*)"', text, re.M):
@@ -49,7 +49,7 @@ def started_programs(text):
 
 
 def cases_of(program):
-    """{case: tags} of the folder from which a program is built: kernels/cuda for
+    """Returns {case: tags} for the folder from which a program is built: kernels/cuda for
     tests_kernels_cuda."""
     room = program.removeprefix("tests_")
     folder = next((f for f in (TESTS / room, TESTS / room.replace("_cuda", "/cuda")) if f.is_dir()), None)

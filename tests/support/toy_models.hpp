@@ -14,7 +14,7 @@
 
 namespace ringsmith::test {
 
-// Whole numbers in [-bound, bound].
+// Returns whole numbers in [-bound, bound].
 inline Tensor integers(const Shape& sizes, std::uint32_t seed, int bound = 2) {
   std::mt19937 random(seed);
   std::vector<float> values(static_cast<std::size_t>(numel_of(sizes)));
@@ -51,7 +51,8 @@ inline Toy mlp_toy(std::uint32_t seed) {
           }};
 }
 
-// One weight is used twice, as in an embedding that is also the output layer.
+// Returns a model in which one weight is used twice, as in an embedding that is also the output
+// layer.
 inline Toy tied_toy(std::uint32_t seed) {
   const Tensor w = trained(integers({4, 6}, seed)), b = trained(integers({4}, seed + 1));
   return {"tied", 6, {{"w", w}, {"b", b}}, [=](const Tensor& x) {
@@ -59,7 +60,7 @@ inline Toy tied_toy(std::uint32_t seed) {
           }};
 }
 
-// A frozen layer between two trained ones, and a bias frozen at 3.
+// Returns a model with a frozen layer between two trained ones, and a bias frozen at 3.
 inline Toy frozen_toy(std::uint32_t seed) {
   const Tensor w1 = trained(integers({6, 4}, seed)), b1 = full({6}, 3.0);
   const Tensor w2 = integers({6, 6}, seed + 1), w3 = trained(integers({2, 6}, seed + 2));
@@ -68,7 +69,8 @@ inline Toy frozen_toy(std::uint32_t seed) {
           }};
 }
 
-// A parameter larger than any bucket, many of one element, and one without elements.
+// Returns a model with a parameter larger than any bucket, many of one element, and one without
+// elements.
 inline Toy uneven_toy(std::uint32_t seed) {
   Toy toy{"uneven", 3, {}, {}};
   const Tensor large = trained(integers({3, 20'011}, seed)), none = trained(integers({0}, seed));

@@ -65,8 +65,9 @@ def functions_of(text):
 
 
 class Shell:
-    """The words of a script, command by command, as far as command names need it. Not an interpreter: a name in a
-    variable, or with a path, belongs to no package."""
+    """Reads the words of a script, command by command, as far as needed to find the commands'
+    names. Does not interpret the script: a name in a variable, or with a path, belongs to no
+    package."""
 
     def __init__(self, text):
         self.text, self.at, self.line, self.found = text, 0, 1, []  # found: (line, command)
@@ -85,7 +86,7 @@ class Shell:
         return character
 
     def newline(self):
-        """After a line with << WORD: skips the body, which is not script."""
+        """Skips the body after a line with << WORD, because it is not part of the script."""
         for word, tabs in self.heredocs:
             while self.at < len(self.text):
                 end = self.text.find("\n", self.at)
@@ -397,8 +398,8 @@ def of_markdown(text, language="console"):
 
 
 def of_cpp(text):
-    """The programs that tests and programs start: run_program({"NAME", ...}), system("..."),
-    popen("..."), "sh", "-c", "..."."""
+    """Returns the programs that tests and programs start: run_program({"NAME", ...}),
+    system("..."), popen("..."), "sh", "-c", "..."."""
     found, literal = [], r'"((?:[^"\\]|\\.)*)"'
     for call in re.finditer(rf'(?:run_program\(\{{|\bsystem\(\(?|\bpopen\(\(?){literal}|"(?:ba)?sh", "-c",\s*{literal}', text):
         script = (call[1] or call[2] or "").encode().decode("unicode_escape")
@@ -407,8 +408,8 @@ def of_cpp(text):
 
 
 def looked_for(text):
-    """Names after command -v and which, and all words of the lists over which a loop with command -v
-    runs."""
+    """Returns the names after command -v and which, and all words of the lists over which a loop
+    with command -v runs."""
     text = re.sub(r"\\\n\s*", " ", text)
     found = set(re.findall(r"(?:command -v|which|type -P|hash)\s+\"?([\w.+-]+)", text))
     found |= set(re.findall(r"which\(\"([\w.+-]+)\"", text))
@@ -421,8 +422,8 @@ def looked_for(text):
 
 
 def packages(root):
-    """(the Makefile's lists: packages that a user's commands install; all lists, including those
-    of single targets and of .ci)."""
+    """Returns (the Makefile's lists: packages that a user's commands install; all lists, including
+    those of single targets and of .ci)."""
     lists, everything = set(), set()
     name = re.compile(r"(?<![\w$/.-])[a-z][a-z0-9.+-]+")
     for path in [root / "Makefile", root / "labs/course/labs.mk", *sorted((root / ".ci").glob("*"))]:

@@ -14,10 +14,10 @@
 #                                bare machine
 #   --keep                       leaves the system in build/systems/ROW; otherwise it is removed
 #
-# For root, with debootstrap or mmdebstrap; no container engine. The packages come from the mirror
-# that this machine uses (RINGSMITH_MIRROR: another). JOBS: number of concurrent compilers. Each
-# system has its own mounts and processes, which end with it, whatever happens. A command has two
-# hours. Exit status 1 if a command failed.
+# Needs root, and debootstrap or mmdebstrap, but no container engine. The packages come from the
+# mirror that this machine uses (RINGSMITH_MIRROR: another). JOBS: number of concurrent compilers.
+# Each system has its own mounts and processes, which end with it, whatever happens. A command has
+# two hours. Exit status 1 if a command failed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)

@@ -38,8 +38,8 @@ def rank_main(short):
     checked = 0
 
     def values(n, dtype, r, salt=0):
-        """The input of rank r; products and sums of four ranks are exact in every type (and wrap
-        around in the same way)."""
+        """Returns the input of rank r. Products and sums of four ranks are exact in every type (and
+        wrap around in the same way)."""
         g = torch.Generator().manual_seed(7919 * r + n + salt)
         whole = torch.randint(1, 4, (n,), generator=g)
         return (whole % 2).bool() if dtype == torch.bool else whole.to(dtype)

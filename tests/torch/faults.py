@@ -103,8 +103,8 @@ def last(pattern, text):
 
 
 def check(case, done, victim, kind, words, since, excused=()):
-    """Every rank except the excused ones must have reported this kind of error soon, with these
-    words. Returns the slowest time."""
+    """Checks that every rank except the excused ones has reported this kind of error soon, with
+    these words. Returns the slowest time."""
     slowest = 0.0
     for rank, end in enumerate(done):
         if rank in excused:

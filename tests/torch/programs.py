@@ -29,7 +29,7 @@ SCALAR = {"ATEN_CPU_CAPABILITY": "default", "LD_PRELOAD": SCALAR_BLAS}
 
 
 def as_backend(way, program, *args):
-    """In a rank: runs the unchanged program on another backend."""
+    """Runs the unchanged program on another backend. Called in a rank."""
     import torch
     import torch.distributed as dist
 
@@ -64,7 +64,7 @@ def as_backend(way, program, *args):
 
 
 def follow(world):
-    """In a rank: runs the training of a reference file; returns the differences."""
+    """Runs the training of a reference file and returns the differences. Called in a rank."""
     import torch
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel

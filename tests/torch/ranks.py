@@ -88,8 +88,8 @@ def expect_success(done, what):
 
 
 def join(backend="ringsmith", timeout=60.0, **options):
-    """In a rank: creates the group; options as in ringsmith_torch.Options. Returns (rank,
-    world)."""
+    """Creates the group and returns (rank, world). Called in a rank; options as in
+    ringsmith_torch.Options."""
     import datetime
 
     import torch

@@ -43,7 +43,7 @@ class Checker {
     findings_.push_back({fault, rank, step, std::move(reason)});
   }
 
-  // ---- 1 ----
+  // ---- 1 (numbers as in checker.hpp) ----
   void shape() {
     if (schedule_.world < 1 || schedule_.steps.size() != at(schedule_.world))
       return add(Fault::shape, -1, -1,
@@ -86,7 +86,7 @@ class Checker {
       add(Fault::shape, -1, -1,
           std::string(name_of(schedule_.collective)) + " has one chunk for each rank, not " +
               number(schedule_.chunks.size()));
-    std::vector<std::size_t> order;  // by position in the buffer, without empty chunks
+    std::vector<std::size_t> order;  // chunks by position in the buffer, without empty ones
     for (std::size_t c = 0; c < schedule_.chunks.size(); ++c) {
       const Chunk& chunk = schedule_.chunks[c];
       if (chunk.count > schedule_.count || chunk.offset > schedule_.count - chunk.count)
@@ -118,7 +118,7 @@ class Checker {
   // ---- 2 ----
   struct End {
     int step, chunk;
-    int of;  // chunks in its message
+    int of;  // number of chunks in its message
   };
 
   void messages() {
@@ -298,7 +298,7 @@ std::vector<Finding> check(const Schedule& schedule, const CheckOptions& options
 
 namespace {
 
-// Every rank r sends all of the buffer except chunk r + shift.
+// Adds the elements sent if every rank r sends the whole buffer except chunk r + shift.
 void add_all_but_one(std::vector<std::size_t>& sent, const Schedule& schedule, int shift) {
   for (int rank = 0; rank < schedule.world; ++rank)
     sent[static_cast<std::size_t>(rank)] +=
@@ -306,7 +306,7 @@ void add_all_but_one(std::vector<std::size_t>& sent, const Schedule& schedule, i
         schedule.chunks.at(static_cast<std::size_t>(wrap(rank + shift, schedule.world))).count;
 }
 
-// Every rank sends its own chunk to every other rank.
+// Adds the elements sent if every rank sends its own chunk to every other rank.
 void add_own_to_all(std::vector<std::size_t>& sent, const Schedule& schedule) {
   for (std::size_t rank = 0; rank < sent.size(); ++rank)
     sent[rank] += (sent.size() - 1) * schedule.chunks.at(rank).count;
@@ -321,7 +321,8 @@ Promise from(int steps, const std::vector<std::size_t>& sent) {
   return promise;
 }
 
-// hierarchical.hpp's table, plus the whole buffer once each way for a rank beyond the first m.
+// Returns the cost by the table in hierarchical.hpp, plus that of the ranks beyond the first m of
+// their node, each of which moves the whole buffer once in each direction.
 Promise hierarchical_cost(const Schedule& schedule) {
   const auto nodes = ranks_of_nodes(schedule.node_of, schedule.world);
   const int n = static_cast<int>(nodes.size());

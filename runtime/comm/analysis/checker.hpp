@@ -1,16 +1,16 @@
-// Proves that a schedule keeps its collective's contract, or reports where and why it does not.
+// Proves that a schedule fulfils its collective's contract, or reports where and why it does not.
 //
-// 1. shape       peers are other ranks of the world, chunk numbers exist; chunks lie inside the
+// 1. shape       peers are other ranks of the world, and chunk numbers exist; chunks are inside the
 //                buffer, do not overlap and leave no gap
-// 2. messages    between each pair of ranks, the n-th send matches the n-th receive and its length
+// 2. messages    between two ranks, the n-th send matches the n-th receive, also in its length
 // 3. progress    all ranks finish with k slots per connection, for each requested k; if not, the
 //                cycle of ranks that wait for each other is reported
 // 4. values      every promised chunk holds every contribution exactly once, and nothing else
 // 5. cost        steps and bytes agree with the algorithm's table (built-in algorithms only)
 //
 // Each part relies on the parts before it, so checking stops after the first part that finds a
-// fault. The proof holds for all inputs and all timings, because one maximal run decides and values
-// are lists of contributions (interpreter.hpp explains both).
+// fault. The proof holds for all inputs and all timings, because all maximal runs end in the same
+// state, and because values are lists of contributions (interpreter.hpp explains both).
 #pragma once
 
 #include <optional>
@@ -48,18 +48,18 @@ struct Finding {
 };
 
 struct CheckOptions {
-  // The connections for which progress is proved. With {0, true} (messages larger than the slots),
-  // one_shot and double_tree fail because they need slots that hold whole messages; all other
-  // algorithms pass.
+  // The kinds of connections for which progress is proved. With {0, true} (messages larger than the
+  // slots), one_shot and double_tree fail because they need slots that hold whole messages; all
+  // other algorithms pass.
   std::vector<LinkModel> wires = {{1, false}, {2, false}, {8, false}};
 };
 
-// Returns an empty list if the schedule is proved.
+// Returns an empty list if the schedule is proved correct.
 [[nodiscard]] std::vector<Finding> check(const Schedule& schedule,
                                          const CheckOptions& options = {});
 
-// The cost of a built-in algorithm by the formulas in the generators' headers, computed without
-// looking at any step, so that the checker can compare the steps with it.
+// The cost of a built-in algorithm according to the formulas in the generators' headers. Computed
+// without looking at any step, so that the checker can compare the steps with it.
 struct Promise {
   int steps = 0;            // of the rank that has the most
   std::size_t busiest = 0;  // elements sent by the rank that sends the most
@@ -67,10 +67,10 @@ struct Promise {
   bool operator==(const Promise&) const = default;
 };
 
-// Returns nothing for an algorithm that is not in select.hpp's table (a student's own).
+// Returns nothing for an algorithm that is not in select.hpp's table, such as a student's own.
 [[nodiscard]] std::optional<Promise> promised_cost(const Schedule& schedule);
 
-// Returns the same figures, counted from the steps.
+// Returns the same figures as promised_cost(), counted from the steps.
 [[nodiscard]] Promise counted_cost(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

@@ -85,7 +85,8 @@ std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
   for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
     SizedChoice best;
     for (const std::string& algorithm : choosable_algorithms()) {
-      // With one node, or with one rank per node, hierarchical is the same as another algorithm.
+      // Skips hierarchical if there is one node, or one rank per node: it is then the same as
+      // another algorithm.
       if (algorithm == "hierarchical" && (nodes.size() == 1 || nodes.size() == node_of.size()))
         continue;
       const auto schedule =

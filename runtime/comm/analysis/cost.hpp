@@ -13,8 +13,8 @@
 
 namespace ringsmith::comm {
 
-// Seconds per byte as a function of the working set in bytes: linear between the given points on a
-// logarithmic axis of sizes, constant beyond both ends.
+// Seconds per byte as a function of the working set in bytes: interpolated linearly between the
+// given points on a logarithmic axis of sizes, and constant beyond the first and the last.
 class Rate {
  public:
   struct Point {
@@ -23,7 +23,7 @@ class Rate {
   };
   Rate() = default;
   explicit Rate(double seconds_per_byte) : points_{{1, seconds_per_byte}} {}
-  explicit Rate(std::vector<Point> points);  // UsageError if empty or not increasing in size
+  explicit Rate(std::vector<Point> points);  // throws UsageError if empty or not increasing in size
 
   [[nodiscard]] double at(double working_set) const;
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }
@@ -33,7 +33,7 @@ class Rate {
 };
 
 struct CostModel {
-  // The links between nodes, with one sending rank per node. Only set if they differ from the links
+  // The links between nodes if one rank per node sends. Only set if they differ from the links
   // within a node.
   struct Wire {
     double alpha = 0;
@@ -46,15 +46,15 @@ struct CostModel {
   Rate gamma;           // for bytes reduced
   std::optional<Wire> wire;
 
-  // The constants for one buffer size. working_set: bytes that all ranks of a node touch. node_of:
-  // [rank], as in schedule.hpp; senders: ranks of a node that share its link to other nodes. Only a
-  // model with `wire` uses these two.
+  // Returns the links and constants for one buffer size. working_set: bytes that all ranks of a
+  // node touch. node_of: the node of each rank, as in schedule.hpp; senders: number of ranks of a
+  // node that share its link to other nodes. Both matter only if the model has a `wire`.
   [[nodiscard]] Network network(double working_set, const std::vector<int>& node_of = {},
                                 int senders = 1) const;
 };
 
-// How often each constant enters the time of a schedule on uniform links. Each is found by a
-// simulation with that constant set to 1 and the others to 0, and elements of one byte.
+// How often each constant enters the time of a schedule on uniform links. Each factor is the time
+// of a simulation with that constant set to 1, the others set to 0, and elements of one byte.
 struct CostShape {
   double steps = 0;    // times alpha
   double moved = 0;    // bytes, times beta
@@ -62,13 +62,14 @@ struct CostShape {
 };
 [[nodiscard]] CostShape shape_of(const Schedule& schedule);
 
-// Returns the predicted seconds, for elements of one byte. The nodes are the schedule's node_of;
-// the buffer is the working set.
+// Returns the predicted time in seconds, for elements of one byte. The schedule's node_of assigns
+// the ranks to nodes, and the working set is the size of the buffer.
 [[nodiscard]] double predicted_time(const CostModel& model, const Schedule& schedule);
 
-// The textbook times in seconds, for uniform links and chunks of equal size; simulate() returns the
-// same times. bytes is the length of the buffer. ring_half_time is the time of a reduce-scatter,
-// and tree_time the time of a reduce; with gamma = 0, of an all-gather and a broadcast.
+// Return the textbook times in seconds, for uniform links and chunks of equal size; simulate()
+// returns the same times. `bytes` is the length of the buffer. ring_half_time is the time of a
+// reduce-scatter, and tree_time is the time of a reduce. With gamma = 0, they are the times of an
+// all-gather and of a broadcast.
 [[nodiscard]] double ring_all_reduce_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double ring_half_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double tree_time(int world, double bytes, Link link, double gamma);
@@ -82,7 +83,7 @@ struct CostShape {
 //                       ----------------------------------------------------------------> bytes
 //
 // The choice changes the order of additions and therefore the last bits of sums, so a group makes
-// it only on request.
+// this choice only on request.
 
 struct SizedChoice {
   double up_to = 0;  // bytes, inclusive; the last choice also holds for all larger sizes
@@ -95,8 +96,9 @@ struct SizedChoice {
 // the variants of ring.
 [[nodiscard]] const std::vector<std::string>& choosable_algorithms();
 
-// Returns the fastest algorithm for each range of sizes, in increasing order; adjacent ranges
-// differ. Sizes are tried in powers of four from 256 bytes to 256 MiB. World >= 1.
+// Returns the fastest algorithm for each range of sizes, in increasing order; adjacent ranges have
+// different algorithms. Sizes are tried in powers of four, from 256 bytes to 256 MiB. Requires
+// world >= 1.
 [[nodiscard]] std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
                                                        const std::vector<int>& node_of);
 

@@ -14,7 +14,7 @@
 
 namespace ringsmith::comm {
 
-// Before `rank` performs the receive of `step`, `reader` must have finished reader_step.
+// `reader` must have finished reader_step before `rank` performs the receive of `step`.
 struct CreditWait {
   int rank = 0, step = 0, chunk = 0;
   int reader = 0, reader_step = 0;
@@ -27,8 +27,8 @@ struct CreditReport {
   std::vector<int> read_after_end;
 };
 
-// The schedule must pass the checker. Empty messages order nothing. Steps refer to
-// one_chunk_steps().
+// Checks one schedule, which must pass the checker. Empty messages order nothing. Steps are
+// numbered as in one_chunk_steps().
 [[nodiscard]] CreditReport check_credits(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

@@ -47,7 +47,8 @@ class Interpreter {
     return step < steps.size() ? &steps[step] : nullptr;
   }
 
-  // A receive may begin when the send part is complete, or concurrently with it when streamed.
+  // True if the rank is ready to receive from the sender. A receive may begin when the send part of
+  // its step is complete, or concurrently with it if messages are streamed.
   bool waits_for(int rank, int sender) {
     const Step* step = current(rank);
     const State& state = at(rank);
@@ -62,7 +63,7 @@ class Interpreter {
     return static_cast<int>(queue.size()) < wires_.slots;
   }
 
-  // Performs the parts of the current step that are possible. True if there were any.
+  // Performs the possible parts of the rank's current step. Returns true if there were any.
   bool advance(int rank) {
     const Step* step = current(rank);
     if (step == nullptr) return false;

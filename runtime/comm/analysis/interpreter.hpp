@@ -1,4 +1,4 @@
-// Runs a schedule without data: which ranks post, receive, and wait for which peers.
+// Runs a schedule without data, and determines which ranks post, receive, and wait for which peers.
 //
 // One run is enough. A rank's steps are fixed in advance, a receive names its peer, and a message
 // never disables a step that was possible before: executions are monotone. Therefore all maximal

@@ -28,7 +28,8 @@ struct Playback {
   std::vector<Message> messages;  // in an order in which they could be received
 };
 
-// Throws UsageError if the schedule does not finish (the checker reports the reason).
+// Runs the schedule and records the states. Throws UsageError if it does not finish (the checker
+// reports the reason).
 [[nodiscard]] Playback play(const Schedule& schedule);
 
 struct TextStyle {
@@ -36,15 +37,16 @@ struct TextStyle {
   bool colour = false;     // ANSI: complete chunks green, changed ones bold
 };
 
-// To fit the width, a chunk's state is shown as the set of ranks, as their number, or not at all.
+// Draws the states as text. To fit the width, the state of a chunk is shown as the set of its
+// ranks, as their number, or not at all.
 [[nodiscard]] std::string render_text(const Schedule& schedule, const Playback& playback,
                                       TextStyle style);
 
-// Throws UsageError if there are more than kMaxDrawnRanks ranks.
+// Draws the states as SVG. Throws UsageError if there are more than kMaxDrawnRanks ranks.
 constexpr int kMaxDrawnRanks = 16;
 [[nodiscard]] std::string render_svg(const Schedule& schedule, const Playback& playback);
 
-// "ring all_reduce, 4 ranks, 16 elements in 4 chunks"
+// Returns e.g. "ring all_reduce, 4 ranks, 16 elements in 4 chunks".
 [[nodiscard]] std::string title_of(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

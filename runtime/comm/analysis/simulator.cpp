@@ -113,13 +113,15 @@ class Clocks : public Observer {
   std::vector<std::size_t> first_event_;  // of each rank, in result_.events
 };
 
-// The state of all ranks of a ring between two steps. The arithmetic is the same as in Clocks: one
-// loop over ranks per half of a step, without branches so that the compiler vectorises it.
+// The state of all ranks of a ring between two steps. The arithmetic is the same as in Clocks, but
+// each half of a step is one loop over all ranks, without branches, so that the compiler can
+// vectorise it.
 struct Front {
   explicit Front(std::size_t n)
       : alpha(n), beta_in(n), beta_out(n), clock(n), out_free(n), in_free(n), start(n + 1) {}
 
-  // bytes[r]: sent by rank r; credit[r]: time at which the slot that it needs became free.
+  // Posts a message on every rank. bytes[r]: its size; credit[r]: when the slot that rank r needs
+  // became free.
   void post(const double* __restrict bytes, const double* __restrict credit) {
     double* __restrict now = clock.data();
     double* __restrict out = out_free.data();
@@ -239,7 +241,8 @@ double all_reduce_time(const Topology& topology, std::string_view algorithm, int
   if (algorithm == "ring")
     return simulate_ring_all_reduce(world, count, 1, topology.network(1)).seconds;
   if (algorithm == "hierarchical" && world > per_node && world % per_node == 0) {
-    // Within a node, then one ring per GPU of a node, all concurrent, then within a node again.
+    // Three phases: within each node, one ring per GPU of a node (all rings run concurrently), and
+    // within each node again.
     const Link shared = topology.network(per_node).link(0, per_node);
     const Network wire = Network::uniform(shared, topology.gamma);
     const Network inside = topology.network(0);

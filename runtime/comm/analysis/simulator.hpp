@@ -1,6 +1,6 @@
 // Computes the time that a schedule takes, without running it: 1 to 16,384 ranks, any link speeds.
 //
-// Each rank has a clock, an outgoing and an incoming port. A message of n bytes over a link
+// Each rank has a clock, an outgoing port and an incoming port. A message of n bytes over a link
 // {alpha, beta}:
 //
 //     sender     |post|======== n beta ========|              its out port is busy meanwhile; its
@@ -8,9 +8,10 @@
 //     receiver         \________|======== n beta ========|#n gamma#|     gamma if it is reduced
 //                               in port, one message at a time, in the order of its steps
 //
-// A post waits for the previous step, for the out port, and for credit: with k slots, until the
-// receiver has finished with the message sent k earlier on the same connection. An empty message
-// costs nothing. This is the alpha-beta-gamma model (Thakur, Rabenseifner, Gropp 2005) with ports.
+// A post waits for the previous step, for the out port, and for a credit: with k slots, the
+// receiver must have finished with the message that was sent k messages earlier on the same
+// connection. An empty message costs nothing. This is the alpha-beta-gamma model (Thakur,
+// Rabenseifner, Gropp 2005) with ports.
 #pragma once
 
 #include <functional>
@@ -31,7 +32,7 @@ struct Network {
   double overhead = 0;  // seconds per operation
   int slots = 8;        // messages a connection holds, >= 1
 
-  // All links are equal.
+  // Returns a network in which all links are equal.
   static Network uniform(Link link, double gamma = 0, double overhead = 0);
 };
 
@@ -57,8 +58,8 @@ struct Simulation {
                                   const Network& network, bool keep_events = false);
 
 // Simulates the ring all-reduce of ring.hpp without building its world * (2 world - 2) steps. All
-// ranks are at the same step of the same form, so one array sweep per step handles all of them. The
-// result equals the result of simulate() bit for bit.
+// ranks perform the same kind of step simultaneously, so one sweep over arrays handles a step of
+// all ranks. The result is bit-identical to the result of simulate().
 [[nodiscard]] Simulation simulate_ring_all_reduce(int world, std::size_t count,
                                                   std::size_t element_size, const Network& network);
 
@@ -85,17 +86,19 @@ struct Topology {
   double flops = 1e12;  // per second and GPU, as achieved in training
 
   [[nodiscard]] int most_ranks() const { return nodes * gpus_per_node; }
-  // The world fills one node after the other. Throws UsageError if world > most_ranks().
+  // Returns the node of each rank; one node is filled after the other. Throws UsageError if world >
+  // most_ranks().
   [[nodiscard]] std::vector<int> node_of(int world) const;
-  // The links as seen by a schedule in which senders_per_node ranks per node send to other nodes.
+  // Returns the links as seen by a schedule in which senders_per_node ranks per node send to other
+  // nodes.
   [[nodiscard]] Network network(int senders_per_node) const;
 };
 
 // Returns the seconds that an all-reduce of `bytes` bytes takes with an algorithm of select.hpp.
-// "ring" and "hierarchical" are simulated without building all their steps. For the ring the result
-// is the same to the bit. For hierarchical it is the same up to rounding if the bytes divide
-// evenly, because all nodes then do the same. Throws UsageError if the world does not fit the
-// topology.
+// "ring" and "hierarchical" are simulated without building all their steps. For the ring, the
+// result is bit-identical to that of the full simulation. For hierarchical, it is the same up to
+// rounding if the bytes divide evenly, because all nodes then do the same. Throws UsageError if the
+// world does not fit the topology.
 [[nodiscard]] double all_reduce_time(const Topology& topology, std::string_view algorithm,
                                      int world, double bytes);
 

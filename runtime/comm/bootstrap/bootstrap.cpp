@@ -35,8 +35,9 @@ std::shared_ptr<Bootstrap> make(const JobPlace& place, std::chrono::milliseconds
   }
 }
 
-// A rank has a socket or a memory file for every other rank. Without this check the transports
-// would hit the limit, on some ranks only, with many different errors.
+// Raises the limit on open files, or throws if it cannot be raised far enough for a socket or a
+// memory file per other rank. Without this check, the transports would hit the limit, on some ranks
+// only, with many different errors.
 void allow_files(int world) {
   constexpr std::uint64_t kPlenty = 8, kOwn = 64;  // per other rank; for the process itself
   constexpr std::uint64_t kBare = 8;               // for the process, plus one per other rank
@@ -63,7 +64,7 @@ void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap) {
 }
 
 // A process joins its job only once. A second group of the same kind exchanges its records through
-// the bootstrap of the first, as it would through MPI.
+// the bootstrap of the first group, as it would through MPI.
 std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milliseconds timeout) {
   // Exit handlers run in reverse order, and libcrypto must outlive the thread of rank 0's store.
   static const bool crypto = store::start_crypto();

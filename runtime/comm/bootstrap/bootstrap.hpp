@@ -17,8 +17,8 @@ class StoreServer;
 // Throws UsageError if the environment is incomplete.
 [[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
                                                         std::chrono::milliseconds timeout);
-// Makes this process a rank of `bootstrap`'s job: make_bootstrap(automatic) then returns it. For
-// forked processes (forked.hpp), whose environment does not contain their place.
+// Makes this process a rank of `bootstrap`'s job: make_bootstrap(automatic) then returns
+// `bootstrap`. For forked processes (forked.hpp), whose environment does not contain their place.
 void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap);
 
 // Open MPI, used only for rank, size and the exchange of records. No data goes through it.

@@ -31,8 +31,8 @@ std::string verdict_text(const std::string& verdict) {
   return verdict.substr(verdict.find(' ') + 1);
 }
 
-// Makes the place unique, even among the threads of one process. Messages omit the part from '#'
-// on.
+// Appends a random number, so that the place is unique even among the threads of one process.
+// Messages omit the part from '#' on.
 std::string unique(const std::string& place) {
   return place + " #" + std::to_string(store::read_number(random_bytes(8)));
 }
@@ -119,8 +119,8 @@ std::string Exchange::member_key(int index) const {
   return me_.prefix + "/member/" + std::to_string(index);
 }
 
-// The will is for the next exchange, in which the others wait for this member. If that exchange is
-// already complete when this member ends, the will is for the exchange after it.
+// Leaves a will for the next exchange, in which the others wait for this member. If that exchange
+// is already complete when this member ends, the will applies to the exchange after it.
 void Exchange::leave_will() {
   store_->leave_will(
       {key("result"), key("result", 1)},
@@ -152,7 +152,7 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
   leave_will();
   if (store_->add(read, 1) != me_.size) return records;
   forget(round_ - 2);
-  // Last, because the store may end as soon as this key exists.
+  // This must be the last write, because the store may end as soon as the key exists.
   store_->set(over, "");
   return records;
 }
@@ -238,7 +238,8 @@ std::string Exchange::describe_missing(int& first) {
          " ms for the others: " + text;
 }
 
-// The first verdict of a round wins; a completed round keeps its result.
+// Publishes the verdict and throws its error. The first verdict of a round wins; a completed round
+// keeps its result.
 void Exchange::fail(const std::string& mine) {
   const std::string found = store_->compare_and_swap(key("result"), "", mine);
   const std::string& holds = found == kDone ? mine : found;
@@ -288,7 +289,7 @@ StoreBootstrap::~StoreBootstrap() = default;
 std::vector<std::string> StoreBootstrap::all_gather(const std::string& record) {
   try {
     auto records = exchange_->all_gather(record);
-    // The other ranks read their results from this rank's store.
+    // Waits for the other ranks, which read their results from this rank's store.
     if (server_) exchange_->await_readers();
     return records;
   } catch (const PeerLost&) {

@@ -1,14 +1,13 @@
-// An all-gather of small records through a store, with which the members of a job (its ranks, or
-// the launchers of its nodes) find each other. If a member never arrives, all others get a clear
-// error.
+// An all-gather of small records through a store. The members of a job (its ranks, or the launchers
+// of its nodes) use it to find each other. If a member never arrives, all others get a clear error.
 //
 // Member r writes its record to ".../from/r" and counts itself in ".../arrived". The last member to
-// arrive packs all records together and writes ".../result". Every member waits for this key only,
-// regardless of the number of members. The first member that finds a fault writes the verdict to
-// the same key, so that all members fail immediately, with the same message:
+// arrive packs the records into a few values and then writes ".../result". Every member waits for
+// this key only, regardless of the number of members. The first member that finds a fault writes
+// the verdict to the same key, so that all members fail immediately, with the same message:
 //
-//     a member is missing      the first whose deadline passes checks which have not arrived, or
-//                              which one has all records and does not publish them
+//     a member is missing      the first whose deadline passes names the missing ones, or the one
+//                              the one that has all records and has not published them
 //     sizes disagree           found on arrival: the first member's size is in the store
 //     an index was given twice found on arrival: each index has one owner
 //     a member dies            its will (Store::leave_will) is the verdict: of this exchange, or of
@@ -39,8 +38,8 @@ struct Membership {
 // that wait and those that arrive later fail with `text`.
 void declare_lost(Store& store, const Membership& members, int index, const std::string& text);
 
-// Returns the key and value that make all_gather number `round` fail, for the process that holds
-// the store's table.
+// Key and value that make all_gather number `round` fail. For the process that holds the store's
+// table.
 struct LossNote {
   std::string key, value;
 };

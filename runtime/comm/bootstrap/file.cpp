@@ -53,7 +53,7 @@ void require_ours(const std::string& folder, const std::string& where) {
               "name a new one");
 }
 
-// Content of rank-N: "SIZE PLACE".
+// The file rank-N contains "SIZE PLACE".
 std::string size_in(const std::string& member) { return member.substr(0, member.find(' ')); }
 std::string place_in(const std::string& member) {
   const std::size_t blank = member.find(' ');

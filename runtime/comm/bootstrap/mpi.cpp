@@ -1,6 +1,6 @@
-// Open MPI, loaded only if mpirun has started this process. It is neither linked nor compiled
-// against: a job that ringrun or srun starts does not need it, and programs should not depend on
-// libmpi, libhwloc and libevent for eight calls.
+// Open MPI, loaded only if mpirun has started this process. This file is neither compiled nor
+// linked against it, because a job that ringrun or srun starts does not need it, and programs
+// should not depend on libmpi, libhwloc and libevent for eight calls.
 //
 // The declarations here follow Open MPI's own ABI, in which handles are addresses of objects that
 // the library exports. The ABI is the same in all releases whose library is libmpi.so.40 (4 and 5).
@@ -29,7 +29,7 @@ void check(int code, const char* call) {
     throw CommError(std::string(call) + " failed with code " + std::to_string(code));
 }
 
-// As in mpi.h.
+// Declarations as in mpi.h.
 using Handle = void*;
 constexpr int kThreadSerialized = 2;
 struct OpenMpi {
@@ -94,7 +94,8 @@ const OpenMpi& open_mpi() {
   return opened;
 }
 
-// Registered with glibc's on_exit instead of atexit, because it needs the exit status.
+// Finalises MPI after a success, and exits without doing so after an error. Registered with glibc's
+// on_exit instead of atexit, because it needs the exit status.
 void leave_mpi(int status, void*) {
   int finalized = 0;
   open_mpi().finalized(&finalized);

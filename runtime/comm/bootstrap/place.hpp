@@ -9,9 +9,10 @@
 //     self    -              a process alone
 // clang-format on
 //
-// `automatic` takes the first kind of which any variable is set, in this order but with file before
-// env. An incomplete set is an error that lists the missing variables, because a rank that silently
-// ran alone would leave the others waiting.
+// `automatic` uses the first of these variables that is set: OMPI_COMM_WORLD_SIZE (mpi);
+// RINGSMITH_MEETING_DIR (file); RANK or WORLD_SIZE (env); SLURM_STEP_ID (slurm, or mpi if PMIX_RANK
+// is set, too); MASTER_ADDR or MASTER_PORT (env). An incomplete set is an error that lists the
+// missing variables, because a rank that silently ran alone would leave the others waiting.
 #pragma once
 
 #include <functional>
@@ -40,8 +41,8 @@ struct JobPlace {
 // invalid.
 [[nodiscard]] JobPlace find_place(BootstrapKind wanted, const Environment& environment);
 
-// Return the launcher's value, unchecked; 0 if there is none. For programs that print something on
-// one rank only, or pin themselves to a core, before they have joined the job.
+// Return the launcher's value without checking it, or 0 if there is none. For programs that print
+// something on one rank only, or pin themselves to a core, before they have joined the job.
 [[nodiscard]] int rank_hint(const Environment& environment = process_environment());
 [[nodiscard]] int local_rank_hint(const Environment& environment = process_environment());
 

@@ -23,7 +23,8 @@ std::vector<std::string> ThreadRendezvous::all_gather(int thread, const std::str
   std::unique_lock lock(mutex_);
   mine_[static_cast<std::size_t>(thread)] = record;
   if (++arrived_ == mine_.size()) {
-    // The other threads wait for the next generation, so none of them needs the lock now.
+    // Runs the exchange under the lock, which no other thread needs now: they all wait for the next
+    // generation.
     try {
       error_ = nullptr;
       result_ = exchange();

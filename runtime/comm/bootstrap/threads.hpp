@@ -28,8 +28,8 @@ class SelfBootstrap : public Bootstrap {
   }
 };
 
-// Where the threads of one process meet. Only one thread at a time uses the bootstrap between the
-// processes, but not always the same thread.
+// The meeting point of one process's threads. Only one thread at a time uses the bootstrap between
+// the processes, but not always the same thread.
 class ThreadRendezvous {
  public:
   explicit ThreadRendezvous(int world)  // one process for the whole job

@@ -33,8 +33,8 @@ class DeviceBackend {
   };
 
   virtual ~DeviceBackend() = default;
-  // Runs a queued call on device memory: it starts after transfer.operation->ready(), and the
-  // operation has been launched() when this returns.
+  // Runs a queued call on device memory, after transfer.operation->ready(). When this function
+  // returns, it has called launched() on the operation.
   virtual void run(Transfer& transfer) = 0;
   // Returns zero-filled memory of the device, which peers can access where that is possible.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;

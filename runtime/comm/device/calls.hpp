@@ -59,9 +59,9 @@ struct KernelTimeout {
 
 using kernels::Arithmetic;  // out = own op message
 
-// The factor of own where Arithmetic::scale cannot express it: an integer, which wraps around as
-// the elements do, or an element in memory, which the device loads when the kernel runs. Only the
-// ring through slots uses it, if Arithmetic::scaled is set.
+// The factor by which own is multiplied if Arithmetic::scale cannot express it: an integer, which
+// wraps around as the elements do, or an element in memory, which the device loads when the kernel
+// runs. Only the ring through slots uses it, if Arithmetic::scaled is set.
 struct Factor {
   std::uint64_t integer = 1;
   const std::byte* scalar = nullptr;
@@ -114,7 +114,7 @@ struct DirectCall {
 
 // These functions launch a kernel on the current device, and throw CudaError if that fails. All
 // ranks must launch the same call. A kernel ends when its rank has its result and no peer needs the
-// kernel any more, or when it has given up a wait (KernelReport).
+// kernel any more, or when it has given up waiting (KernelReport).
 void launch_ring(const RingCall& call, CUstream_st* stream);         // through the slots
 void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // by packets; no broadcast
 void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets

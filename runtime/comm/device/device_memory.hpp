@@ -29,7 +29,7 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr std::size_t kHandleBytes = 64;  // CUDA_IPC_HANDLE_SIZE
 constexpr std::uint32_t kMostRegions = 1024;
 
-// Events of engine A, by index: one for each of the last moves, and three others.
+// Events of engine A, by index: one for each of the last kMoveEvents moves, and three others.
 constexpr std::uint32_t kMoveEvents = 16;
 constexpr std::uint32_t kReadyEvent = kMoveEvents;        // this rank's buffers are ready
 constexpr std::uint32_t kMessageEvent = kMoveEvents + 1;  // send: a slot is filled
@@ -64,8 +64,8 @@ struct SharedEvent {
   void* pointer;
 };
 
-// The owner fills in the fields that others will read before it notifies them (by the bootstrap, an
-// agreement barrier or a progress counter); the notification orders the accesses to plain fields.
+// The owner fills in a field before it notifies the ranks that will read it (by the bootstrap, an
+// agreement barrier or a progress counter). The notification orders the accesses to plain fields.
 struct Catalogue {
   Region regions[kMostRegions];
   SharedEvent events[kEvents];
@@ -75,7 +75,7 @@ struct Catalogue {
   std::atomic<std::uint32_t> closed{0};  // 1: the owner has closed all memory and events of others
 };
 
-// The device memory and the events of all ranks, for use by one of them.
+// One rank's access to the device memory and the events of all ranks.
 //
 //     Location of rank r  ->  r == me                 my region + offset
 //                             r in my process         its pointer + offset, and peer access
@@ -107,10 +107,10 @@ class DevicePeers {
   [[nodiscard]] std::byte* address(int rank, Location location);
   [[nodiscard]] CUevent_st* event(int rank, std::uint32_t index);
 
-  // Called when the group has failed; may be called from any thread. Streams may wait for events of
-  // other processes that will never happen. Releases them by recording all these events again. With
-  // the emulator the streams then continue; how a driver treats an event of a dead process is not
-  // documented.
+  // Called when the group has failed; may be called from any thread. Streams may be waiting for
+  // events of other processes that will never happen. Releases these streams by recording all the
+  // events again. With the emulator the streams then continue; how a real driver treats an event of
+  // a dead process is not documented.
   void release_waiters() noexcept;
   // Returns a rank whose stream has not reached the last collective that it called, or -1. May be
   // called from any thread.
@@ -118,8 +118,8 @@ class DevicePeers {
 
   // Closes all memory and events of other ranks, and notifies those ranks. The device must be idle.
   void close() noexcept;
-  // Blocks until all peers have closed their access or are gone. False if this takes more than
-  // `most`.
+  // Blocks until all peers have closed their access or are gone. Returns false if this takes more
+  // than `most`.
   [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
   // Called instead of close() when the group ends after an error and the device may never become
   // idle. Nothing is released before the process ends.

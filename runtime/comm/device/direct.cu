@@ -70,12 +70,13 @@ __global__ void one_shot(const __grid_constant__ DirectCall call) {
   }
 }
 
-// The contract of a meeting: each thread of the block has done its loads and stores; barrier; one
-// thread per peer stores the meeting's number into the peer's station (release), then polls for the
-// peer's number in its own (acquire); barrier. Accesses of any rank before the meeting are visible
-// to all ranks after it. A block meets only the blocks with the same number on other ranks: in the
-// first meeting it waits until the inputs that it reads are ready, in the second until those blocks
-// have stored their shares. Together, the blocks of a rank wait for all blocks of all ranks.
+// The contract of a meeting. Once all threads of the block have done their loads and stores, there
+// is a barrier. Then one thread per peer stores the number of the meeting into the peer's station
+// (release) and polls for the peer's number in its own station (acquire). A second barrier follows.
+// Accesses of any rank before the meeting are visible to all ranks after it. A block meets only the
+// blocks with the same number on other ranks: in the first meeting it waits until the inputs that
+// it reads are ready, in the second until those blocks have stored their shares. Together, the
+// blocks of a rank wait for all blocks of all ranks.
 __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t step) {
   const auto release = order_of(End::arrival_release);
   const auto acquire = order_of(End::arrival_acquire);

@@ -32,7 +32,7 @@ void with_type(DType dtype, F&& f) {
 #endif
 }
 
-// The same for integers of the other signedness (RingCall::other_sign).
+// Like with_type(), for integers of the other signedness (RingCall::other_sign).
 template <class F>
 void with_other_sign([[maybe_unused]] DType dtype, [[maybe_unused]] F&& f) {
 #ifndef RINGSMITH_WEAKEN
@@ -59,7 +59,7 @@ dim3 block_of(const Call& call) {
   return dim3(static_cast<unsigned>(call.shape.threads));
 }
 
-// The data that a report needs and a poll does not.
+// The data that reports need and polls do not.
 struct Waiter {
   KernelTimeout timeout;
   Station* station;  // of this rank

@@ -42,7 +42,7 @@ KernelEngine::KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeer
     cuda_check(cudaHostAlloc(&report_, sizeof(KernelReport), cudaHostAllocMapped));
   }
   *report_ = {};
-  Stream::current().synchronize();  // zeroed before a peer's kernel writes to it
+  Stream::current().synchronize();  // the station must be zero before a peer writes to it
 }
 
 KernelEngine::~KernelEngine() {
@@ -159,8 +159,9 @@ std::byte* KernelEngine::station(int rank) {
   return device_peers_.address(rank, device_peers_.of(rank).station);
 }
 
-// The monitor ends kernels when the deadline has passed, and can report more than a kernel can. The
-// kernel's own clock is the fallback if the monitor is blocked.
+// Returns the limit of a kernel's own waits, which is longer than the monitor's deadline. The
+// monitor can report more than a kernel can; the kernel's clock is only the fallback if the monitor
+// is blocked.
 KernelTimeout KernelEngine::timeout_of(std::uint64_t operation) const {
   constexpr std::chrono::seconds kFirstTheMonitor{2};
   KernelTimeout timeout{.report = report_, .operation = operation};

@@ -32,7 +32,7 @@ class KernelEngine {
   KernelEngine& operator=(const KernelEngine&) = delete;
   ~KernelEngine();
 
-  // The record that the monitor watches, in pinned host memory.
+  // Returns the record that the monitor watches, in pinned host memory.
   [[nodiscard]] KernelReport* report() const { return report_; }
   // Called when the group ends after an error. Kernels may still write the record, so it is never
   // freed.

@@ -10,9 +10,9 @@
 //
 // The contract: a word orders no other access, so relaxed is enough; data and flag cannot be
 // separated because they are one word. It remains to show when a word may be overwritten. A call
-// writes each line once, and consecutive calls (flag, flag + 1) use different halves. A rank that
-// has finished call n has received data to which every rank contributed after that rank had begun
-// call n, and a rank begins call n after its kernel of call n - 1 has ended. So once a rank is in
+// writes each line once, and consecutive calls (flag, flag + 1) use different halves. To finish
+// call n, a rank must receive data to which every other rank has contributed after beginning call
+// n, and a rank begins call n only after its kernel of call n - 1 has ended. So once a rank is in
 // call n + 1, no rank reads packets of call n - 1. This rules out broadcast by packets, whose root
 // receives nothing. The number has 32 bits; the host zeroes the packets when it wraps around
 // (kernel_engine.cpp).
@@ -111,7 +111,7 @@ class Packets {
   __device__ void finish() {}
 
  private:
-  // Every message of a call has its own lines.
+  // Returns the address of a line. Every message of a call has its own lines.
   [[nodiscard]] __device__ std::byte* line_of(std::byte* station, std::uint64_t message,
                                               std::uint64_t line) const {
     return station + packets_at(call_.packet_flag, call_.world) +

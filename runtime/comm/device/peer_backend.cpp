@@ -1,4 +1,4 @@
-// Calls on the memory of GPUs of one host that can access each other's memory.
+// Runs calls on the memory of GPUs of one host that can access each other's memory.
 //
 //     call --> check, event on the caller's stream --> queue --> agreement barrier of the hosts
 //          --> engine a or b on the group's stream, after that event --> event: done
@@ -21,8 +21,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// How long a group that ends waits for its peers to close its memory: normally, and after a
-// failure.
+// How long an ending group waits for its peers to close its memory: normally, and after a failure.
 constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{1000};
 // How long to look for a failed peer if a CUDA call fails, because a peer's death may be the cause.
 constexpr std::chrono::milliseconds kNotice{500};
@@ -96,7 +95,8 @@ class PeerBackend : public DeviceBackend {
     } else {
       device_peers_->abandon();
     }
-    // Freeing would block if the device waits for a peer, or free memory that a peer still reads.
+    // Keeps the memory: freeing it would block if the device waits for a peer, and a peer may still
+    // read it.
     arena_->abandon();
     if (kernel_engine_) kernel_engine_->abandon();
   }

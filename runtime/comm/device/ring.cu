@@ -15,8 +15,9 @@
 //     5     recvCopySend        behind(2)   2      chunk 2, complete, and kept
 //     6     recv                behind(3)   1      nothing: chunk 1, complete, is kept
 //
-// Each element's sum is formed once, along one path, and then only copied: all ranks get the same
-// bits, equal to ring_all_reduce (runtime/comm/schedule/ring.hpp) on any executor.
+// Each element's sum is formed once, along one path, and then only copied. Therefore all ranks get
+// the same bits, which are also the bits of ring_all_reduce (runtime/comm/schedule/ring.hpp) on any
+// executor.
 //
 // The steps below do not deal with memory or memory order. The classes that execute them do:
 // slots.cuh for large messages, packets.cuh for small ones. A kernel computes its steps in a loop,
@@ -59,14 +60,14 @@ __device__ RingStep all_gather(int s, const Behind& behind) {
   return kNoStep;
 }
 
-// Broadcast: a chain from the root to the position before it.
+// Returns step s of a broadcast, which is a chain from the root to the position before it.
 __device__ RingStep broadcast(int s, const Behind& behind) {
   if (s > 0) return kNoStep;
   if (behind.position == 0) return {kSend, 0};
   return {behind.position < behind.world - 1 ? kRecvCopySend : kRecv, 0};
 }
 
-// Reduce: the same chain to the root, which is at the last position.
+// Returns step s of a reduce, which is the same chain to the root, at the last position.
 __device__ RingStep reduce(int s, const Behind& behind) {
   if (s > 0) return kNoStep;
   if (behind.position == 0) return {kSend, 0};

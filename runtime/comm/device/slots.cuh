@@ -125,7 +125,8 @@ class Slots {
   }
   [[nodiscard]] __device__ std::uint64_t piece() const { return kSlotsPerPiece * per_slot(); }
 
-  // This channel's share of a chunk: shares begin at multiples of 16 bytes from the chunk's start.
+  // Returns this channel's share of a chunk. Shares begin at multiples of 16 bytes from the chunk's
+  // start.
   [[nodiscard]] __device__ Range share_of(int chunk) const {
     constexpr std::uint64_t kLanes = 16 / sizeof(T);
     const Range& all = call_.chunks[chunk];

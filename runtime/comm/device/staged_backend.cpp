@@ -1,5 +1,5 @@
-// Calls on device memory that peers cannot access. The data is copied through pinned memory of the
-// host.
+// Runs calls on device memory that peers cannot access. The data is copied through pinned memory of
+// the host.
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
@@ -62,8 +62,8 @@ class StagedBackend : public DeviceBackend {
       if (size > 0)
         cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, stream.get()));
     };
-    // The output is fetched, too, because broadcast reads it, and reduce leaves it unchanged on
-    // most ranks.
+    // Fetches the output, too, because broadcast reads it, and reduce leaves it unchanged on most
+    // ranks.
     if (in_place) {
       fetch(near_output.data(), transfer.output.data(), std::max(in, out).value);
     } else {
@@ -80,7 +80,7 @@ class StagedBackend : public DeviceBackend {
                                  stream);
   }
 
-  // Plain device memory, because no peer accesses it.
+  // Returns plain device memory, because no peer accesses it.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
     return std::make_shared<DeviceBlock>(group_.device, size);
   }

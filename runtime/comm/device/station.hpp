@@ -27,7 +27,7 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr int kMostRanks = 64;
 constexpr int kMostChannels = 16;  // blocks of a kernel
 constexpr int kMostThreads = 512;  // per block
-constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as gloo's
+constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as in gloo
 constexpr std::uint64_t kRingSlots = 8;
 // A block sends a piece of its chunk as two messages: the next rank works on the first while this
 // rank works on the second.
@@ -79,7 +79,7 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Number of lines of a message of `bytes` bytes.
+// Returns the number of lines of a message of `bytes` bytes.
 constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLineData - 1) / kLineData; }
 
 // Each half of the packet area holds one call's messages: either 2 (world - 1) chunks, each 1/world

@@ -27,7 +27,7 @@ void HandOff::record(std::uint32_t event) {
 }
 
 void HandOff::wait_for_event(int rank, std::uint32_t event) {
-  if (rank == peers_.rank()) return;  // the same stream is in order
+  if (rank == peers_.rank()) return;  // a stream is in order anyway
   cuda_check(cudaStreamWaitEvent(stream_.get(), device_peers_.event(rank, event), 0));
 }
 
@@ -211,8 +211,8 @@ void Messages::send(const Transfer& transfer) {
   const std::size_t size = transfer.input.size().value;
   for (std::size_t at = 0; at < size; at += kPieceBytes) {
     peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
-    // Room in the host's lane implies room on the device, because every piece has a message in the
-    // lane.
+    // Waits for room in the host's lane. This implies room on the device, because every piece has a
+    // message in the lane.
     peers_.wait(peer, [&] { return out.has_room(); });
     if (slots.sent >= kSlots) hand_off_.wait_for_event(peer, kCreditEvent);
     std::byte* const slot = slots.memory->data() + slots.sent++ % kSlots * kPieceBytes;

@@ -31,14 +31,15 @@ class HandOff {
   HandOff(Peers& peers, DevicePeers& device_peers, Stream stream)
       : peers_(peers), device_peers_(device_peers), stream_(std::move(stream)) {}
 
-  // Points in a rank's stream, named by progress counters: (round of the agreement barrier, moves).
+  // Names a point in a rank's stream by two progress counters: the round of the agreement barrier,
+  // and the moves.
   static constexpr std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) {
     return round << 24 | moves;
   }
   void reach(std::uint64_t stamp);
   void wait_for(int rank, std::uint64_t stamp);
 
-  // Points that the ranks' hosts announce by other means (an agreement barrier, a message).
+  // For points that the ranks' hosts announce by other means (an agreement barrier, a message).
   void record(std::uint32_t event);
   void wait_for_event(int rank, std::uint32_t event);
 

@@ -32,8 +32,9 @@ struct Decision {
 // Throws the UsageError for a requested engine that cannot run because the devices cannot access
 // each other.
 [[noreturn]] void throw_unreachable(CudaEngine asked, const std::string& why);
-// A pure function, so all ranks make the same decision. Throws UsageError if an engine is requested
-// but the devices cannot reach each other, or if engine b is requested but would deadlock.
+// Chooses the engine. It is a pure function, so all ranks make the same decision. Throws UsageError
+// if an engine is requested but the devices cannot reach each other, or if engine b is requested
+// but would deadlock.
 [[nodiscard]] Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked);
 
 }  // namespace ringsmith::comm::cuda_ipc

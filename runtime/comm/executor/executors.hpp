@@ -35,9 +35,10 @@ struct Sharing {
   bool in_place = false;  // some rank's input and output share memory
 };
 
-// Fills in the buffers' addresses, resolve(rank, announced value), or null if the call gives the
-// rank no such buffer. Leaves both entries of a rank unchanged if it does not share a buffer; then
-// the addresses must not be used. The returned summary is the same on all ranks.
+// Sets each buffer's address to resolve(rank, announced value), or to null if the call gives the
+// rank no such buffer. Leaves both entries of a rank unchanged if it does not share a buffer that
+// the call uses; the addresses must not be used in that case. The returned summary is the same on
+// all ranks.
 template <class Resolve>
 Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int world,
                         Buffers& buffers, Resolve resolve) {
@@ -124,15 +125,15 @@ void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, co
 // are in rank order: ((x0 + x1) + x2) + ... run_staged() includes the barriers.
 void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& transfer);
 
-// The two halves of a collective that fits into one block, for a caller that runs the agreement
+// Run the two halves of a collective that fits into one block, for a caller that runs the agreement
 // barrier between them itself. `round` is the number of that barrier.
 void stage(Peers& peers, std::uint64_t round, const Transfer& transfer);
 void take_staged(Peers& peers, std::uint64_t round, const Transfer& transfer);
 
-// The ring all-reduce on any memory, after its agreement barrier: plain_ring.cpp.
+// Runs the ring all-reduce on any memory, after its agreement barrier (plain_ring.cpp).
 void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer);
 
-// send and recv: from one rank's buffer to another's, through a dedicated lane.
+// Runs send and recv: from one rank's buffer to another's, through a dedicated lane.
 //
 // The first slot of a message carries the fingerprint of the sender's call, which the receiver
 // compares with its own; the payload follows. A send returns when the whole payload is in slots, so

@@ -83,8 +83,8 @@ class Mapper {
   [[nodiscard]] const Move& plan(MoveId id) const { return plans_[at(id.rank)][at(id.move)]; }
   MappedMove& mapped(MoveId id) { return mappings_[at(id.rank)].moves[at(id.move)]; }
 
-  // The sender stores directly in the receiver's output if it computes the chunk in this move and
-  // the receiver would only copy it there.
+  // True if the sender stores directly in the receiver's output, because it computes the chunk in
+  // this move and the receiver would only copy it.
   [[nodiscard]] bool is_push(MoveId sender, const Reception& reception) const {
     const auto computes = [](const Source& s) { return s.kind != Source::Kind::input; };
     const Move& sending = plan(sender);
@@ -133,7 +133,7 @@ class Mapper {
           const MoveId sender = senders_of(id, s);
           if (is_push(sender, {id, s})) {
             writer = sender;
-            // From here on the chunk is in this rank's own output.
+            // From this move on, the chunk is in this rank's own output.
             mine.sources[s] = place(rank, false, move.chunk);
             add_after(id, sender);
           }
@@ -158,7 +158,7 @@ class Mapper {
         if (!(writer == id)) finally(rank, writer);
         stored = true;
       }
-      // Reads of this rank's memory by other ranks.
+      // Places the reads of this rank's memory by other ranks.
       for (const Reception& reception : receptions_[at(rank)][at(m)]) {
         if (is_push(id, reception)) continue;  // placed when the receiver's plan is processed
         const bool from_input = !stored && move.sources[0].kind == Source::Kind::input;

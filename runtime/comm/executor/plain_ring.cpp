@@ -67,7 +67,7 @@ class Verbs {
     bool send = false;  // sends the result to the next rank
   };
 
-  // result = contribution op message, in one pass over both.
+  // Computes result = contribution op message, in one pass over both.
   void pass(int chunk, Parts parts) {
     peers_.at_step(step_++);
     const Chunk& c = chunks_[static_cast<std::size_t>(chunk)];

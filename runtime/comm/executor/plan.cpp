@@ -144,7 +144,7 @@ class Replay {
     if (step.action == Action::copy) {
       moves_.push_back({chunk, {message}, {}, true, step_});
     } else if (can_extend(state.writer, step)) {
-      // Merge into the later position, because sends between the two must not wait for these
+      // Merges into the later position, because sends between the two must not wait for these
       // receives.
       Move move = std::move(moves_[at(state.writer)]);
       moves_.erase(moves_.begin() + state.writer);
@@ -201,8 +201,8 @@ class Replay {
     }
   }
 
-  // avg's factor is applied where contributions meet. A move with one source passes a raw value on,
-  // and its receiver applies the factor. In a world of one rank there is no receiver.
+  // Removes avg's factor from moves that reduce nothing. A move with one source passes a raw value
+  // on, and its receiver applies the factor. In a world of one rank there is no receiver.
   void leave_passed_on_raw() {
     if (schedule_.world == 1) return;
     for (Move& move : moves_)

@@ -31,7 +31,7 @@ class ScheduleCache {
   ScheduleCache(int rank, int world, Choice choice, std::vector<int> node_of)
       : rank_(rank), world_(world), choice_(choice), node_of_(std::move(node_of)) {}
 
-  // For a collective call (not barrier, send or recv). The result is valid until the next find().
+  // Returns the data of a collective call (not barrier, send or recv), valid until the next find().
   Prepared& find(const Call& call);
   // Returns the mapping, or nullptr if this schedule has none.
   const Mapping* mapping(Prepared& prepared, Placement placement) const;

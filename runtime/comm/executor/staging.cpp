@@ -64,7 +64,8 @@ class Block {
   }
 
  private:
-  // Part p of a rank's staging memory starts after p blocks.
+  // Returns the address of a part in a rank's staging memory, in which part p starts after p
+  // blocks.
   [[nodiscard]] std::byte* staged(int rank, int part) const {
     return peers_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }

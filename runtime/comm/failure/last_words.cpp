@@ -24,7 +24,8 @@ std::atomic<const LastWords*> current{nullptr};
 std::atomic<std::uint64_t> said_at{0};
 constexpr std::uint64_t kTimeToSay = 500'000'000;  // ns; mpirun sends SIGKILL after a second
 
-// All of this may run in a signal handler, so it must not allocate, lock or use stdio.
+// The code in this namespace may run in a signal handler, so it must not allocate, lock or use
+// stdio.
 
 // A line for standard error. Text that does not fit is cut.
 class Line {
@@ -85,7 +86,8 @@ bool may_replace(const char* path) {
   return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
 }
 
-// strerror() may allocate, so this function names the usual errors of a folder itself.
+// Prints why the file could not be written. strerror() may allocate, so this function names the
+// usual errors of a folder itself.
 void complain(const char* path, int error) {
   Line line;
   line << "flight recorder '" << path << "' could not be written: ";
@@ -120,7 +122,8 @@ void complain(const char* path, int error) {
 FlightFile::FlightFile(const std::string& folder, const FlightHeader& whose,
                        const RankReport* report, const Flight* flight)
     : path_(folder + "/flight-" + whose.group + "-rank" + std::to_string(whose.rank)),
-      // Several ranks may write it, because survivors write the file of a killed rank.
+      // The temporary name contains the writer, because several survivors may write the file of a
+      // killed rank.
       aside_(folder + "/.flight-" + whose.group + "-rank" + std::to_string(whose.rank) + "-by-" +
              std::to_string(whose.written_by) + "-" + random_name()),
       whose_(whose),

@@ -43,9 +43,9 @@ class FlightFile {
   // report and flight belong to the rank whose file this is; rank written_by calls write().
   FlightFile(const std::string& folder, const FlightHeader& whose, const RankReport* report,
              const Flight* flight);
-  // The file appears completely or not at all. May run in a signal handler, because it neither
-  // allocates nor locks. Replaces an existing file only if `replace`. Returns false if the file was
-  // not written; prints an error to standard error unless the file existed.
+  // Writes the file, which appears completely or not at all. May run in a signal handler, because
+  // it neither allocates nor locks. Replaces an existing file only if `replace`. Returns false if
+  // the file was not written; prints an error to standard error unless the file existed.
   bool write(bool replace) const noexcept;
 
  private:
@@ -56,7 +56,7 @@ class FlightFile {
   const Flight* flight_;
 };
 
-// The error line of a rank whose launcher ends it before it has noticed the failure itself.
+// The error line of a rank that the launcher ends before the rank has noticed the failure itself.
 //
 // mpirun reacts to the death of a rank by ending all others with SIGTERM, often within a
 // millisecond. The handler then looks for the reason (a peer's report of a failure, or a closed
@@ -79,7 +79,7 @@ class LastWords {
   // this rank's file, and the failed peer's if the peer is on this host.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
   // Must be called when the rank has found the failure itself and is about to report it. The
-  // handler then gives it time to do so instead of printing the line.
+  // handler then gives the rank time to do so, instead of printing the line itself.
   static void already_said();
   // For a handler of SIGTERM: if there is a reason, prints the line and ends the process.
   static void say_if_lost() noexcept;

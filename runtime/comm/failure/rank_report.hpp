@@ -16,7 +16,8 @@
 
 namespace ringsmith::comm {
 
-// Each counter that is polled has two cache lines of its own, because CPUs fetch lines in pairs.
+// Each counter that is polled is stored on its own two cache lines, because CPUs fetch lines in
+// pairs.
 constexpr std::size_t kLine = 128;  // bytes
 constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 constexpr std::size_t kFailureText = 1536;  // bytes
@@ -70,7 +71,7 @@ struct SiteText {
   std::atomic<char> text[kSiteText]{};
 };
 
-// The call of another group in which this rank waits while it is not in a call of this one. Only
+// The call in which this rank waits in another group while it is not in a call of this one. Only
 // ranks of the same host see it.
 constexpr std::size_t kElsewhereText = 256;  // bytes
 struct Elsewhere {
@@ -99,7 +100,7 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
   return text;
 }
 
-// "train.cpp:120": the file name without its folders.
+// Returns e.g. "train.cpp:120": the file name without its folders, and the line.
 [[nodiscard]] inline std::string text_of(Site site) {
   if (site.file == nullptr) return {};
   const std::string_view path = site.file;
@@ -107,7 +108,7 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1)) + ":" +
          std::to_string(site.line);
 }
-// The text that a rank has written, or "". Any number is valid.
+// Returns the text that a rank has written, or "". Any number is valid.
 [[nodiscard]] inline std::string text_of(const SiteText* sites, std::uint64_t number) {
   if (number == 0 || number >= kSites) return {};
   return take_text(sites[number].text, kSiteText);

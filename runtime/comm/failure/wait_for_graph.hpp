@@ -28,10 +28,11 @@ class WaitForGraph {
 
   // Follows the chain of waits from rank to its end; -1 if the chain is a cycle.
   [[nodiscard]] int culprit_from(int rank) const;
-  // "which has not arrived: its last call was barrier() #0 at train.cpp:12".
+  // Returns e.g. "which has not arrived: its last call was barrier() #0 at train.cpp:12".
   [[nodiscard]] std::string offence_of(int rank) const;
-  // "Where all ranks are: rank 0 in all_reduce(sum, f32, 10) #1 at train.cpp:12, step 3, waits for
-  // rank 1 for 300 ms; ...". Ranks that wait in a cycle, which no other can resolve, come last.
+  // Returns e.g. "Where all ranks are: rank 0 in all_reduce(sum, f32, 10) #1 at train.cpp:12, step
+  // 3, waits for rank 1 for 300 ms; ...". If ranks wait in a cycle, which no other rank can
+  // resolve, the text ends with that cycle.
   [[nodiscard]] std::string describe() const;
 
  private:

@@ -20,7 +20,7 @@
 // The sums. y[i] = x[p + i] + x[i], or x[i] if there is no rank p + i. Ranks at distance p / 2 are
 // added first, then ranks at p / 4, and neighbours last; for p = 4, chunk 0:
 //     (y[0] + y[2]) + (y[1] + y[3])
-// One rank sums a chunk and the others copy it: all ranks get the same bits.
+// One rank sums a chunk and the others copy it, so all ranks get the same bits.
 //
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH",
 // 2005.
@@ -30,7 +30,7 @@
 
 namespace ringsmith::comm {
 
-// World >= 1.
+// Requires world >= 1.
 [[nodiscard]] Schedule halving_doubling_all_reduce(int world, std::size_t count);
 
 // Returns the largest power of two that is at most world.

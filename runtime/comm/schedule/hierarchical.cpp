@@ -37,8 +37,8 @@ class Builder {
     return nodes_[static_cast<std::size_t>(node)][static_cast<std::size_t>(local)];
   }
 
-  // Ranks beyond the first m of a node send their whole buffer first (reduce), and receive the sum
-  // at the end (copy).
+  // Adds the steps of the ranks beyond the first m of a node, which send their whole buffer first
+  // (reduce) and receive the sum at the end (copy).
   void fold(int node, Action action) {
     const int size = static_cast<int>(nodes_[static_cast<std::size_t>(node)].size());
     const int all = n_ * m_;
@@ -58,7 +58,7 @@ class Builder {
     }
   }
 
-  // The ring of the ranks that own this part, in node order.
+  // Adds the ring over the ranks that own this part, in node order.
   void ring(int node, int local) {
     for (int s = 0; s < 2 * (n_ - 1); ++s) {
       Step step = ring_all_reduce_step(n_, node, s);

@@ -36,8 +36,8 @@
 
 namespace ringsmith::comm {
 
-// World >= 1; node_of as in schedule.hpp. With one node this is the pairwise two-shot; with one
-// rank per node, the ring.
+// Requires world >= 1; node_of is as in schedule.hpp. With one node this is the pairwise two-shot;
+// with one rank per node, the ring.
 [[nodiscard]] Schedule hierarchical_all_reduce(int world, std::size_t count,
                                                const std::vector<int>& node_of);
 

@@ -25,15 +25,15 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
 
 }  // namespace
 
-// At step s, rank c + 1 + s sends chunk c. Thus rank r sends chunk r - 1 - s and receives chunk
-// r - 2 - s.
+// Chunk c starts at rank c + 1. In direction +1, rank c + 1 + s sends it at step s. Thus rank r
+// sends chunk r - 1 - s and receives chunk r - 2 - s.
 Step ring_reduce_scatter_step(int world, int rank, int step, int direction) {
   return {wrap(rank + direction, world), wrap(rank - direction * (1 + step), world),
           wrap(rank - direction, world), wrap(rank - direction * (2 + step), world),
           Action::reduce};
 }
 
-// Chunk c is complete at rank c; rank c + s sends it at step s.
+// Chunk c is complete at rank c. In direction +1, rank c + s sends it at step s.
 Step ring_all_gather_step(int world, int rank, int step, int direction) {
   return {wrap(rank + direction, world), wrap(rank - direction * step, world),
           wrap(rank - direction, world), wrap(rank - direction * (1 + step), world), Action::copy};

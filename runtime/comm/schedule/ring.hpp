@@ -29,24 +29,25 @@
 
 namespace ringsmith::comm {
 
-// One rank's step, as a pure function; chunk c belongs to rank c. direction is +1 (send to rank +
-// 1) or -1. Steps run from 0 to world - 2, for all_reduce to 2 world - 3.
+// Return one rank's step, as pure functions; chunk c belongs to rank c. direction is +1 (send to
+// rank + 1) or -1. Steps run from 0 to world - 2, for all_reduce to 2 world - 3.
 [[nodiscard]] Step ring_reduce_scatter_step(int world, int rank, int step, int direction = +1);
 [[nodiscard]] Step ring_all_gather_step(int world, int rank, int step, int direction = +1);
 [[nodiscard]] Step ring_all_reduce_step(int world, int rank, int step, int direction = +1);
 
-// Whole schedules; count is the length of the work buffer, cut by split_evenly(). World >= 1.
+// Return whole schedules; count is the length of the work buffer, cut by split_evenly(). Require
+// world >= 1.
 [[nodiscard]] Schedule ring_reduce_scatter(int world, std::size_t count);
 [[nodiscard]] Schedule ring_all_gather(int world, std::size_t count);
 [[nodiscard]] Schedule ring_all_reduce(int world, std::size_t count);
 
-// The ring of PyTorch's gloo backend, with direction -1 and gloo's chunks, so that the sums have
-// the same bits. element_size is needed because gloo computes its chunks in bytes.
+// Returns the ring of PyTorch's gloo backend, with direction -1 and gloo's chunks, so that the sums
+// have the same bits. element_size is needed because gloo computes its chunks in bytes.
 [[nodiscard]] Schedule gloo_ring_all_reduce(int world, std::size_t count, std::size_t element_size);
 
-// gloo cuts the buffer into segments of at most 1 MiB, at least two per rank and the same number
-// for each rank; a chunk is one rank's consecutive segments. The last chunks are shorter, or empty,
-// if rounding up the segments has used up the buffer.
+// Returns gloo's chunks. gloo cuts the buffer into segments of at most 1 MiB, at least two per rank
+// and the same number for each rank; a chunk is one rank's consecutive segments. The last chunks
+// are shorter, or empty, if rounding up the segments has used up the buffer.
 [[nodiscard]] std::vector<Chunk> gloo_chunks(int world, std::size_t count,
                                              std::size_t element_size);
 

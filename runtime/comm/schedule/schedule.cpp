@@ -17,7 +17,8 @@ std::size_t end_of_block(const std::vector<Step>& steps, std::size_t begin) {
   const int n = steps[begin].chunks;
   const auto may_join = [&](const Step& next) {
     if (n == 1 || next.chunks != n) return false;
-    // One step may receive a reply that the peer sends only after the other step's whole message.
+    // Steps of different kinds must not be interleaved, because one may receive a reply that the
+    // peer sends only after the other step's whole message.
     if (next.sends() != steps[begin].sends() || next.receives() != steps[begin].receives())
       return false;
     for (std::size_t s = begin; s < end; ++s) {

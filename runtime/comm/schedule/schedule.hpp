@@ -3,8 +3,8 @@
 // A Schedule says, for every rank and step, which chunk the rank sends to which peer, and which
 // chunk it receives from which peer. It is computed from plain values (algorithm, world size,
 // count, ...) and involves no memory, sockets or time. The checker proves it correct, the simulator
-// prices it, the player draws it, and the executors run it. All of them also take a student's own
-// schedule.
+// computes its time, the player draws it, and the executors run it. All of them also take a
+// student's own schedule.
 //
 //     ring all-reduce, 3 ranks, step 0 (reduce-scatter)        the work buffer of each rank
 //                                                              [chunk 0][chunk 1][chunk 2]
@@ -31,7 +31,7 @@
 
 namespace ringsmith::comm {
 
-// A rank, step or slot as an index.
+// Converts a rank, step or slot to an index.
 inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // A contiguous range of elements of the work buffer. Zero-length chunks exist (count < world): they
@@ -68,9 +68,9 @@ struct Schedule {
   std::size_t count = 0;      // elements of the work buffer, which contains all chunks
   std::vector<Chunk> chunks;  // all_to_all: chunk p is for (input) or from (output) rank p
   // Sends and local steps read a separate input buffer, with the same chunks, instead of the work
-  // buffer, which is undefined at first and fully written by the steps (all_to_all, one_shot). In
-  // place, all_to_all sends each part before it is overwritten (direct.hpp); one_shot needs an
-  // executor that stages its input.
+  // buffer, which is undefined before the first step and fully written by the steps (all_to_all,
+  // one_shot). In place, all_to_all sends each part before it is overwritten (direct.hpp); one_shot
+  // needs an executor that stages its input.
   bool separate_input = false;
   std::vector<std::vector<Step>> steps;  // [rank][step]
   std::vector<int> node_of;              // [rank] -> node; empty: one node, or irrelevant

@@ -7,8 +7,8 @@ namespace ringsmith::comm {
 
 namespace {
 
-// One round: every subtree of 2 * half ranks moves its value between its first rank (the parent)
-// and the first rank of its upper half (the child). Ranks are counted from the root.
+// Adds one round, in which every subtree of 2 * half ranks moves its value between its first rank
+// (the parent) and the first rank of its upper half (the child). Ranks are counted from the root.
 void add_round(Schedule& schedule, int half, bool towards_root) {
   const int world = schedule.world;
   for (int v = 0; v < world; ++v) {
@@ -87,8 +87,9 @@ std::array<int, 2> child_positions(int position, int world) {
   return {position - lowest / 2, right > 0 ? position + right : 0};
 }
 
-// Tree 1 is tree 0 mirrored or, for an odd world, shifted by one rank. Either way, a rank at an odd
-// position of one tree is at an even position of the other.
+// Returns the position of a rank in a tree. Tree 1 is tree 0 mirrored or, for an odd world, rotated
+// by one rank. Either way, a rank at an odd position of one tree is at an even position of the
+// other.
 int position_of(int world, int rank, int tree) {
   if (tree == 0) return rank + 1;
   return world % 2 == 0 ? world - rank : (rank + 1) % world + 1;
@@ -119,9 +120,10 @@ class Depths {
   int most_ = 0;
 };
 
-// When a rank handles a piece, in units of the time that one piece takes. A rank is near the root
-// of one tree and far from the root of the other. If it handled pieces in plain order, it would
-// wait in one tree for pieces that pass through the other, and nothing would overlap.
+// The time at which a rank handles a piece, in units of the time that one piece takes. A rank is
+// near the root of one tree and far from the root of the other. If it handled pieces in plain
+// order, it would wait in one tree for pieces that pass through the other, and nothing would
+// overlap.
 struct Turn {
   int when, tree, piece;
   bool operator<(const Turn& other) const {
@@ -162,8 +164,8 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
                                      2 * pieces);  // tree t has those from t * pieces on
   const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
   for (int rank = 0; rank < world; ++rank) {
-    // Down, a rank handles a piece one unit of time after its parent; up, one unit after its
-    // children.
+    // On the way down, a rank handles a piece one unit of time after its parent; on the way up, one
+    // unit after its children.
     std::vector<Turn> up, down;
     for (int tree = 0; tree < 2; ++tree)
       for (int piece = 0; piece < pieces; ++piece) {

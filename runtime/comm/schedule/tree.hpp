@@ -24,19 +24,20 @@
 
 namespace ringsmith::comm {
 
-// World >= 1; one chunk, which the executor may cut into slices and pipeline.
+// Require world >= 1. The schedules have one chunk, which the executor may cut into slices and
+// pipeline.
 [[nodiscard]] Schedule tree_broadcast(int world, std::size_t count, int root);
 [[nodiscard]] Schedule tree_reduce(int world, std::size_t count, int root);
 [[nodiscard]] Schedule tree_all_reduce(int world, std::size_t count);
 
-// ceil(log2 world): 0 for one rank.
+// Returns ceil(log2 world), which is 0 for one rank.
 [[nodiscard]] int tree_rounds(int world);
 
 // Double binary tree: two trees, each carrying half of the buffer, so that every rank works.
 //
 // In one binary tree half of the ranks are leaves, which only send on the way up and only receive
-// on the way down. In two trees with leaves and inner ranks exchanged, each rank is an inner rank
-// in one and a leaf in the other, and every link is busy in both directions.
+// on the way down. In two trees that swap leaves and inner ranks, each rank is an inner rank in one
+// tree and a leaf in the other, and every link is busy in both directions.
 //
 //     8 ranks, in order of position         tree 0                      tree 1 (mirrored)
 //                                                7                      0
@@ -75,7 +76,8 @@ struct TreeNode {
 };
 [[nodiscard]] TreeNode double_tree_node(int world, int rank, int tree);
 
-// World >= 1. pieces: per half; 0: from the count, one per 16 Ki elements, at most 16.
+// Requires world >= 1. pieces: number of pieces of each half; 0: computed from the count, one per
+// 16 Ki elements, at most 16.
 [[nodiscard]] Schedule double_tree_all_reduce(int world, std::size_t count, int pieces = 0);
 
 }  // namespace ringsmith::comm

@@ -35,7 +35,8 @@ void AgreementBarrier::await_all() {
       mismatch = mismatch || !same_call(rank, missing);
       ++missing;
     }
-    // A higher rank may disagree while a lower one has not arrived yet.
+    // Checks the higher ranks, too, because one may disagree while a lower rank has not arrived
+    // yet.
     for (int r = missing + 1; r < world && !mismatch; ++r)
       mismatch = answer_of(r).round.load() == round_ && !same_call(rank, r);
     return missing == world || mismatch;
@@ -43,8 +44,9 @@ void AgreementBarrier::await_all() {
   if (mismatch) report_mismatch();
 }
 
-// All ranks should name the same two ranks: the lowest ranks of the two largest parties. To this
-// end, late ranks get a moment to arrive, unless a rank reports a failure.
+// Throws the error for calls that differ. All ranks should name the same two ranks: the lowest
+// ranks of the two largest parties. Therefore late ranks get a moment to arrive, unless a rank
+// reports a failure.
 void AgreementBarrier::report_mismatch() {
   constexpr std::chrono::milliseconds kMoment{500};
   adopt_report();
@@ -71,7 +73,7 @@ void AgreementBarrier::report_mismatch() {
     peers_.fail(FailureKind::other, -1, "ranks disagree, but no two calls differ");
   std::ranges::stable_sort(parties, std::greater(), [](const auto& party) { return party.size(); });
   const int first = parties[0].front(), odd = parties[1].front();
-  const bool clear = parties[0].size() > 1;  // otherwise it is one against one
+  const bool clear = parties[0].size() > 1;  // otherwise no two of the ranks agree
   std::string text = describe(first) + " but " + describe(odd) +
                      ": all ranks must make the same calls in the same order";
   if (clear)
@@ -81,7 +83,7 @@ void AgreementBarrier::report_mismatch() {
   peers_.fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
 }
 
-// A failure that another rank has already reported is the cause of the mismatch.
+// Throws a failure that another rank has already reported, because it is the cause of the mismatch.
 void AgreementBarrier::adopt_report() {
   peers_.look();
   if (const auto report = peers_.look_for_report(); report.kind != FailureKind::none)

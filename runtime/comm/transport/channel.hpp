@@ -32,7 +32,7 @@ class Outbox {
     return posted_ - known_head_ < kSlots;
   }
   [[nodiscard]] std::byte* slot() const { return slots_ + posted_ % kSlots * slot_bytes_; }
-  // The message is the first `size` bytes of the slot.
+  // Posts a message: the first `size` bytes of the slot.
   void post(std::size_t size) {
     peers_->expose(peer_, slot(), size);
     peers_->publish_to(peer_, *tail_, ++posted_);
@@ -72,8 +72,8 @@ class Inbox {
     return known_tail_ > taken_;
   }
   [[nodiscard]] const std::byte* slot() const { return slots_ + taken_ % kSlots * slot_bytes_; }
-  // On a network a credit costs a message, so only every (kSlots / 2)th is sent immediately; the
-  // others may wait for the next message.
+  // Releases the slot. On a network a credit costs a message, so only every (kSlots / 2)th credit
+  // is sent immediately; the others may wait for the next message.
   void release() {
     if (++taken_ % (kSlots / 2) == 0)
       peers_->publish_to(peer_, *head_, taken_);

@@ -38,8 +38,8 @@ constexpr int kLanes = 3;  // FIFOs from a rank to a peer: two for collectives, 
 constexpr int kSendLane = 2;
 constexpr std::size_t kSlots = 8;                          // messages in flight on a lane
 constexpr std::size_t kSlotBytes = std::size_t{64} << 10;  // payload of one message
-// Over sockets a message costs a system call at each end and a packet for each 64 KiB begun. This
-// size fills three packets of the loopback, including the headers.
+// Over sockets a message costs a system call at each end, and a packet for every 64 KiB or part of
+// it. This size fills three packets of the loopback, including the headers.
 constexpr std::size_t kWireSlotBytes = std::size_t{188} << 10;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
@@ -57,32 +57,35 @@ class Layout {
 
   static constexpr std::size_t kStaging = std::size_t{256} << 10;  // bytes
 
-  // Offsets are in bytes. Staging memory for small messages: two areas, used alternately.
+  // All offsets are in bytes. The staging memory for small messages consists of two areas, used
+  // alternately.
   [[nodiscard]] static std::size_t staging(std::uint64_t round) {
     return kStagingAt + (round % 2) * kStaging;
   }
-  // The rank's counters of FIFO `index` with `peer`, and the slots that it fills for the peer.
+  // Return the offsets of the rank's counters of FIFO `index` with `peer`, and of the slots that
+  // the rank fills for the peer.
   [[nodiscard]] std::size_t lane(int peer, int index) const {
     return kLanesAt + fifo(peer, index) * sizeof(Lane);
   }
   [[nodiscard]] std::size_t slots(int peer, int index) const {
     return slots_at() + fifo(peer, index) * kSlots * slot_bytes_;
   }
-  // The FIFO, 0 to kLanes - 1, to which the counters or slots at `offset` belong; -1 for the memory
-  // before the lanes, which all ranks read.
+  // Returns the FIFO, 0 to kLanes - 1, to which the counters or slots at `offset` belong; -1 for
+  // the memory before the lanes, which all ranks read.
   [[nodiscard]] int lane_at(std::size_t offset) const {
     if (offset < kLanesAt) return -1;
     const std::size_t fifo = offset < slots_at() ? (offset - kLanesAt) / sizeof(Lane)
                                                  : (offset - slots_at()) / (kSlots * slot_bytes_);
     return static_cast<int>(fifo % kLanes);
   }
-  // Offset of the slots. Control, staging areas and counters are before it.
+  // Returns the offset of the slots. Control, staging areas and counters are before it.
   [[nodiscard]] std::size_t first_slot() const { return slots_at(); }
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
   [[nodiscard]] std::size_t slots_of_peer() const {
     return kLanes * kSlots * slot_bytes_;
   }  // bytes
-  // The flight recorder, for ranks of the same host; not mirrored.
+  // Returns the offset of the flight recorder, which ranks of the same host read; it is not
+  // mirrored.
   [[nodiscard]] std::size_t flight() const { return slots_at() + world_ * slots_of_peer(); }
   [[nodiscard]] std::size_t arena() const { return flight() + round_up_to_page(sizeof(Flight)); }
 

@@ -94,7 +94,8 @@ class NetworkTransport {
   void abandon() { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
   // Returns the reason why rank can no longer be reached, or an empty text if it can.
   [[nodiscard]] virtual const std::string& broken(int rank) const = 0;
-  // True if the reason is damaged bytes. Then broken() is a predicate about them: "do not ...".
+  // True if the reason is damaged bytes. Then the text of broken() is a predicate with the bytes as
+  // its subject: "do not ...".
   [[nodiscard]] virtual bool damaged(int /*rank*/) const { return false; }
   // Returns the socket that the kernel closes when the peer's process ends.
   [[nodiscard]] virtual int socket(int rank) const = 0;

@@ -50,9 +50,11 @@ class Bootstrap {
   virtual void abandon() {}
   // True if the launcher ends all ranks (SIGTERM) when one dies.
   [[nodiscard]] virtual bool ends_survivors() const { return false; }
-  // This rank's node number in the parent group, if this bootstrap is for a part of a group.
+  // Returns this rank's node number in the parent group, if this bootstrap is for a part of a
+  // group.
   [[nodiscard]] virtual std::optional<int> node() const { return {}; }
-  // Names this bootstrap's ranks, for error messages; empty if they are all ranks of the job.
+  // Returns a name for this bootstrap's ranks, for error messages; empty if they are all ranks of
+  // the job.
   [[nodiscard]] virtual std::string scope() const { return {}; }
 };
 

@@ -68,8 +68,8 @@ class Buffer : public ConstBuffer {
   [[nodiscard]] std::byte* data() const { return const_cast<std::byte*>(ConstBuffer::data()); }
 };
 
-// Memory that the other ranks of the node can read and reduce from directly, without a staging
-// copy. Host code must not dereference a pointer to device memory.
+// Memory that the other ranks of the node can read and write directly, without a staging copy. Host
+// code must not dereference a pointer to device memory.
 class CommMemory {
  public:
   virtual ~CommMemory() = default;

@@ -1,5 +1,5 @@
-// The operations of ranks, their reductions and their algorithms, with the names that the whole
-// communication layer, command lines and error messages use.
+// The operations between ranks, their reductions and their algorithms, with the names that the
+// whole communication layer, command lines and error messages use.
 #pragma once
 
 #include <cstdint>

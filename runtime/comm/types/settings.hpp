@@ -25,8 +25,9 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 [[nodiscard]] std::string to_text(const Settings& settings);
 [[nodiscard]] Settings parse_settings(const std::string& text);
 
-// settings[r]: rank r's settings, in its order. Throws UsageError with the line above if ranks
-// differ. Only the part of a long value around the difference is shown.
+// Compares the settings of all ranks. settings[r]: rank r's, in its order. Throws UsageError with
+// the line described at the top of this file if ranks differ. Only the part of a long value around
+// the difference is shown.
 void require_equal(const std::map<int, Settings>& settings);
 
 // Returns a hash, with which texts are compared before they are exchanged.

@@ -30,14 +30,16 @@ struct Call {
   static Call unpack(std::uint64_t packed, std::uint64_t count);
   [[nodiscard]] const char* name() const { return name_of(collective); }
   [[nodiscard]] std::uint64_t bytes() const { return count * size_of(dtype); }
-  // Elements of all parts together; if the collective divides them, count is the size of one part.
+  // Returns the number of elements of all parts together; if the collective divides them, count is
+  // the size of one part.
   [[nodiscard]] std::uint64_t work_count(int world) const {
     return contract_of(collective).divides() ? count * static_cast<std::uint64_t>(world) : count;
   }
   [[nodiscard]] bool is_message() const {
     return collective == Collective::send || collective == Collective::recv;
   }
-  // "all_reduce(sum, f32, 1024)", "broadcast(f32, 10, root 2, device memory)", "barrier()".
+  // Returns e.g. "all_reduce(sum, f32, 1024)", "broadcast(f32, 10, root 2, device memory)",
+  // "barrier()".
   [[nodiscard]] std::string describe() const;
 };
 
@@ -70,7 +72,8 @@ class Work {
  public:
   virtual ~Work() = default;
   [[nodiscard]] virtual bool is_completed() const = 0;
-  // Later work of this thread (on its current stream, for device buffers) sees the result.
+  // Afterwards, later work of this thread (on its current stream, for device buffers) sees the
+  // result.
   virtual void wait() = 0;
   // Like wait(), and the host sees the result afterwards, too.
   virtual void host_wait() { wait(); }

@@ -240,7 +240,7 @@ TEST_CASE("a kernel gives up by its own clock while the driver holds up its host
   options.engine = CudaEngine::b;
   options.timeout = std::chrono::seconds(3);
   std::atomic<bool> open{false};
-  // Kept, because freeing one would wait for all streams.
+  // The blocks are kept, because freeing one would wait for all streams.
   std::vector<std::shared_ptr<std::byte>> blocks;
   const auto said = run_on_devices<std::string>(
       2, options,
@@ -257,7 +257,7 @@ TEST_CASE("a kernel gives up by its own clock while the driver holds up its host
         const WorkPtr work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum);
         work->wait();
         while (g.rank() == 0 && !work->is_completed()) {
-          // Returns immediately if the kernel does not run yet.
+          // The allocation returns immediately if the kernel is not running yet.
           blocks.push_back(device_bytes(g.device(), 4));
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }

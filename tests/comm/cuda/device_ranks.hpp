@@ -60,7 +60,7 @@ class DeviceData {
   std::vector<std::byte> pattern_;
 };
 
-// Values whose sum depends on the order of its terms.
+// Returns values whose sum depends on the order of its terms.
 template <class T>
 std::vector<T> random_values(std::size_t n, int rank, unsigned seed = 0) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n) + seed);

@@ -1,6 +1,6 @@
-// Runs engine B's hand-offs under ThreadSanitizer. They are race-free, and both ends of each pair
-// are needed. On x86 the values are right even without an end, so only the detector finds a missing
-// one.
+// Runs engine B's hand-offs under ThreadSanitizer. Complete, they are race-free; without either end
+// of a pair there is a race. On x86 the values are right even then, so only the detector finds a
+// missing end.
 #include "tests/support/catch.hpp"
 #include "tests/support/run_program.hpp"
 

@@ -18,7 +18,7 @@ constexpr int kOddBytes = 3;
 constexpr std::size_t kGuardBytes = 64;
 constexpr std::byte kGuardByte{0xA5};
 
-// Values whose sum depends on the order of its terms; arbitrary bits for integers.
+// Returns values whose sum depends on the order of its terms; arbitrary bits for integers.
 std::vector<std::byte> random_values(DType dtype, std::size_t n, int rank) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n));
   std::vector<std::byte> bytes(n * size_of(dtype));
@@ -36,7 +36,7 @@ std::vector<std::byte> random_values(DType dtype, std::size_t n, int rank) {
   return bytes;
 }
 
-// The sum of elements [begin, begin + n) over all ranks, in the given order of ranks.
+// Computes the sum of elements [begin, begin + n) over all ranks, in the given order of ranks.
 void reference(DType dtype, const Arithmetic& a, const std::vector<std::vector<std::byte>>& inputs,
                const std::vector<int>& order, std::size_t begin, std::size_t n,
                std::vector<std::byte>& out) {

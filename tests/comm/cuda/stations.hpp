@@ -53,7 +53,7 @@ class Stations {
       const DeviceGuard guard(device(r));
       for (int peer = 0; peer < world; ++peer)
         if (peer != r && cudaDeviceEnablePeerAccess(peer, 0) != cudaSuccess)
-          (void)cudaGetLastError();  // an earlier test has enabled it
+          (void)cudaGetLastError();  // clears the error: an earlier test has enabled the access
       memory_.emplace_back(device(r), comm::cuda_ipc::station_bytes(world, shape));
       streams_.push_back(Stream::create(device(r)));
       comm::cuda_ipc::KernelReport* report = nullptr;

@@ -48,8 +48,8 @@ TEST_CASE("threads as ranks: a collective waits for the caller's stream, and tha
                                  cudaMemcpyHostToDevice, stream.get()));
       const WorkPtr work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum);
       work->wait();
-      // The host gets here before the data is written, but the stream orders the copy after the
-      // write.
+      // The host reaches this line before the data is written, but the stream orders the copy after
+      // the write.
       cuda_check(cudaMemcpyAsync(after.buffer().data(), data.buffer().data(), n * sizeof(float),
                                  cudaMemcpyDeviceToDevice, stream.get()));
       const float sum = first_value(after, g.device());

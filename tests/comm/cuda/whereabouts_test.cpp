@@ -10,7 +10,7 @@ using namespace ringsmith::comm::cuda_ipc;
 
 namespace {
 
-// Rank r runs in process processes[r] on device devices[r].
+// Returns ranks of which rank r runs in process processes[r] on device devices[r].
 std::vector<Whereabouts> ranks(const std::string& processes, const std::string& devices) {
   std::vector<Whereabouts> all;
   for (std::size_t r = 0; r < processes.size(); ++r)

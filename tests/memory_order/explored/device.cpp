@@ -7,9 +7,9 @@
 namespace explorer {
 namespace {
 
-// The barriers of a block: arrived[thread][barrier] is 1 when the thread has arrived. Each has its
-// own word, so that a barrier is one hand-off from each thread to each other one, with no order
-// among the hand-offs.
+// The barriers of a block: arrived[thread][barrier] is 1 when the thread has arrived. Each arrival
+// has its own word, so that a barrier is one hand-off from each thread to each other thread, and no
+// hand-off orders another.
 struct Block {
   static constexpr std::size_t kThreads = 2, kBarriers = 64;
   std::atomic<std::uint32_t> arrived[kThreads][kBarriers]{};
@@ -92,7 +92,7 @@ int barrier(Combine combine, bool predicate, const Source&) {
   return 1;
 }
 
-// The kernel runs in the thread of the program that launches it.
+// Runs the kernel in the thread of the program that launches it.
 cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t, cudaStream_t) {
   current_block->grid_dim = grid;
   current_block->block_dim = block;
@@ -101,7 +101,7 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t, cudaStr
 }
 void outlived(const void*) {}
 
-// The reason for an error. Launches here have none.
+// Returns the reason for a failed launch. Launches never fail here.
 const char* why() { return ""; }
 
 }  // namespace vgpu

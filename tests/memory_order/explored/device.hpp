@@ -19,7 +19,8 @@ class Devices {
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
   ~Devices();
-  // The program's threads, rank by rank. `body` calls launch_ring() etc., which run immediately.
+  // Returns the program's threads, rank by rank. `body` calls launch_ring() etc., which run
+  // immediately.
   Program program(const std::function<void(int rank, int thread)>& body,
                   const std::shared_ptr<void>& keep) const;
 

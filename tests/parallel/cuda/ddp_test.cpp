@@ -26,7 +26,7 @@ using Values = std::vector<std::vector<float>>;
 
 enum class Way { cpu, on_device, through_host };
 
-// The options of a rank's group, and the device of its model.
+// Return the options of a rank's group, and the device of its model.
 comm::GroupOptions options_for(Way way, int rank) {
   comm::GroupOptions options;
   if (way == Way::on_device) options.device = Device::cuda(rank % device_count());

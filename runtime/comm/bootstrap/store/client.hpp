@@ -11,7 +11,7 @@
 
 namespace ringsmith::comm {
 
-// No store answered before the deadline.
+// Thrown if no store answers before the deadline.
 class NoStore : public TimeoutError {
  public:
   // refused: no process listens there; silent: a process accepts the connection but never answers
@@ -34,8 +34,8 @@ struct StoreClientOptions {
 class StoreClient : public Store {
  public:
   // Retries until the deadline, because the server may start later than its clients; after 5 s a
-  // line on standard error says so. Throws CommError immediately if the listener is not a store or
-  // refuses the secret, NoStore if there is no answer.
+  // line on standard error says so. Throws MismatchError immediately if the listener is not a store
+  // or refuses the secret, and NoStore if there is no answer.
   StoreClient(tcp::Address address, const Secret& secret, Deadline deadline,
               StoreClientOptions options = {});
 
@@ -53,7 +53,8 @@ class StoreClient : public Store {
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
   // Replaces StoreClientOptions::hurry.
   void hurry_at(int descriptor) { options_.hurry = descriptor; }
-  // The store counts as gone if a reply takes more than the call's own timeout plus `time`.
+  // From now on, considers the store lost if a reply takes more than the call's own timeout plus
+  // `time`.
   void answer_within(Milliseconds time) { to_answer_ = time; }
   [[nodiscard]] std::string name() const override {
     return "the store at " + address_.str() + options_.holder;

@@ -60,7 +60,7 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   Worker* worker = find(caller);
   const bool joins = worker == nullptr;
   if (joins) {
-    // A new process has the rank of one that is still connected, so the old one is dropped.
+    // Drops a process that is still connected if a new process has taken its rank.
     for (auto* workers : {&members_, &joiners_})
       for (Worker& other : *workers)
         if (other.caller != nullptr && other.rank == ask.rank) {
@@ -185,7 +185,8 @@ void Coordinator::form(bool counts) {
     members_.push_back(std::move(worker));
   }
   joiners_.clear();
-  // After a failed step, members that have not received the state yet still wait for it.
+  // Moves the members without the state to the end. After a failed step, some of them may still be
+  // waiting for it.
   std::stable_partition(members_.begin(), members_.end(),
                         [](const Worker& w) { return w.has_state; });
   if (lost || come || (voted && !counts)) ++id_;

@@ -7,9 +7,9 @@
 //     rank 2   ask: I am new            --'                   '
 //
 // Each rank asks before each step. The answer arrives when all members of the last quorum have
-// asked or are lost; both decisions cost one round trip. A step counts if every member votes yes. A
-// member that is lost before its vote counts as a no. The quorum's number increases when its
-// members change or a step has failed; the members then form a new group.
+// asked or are lost, so that the two decisions together cost one round trip. A step counts if every
+// member votes yes. A member that is lost before its vote counts as a no. The quorum's number
+// increases when its members change or a step has failed; the members then form a new group.
 //
 // Members are ordered by seniority: the first has been a member for the longest time, so it always
 // has the training's state, and the order of all sums follows from the history of the membership.
@@ -19,7 +19,7 @@
 //
 // The idea comes from torchft's lighthouse (github.com/pytorch/torchft). Here the coordinator runs
 // next to the table of the launcher's store, whose connections also tell which ranks are lost.
-// There is one coordinator; without it the job ends. Threads, sockets and the clock are in
+// There is only one coordinator, and the job ends with it. Threads, sockets and the clock are in
 // store/server.hpp.
 #pragma once
 
@@ -57,7 +57,7 @@ struct QuorumAnswer {
   std::int64_t id = 0;     // number of the quorum, from 1
   std::int64_t step = 0;   // the next step = number of steps that have counted
   std::vector<int> ranks;  // the members, by seniority
-  int joining = 0;         // number of members, the last ones, without the state
+  int joining = 0;         // number of members that lack the state: the last ones
   bool operator==(const QuorumAnswer&) const = default;
 
   [[nodiscard]] std::string encode() const;
@@ -80,7 +80,7 @@ class Coordinator {
 
   // Throws UsageError if the rank is outside the world.
   void ask(Caller caller, QuorumAsk ask, Clock::time_point now);
-  // The connection has ended. Must be called immediately, whatever the reason.
+  // Reports that the connection has ended, for whatever reason. Must be called immediately.
   void lost(Caller caller, Clock::time_point now);
 
   // The reply to a caller that has asked, returned once. failed: the training cannot continue.
@@ -93,7 +93,7 @@ class Coordinator {
   // has its rank. Its connection must be closed.
   [[nodiscard]] bool is_dropped(Caller caller) const;
   // Returns the ranks that were dropped for their silence since the last call. Their processes may
-  // hang.
+  // still exist, hanging.
   [[nodiscard]] std::vector<int> take_silent_ranks() { return std::exchange(silent_ranks_, {}); }
   // Members that have left their quorum since the last call, because they are lost or voted no.
   struct GivenUp {
@@ -102,7 +102,7 @@ class Coordinator {
     std::string text;  // message for their group, in which `place` is the rank
   };
   [[nodiscard]] std::vector<GivenUp> take_given_up() { return std::exchange(given_up_, {}); }
-  // Returns the latest time for the next call of take_reply().
+  // Returns the time by which take_reply() must be called again.
   [[nodiscard]] std::optional<Clock::time_point> alarm() const { return due_; }
 
   [[nodiscard]] std::int64_t quorum() const { return id_; }  // number of the last quorum

@@ -26,8 +26,9 @@ struct Door {
 
 // Returns the value of kDoorVariable: the descriptor and the inode number of the socket.
 [[nodiscard]] std::string describe_door(int outside);
-// Parses such a text and returns the descriptor, now close-on-exec. -1 if the text is malformed or
-// the descriptor is not that socket, because a parent process has closed it.
+// Parses the text of describe_door() and returns the descriptor, now close-on-exec. Returns -1 if
+// the text is malformed or the descriptor is not that socket, because a parent process has closed
+// it.
 [[nodiscard]] int find_door(const char* text);
 
 // Returns a new non-blocking connection whose other end has been sent through the door. It is

@@ -97,8 +97,8 @@ Secret Secret::of_user(bool& made) {
           "HOME is not set: it names the folder of the user's secret");
   const std::string path = std::string(home) + "/" + kSecretOfUser;
   if (access(path.c_str(), F_OK) != 0) {
-    // Written under another name and then linked, because ringruns of other nodes, which may use
-    // the same folder now, must never read an incomplete file.
+    // Writes the file under another name and then links it, because ringruns of other nodes, which
+    // may use the same folder now, must never read an incomplete file.
     const std::string aside = path + "." + random_name();
     create_file(aside);
     made = link(aside.c_str(), path.c_str()) == 0;
@@ -134,7 +134,7 @@ std::string tag_of(const std::string& key, Direction direction, std::uint64_t se
 
 }  // namespace
 
-// Without any option the call would do nothing.
+// Passes an option, because the call would do nothing without one.
 bool start_crypto() { return OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr) == 1; }
 
 std::string hmac_sha256(std::string_view key, std::string_view text) {

@@ -144,7 +144,8 @@ bool StoreServer::advance_all() {
   return progress;
 }
 
-// Removes connections that are or must be closed. Their wills may end the waits of other sessions.
+// Removes connections that are closed or must be closed. Their wills may end the waits of other
+// sessions.
 void StoreServer::sweep() {
   for (auto c = connections_.begin(); c != connections_.end();) {
     if (c->socket.valid() && !c->session.closing()) {
@@ -164,13 +165,14 @@ void StoreServer::sweep() {
   }
 }
 
-// The server has not read from the members of a new quorum since it told them about the quorum, so
-// all keys that are removed here belong to earlier quorums.
+// Removes the keys of earlier quorums when there is a new one. The server has not read from the new
+// members since it announced the quorum to them, so none of these keys is theirs.
 void StoreServer::look_at_quorum() {
   if (!coordinator_) return;
   if (coordinator_->quorum() != counters_.quorum) table_.remove_all(store::kQuorumKeys);
   counters_.quorum = coordinator_->quorum();
-  // Members that are forming the group must not wait for the lost member until their deadline.
+  // Writes the loss for every round of the group's meeting. Otherwise members that are forming the
+  // group would wait for the lost member until their deadline.
   for (const auto& member : coordinator_->take_given_up()) {
     if (member.quorum != coordinator_->quorum()) continue;
     const std::string prefix = store::kQuorumKeys + std::to_string(member.quorum);

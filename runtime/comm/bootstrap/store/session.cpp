@@ -148,7 +148,8 @@ bool Session::advance(Clock::time_point now) {
     if (!well_formed(request)) throw CommError("a request to the store is malformed");
     answer(request, now);
   } catch (const CommError&) {
-    // A StoreClient never sends this, and the start of the next frame is unknown.
+    // The connection must be closed, because a StoreClient never sends such a frame, and because
+    // the start of the next frame is unknown.
     input_.clear();
     closing_ = true;
   }

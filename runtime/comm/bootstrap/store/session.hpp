@@ -76,7 +76,7 @@ class Session {
   [[nodiscard]] bool member() const { return member_; }
   // True if the connection must be closed after an attempt to send output().
   [[nodiscard]] bool closing() const { return closing_; }
-  // Returns the latest time for the next call of advance().
+  // Returns the time by which advance() must be called again.
   [[nodiscard]] std::optional<Clock::time_point> alarm() const;
   // Called when the connection has ended. Writes the member's will and notifies the coordinator.
   void leave(Clock::time_point now);

@@ -25,13 +25,13 @@ class Store {
   // Waits until the key exists and returns its value. Throws TimeoutError naming the key.
   [[nodiscard]] virtual std::string get(const std::string& key, Milliseconds timeout) = 0;
   // Adds to a counter, which is stored as decimal text; a missing key counts as 0. Returns the new
-  // value. Throws UsageError if the value is not a number or the sum does not fit 64 bits.
+  // value. Throws UsageError if the value is not a number or the sum does not fit in 64 bits.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
   // Waits until all keys exist. Returns the keys that are missing after `timeout` (0: looks once).
   [[nodiscard]] virtual std::vector<std::string> wait(const std::vector<std::string>& keys,
                                                       Milliseconds timeout) = 0;
   // Writes `desired` if the key holds `expected`, where a missing key holds "". Returns the value
-  // afterwards: `desired` for the first caller, the first caller's text for all others.
+  // afterwards. If all callers expect "", this is the first caller's text for every caller.
   virtual std::string compare_and_swap(const std::string& key, const std::string& expected,
                                        const std::string& desired) = 0;
   virtual bool remove(const std::string& key) = 0;  // true if it existed
@@ -40,7 +40,7 @@ class Store {
   // has ended. Replaces an earlier will.
   virtual void leave_will(const std::vector<std::string>& keys, const std::string& value) = 0;
 
-  // For messages: "the store at 10.0.0.1:29500".
+  // Returns a name for messages, e.g. "the store at 10.0.0.1:29500".
   [[nodiscard]] virtual std::string name() const = 0;
 };
 
@@ -98,7 +98,7 @@ inline Message make_message(Status status, std::int64_t number = 0,
   return {static_cast<std::uint8_t>(status), number, std::move(texts)};
 }
 
-// Little-endian numbers in byte strings.
+// Write and read little-endian numbers in byte strings.
 void append_number(std::string& out, std::uint64_t value, int bytes);
 [[nodiscard]] std::uint64_t read_number(std::string_view bytes);
 

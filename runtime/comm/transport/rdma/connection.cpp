@@ -104,7 +104,7 @@ void Connection::write(std::size_t offset, const std::byte* from, std::size_t si
     request.data = from;
 }
 
-// The counter is sent with the last queued write, if that write has no counter yet.
+// Sends a counter with the last queued write, if that write has no counter yet.
 void Connection::publish(std::size_t offset, std::uint64_t value) {
   if (noted_.empty() || noted_.back().counter) noted_.emplace_back();
   noted_.back().counter = true;

@@ -6,8 +6,8 @@
 //
 // The immediate value holds the counter's position and the low bits of its new value. The receiver
 // stores the counter when the completion arrives; all earlier writes of the connection are then in
-// place. Only every kSignalEvery-th request asks for a completion at the sender, which means that
-// it and all earlier requests are done and that their entries in the send queue are free again.
+// place. A completion at the sender means that its request and all earlier ones are done, and that
+// their entries in the send queue are free again. Only every kSignalEvery-th request asks for one.
 #pragma once
 
 #include <array>
@@ -46,8 +46,8 @@ struct Immediate {
 
 class Connection {
  public:
-  // Maximum number of requests in flight. kReceives suffices for a peer that does not poll: it gets
-  // at most one message for each slot and each credit of the lanes, and two answers of the
+  // Maximum numbers of requests in flight. kReceives suffices for a peer that does not poll: it
+  // gets at most one message for each slot and each credit of the lanes, and two answers of the
   // agreement barrier.
   static constexpr int kSends = 128, kSignalEvery = kSends / 2, kReceives = 64;
 
@@ -58,7 +58,7 @@ class Connection {
   [[nodiscard]] Endpoint endpoint() const;
   void connect(const Device& device, const Endpoint& theirs, const PortAddress& port);
 
-  // The bytes must be in the memory of `key` (this rank's segment).
+  // Queues a write. The bytes must be in the memory of `key` (this rank's segment).
   void write(std::size_t offset, const std::byte* from, std::size_t size, std::uint32_t key);
   void publish(std::size_t offset, std::uint64_t value);
   // Posts as many queued requests as the send queue has room for. Returns "", or the error.

@@ -55,7 +55,8 @@ RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tc
   exchange(bootstrap);
 }
 
-// Each rank's record: its port, then the queue pair, key and address for every other rank.
+// Exchanges records and connects. A rank's record has its port, then the queue pair, first packet
+// number, keys and address for every rank.
 void RdmaTransport::exchange(Bootstrap& bootstrap) {
   std::ostringstream mine;
   mine << device_.lid << ' ' << text_of(device_.gid) << ' ' << static_cast<int>(device_.mtu);

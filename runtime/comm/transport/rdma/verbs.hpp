@@ -50,19 +50,21 @@ struct Device {
   [[nodiscard]] std::string str() const;  // "mlx5_0 port 1, gid 3, mtu 4096"
 };
 
-// `wanted`: "mlx5_0", or several ("rxe0,rxe1") that the ranks take in turn; empty: any device with
-// an active port. Throws UsageError with the devices found and why they are unusable.
+// Opens a device. `wanted`: "mlx5_0", or several ("rxe0,rxe1") that the ranks take in turn; empty:
+// any device with an active port. Throws UsageError with the devices found and why they are
+// unusable.
 [[nodiscard]] Device open_device(const std::string& wanted, int rank);
 
-// access: IBV_ACCESS_... Throws CommError if the device does not accept the memory.
+// Registers memory with the device; access: IBV_ACCESS_... Throws CommError if the device does not
+// accept the memory.
 [[nodiscard]] MemoryRegion register_memory(const Device& device, std::byte* memory,
                                            std::size_t bytes, int access);
 
-// In bytes.
+// Returns the size in bytes.
 [[nodiscard]] inline int bytes_of(ibv_mtu mtu) { return 128 << static_cast<int>(mtu); }
 
 // Returns libibverbs' status of a failed completion and a remedy: "RDMA write failed: transport
-// retry counter exceeded (12); check ..."
+// retry counter exceeded (status 12); the peer's device does not answer: ..."
 [[nodiscard]] std::string explain(const ibv_wc& completion);
 
 }  // namespace ringsmith::comm::rdma

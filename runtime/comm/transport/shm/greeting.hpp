@@ -29,7 +29,7 @@ struct Greeting {
   };
   Kind kind = Kind::nothing;
   int rank = -1;        // the sender
-  int blames = -1;      // the rank because of which the sender leaves
+  int blames = -1;      // the rank that made the sender leave
   Descriptor memory{};  // the sender's memory, if requested
 };
 
@@ -37,8 +37,8 @@ struct Greeting {
 // to this user.
 [[nodiscard]] bool of_our_user(int socket) noexcept;
 
-// word: the receiver's; memory: -1 for none. These calls never block. send_greeting() returns false
-// if the other end has gone.
+// Send a message. word: the receiver's; memory: -1 for none. These calls never block.
+// send_greeting() returns false if the other end has gone.
 [[nodiscard]] bool send_greeting(int socket, const Word& word, int rank, int memory) noexcept;
 void send_farewell(int socket, const Word& word, int culprit) noexcept;
 

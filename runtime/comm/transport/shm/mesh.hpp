@@ -1,7 +1,7 @@
 // A Unix socket between every two ranks of a host. It carries the descriptor of each rank's shared
-// memory once, and later only doorbells. It stays open because the kernel closes it when the
-// process at the other end dies, whatever killed it, so that the peer's death is noticed.
-// greeting.hpp says which processes may get the memory.
+// memory once, and later only doorbells. It stays open so that a peer's death is noticed: the
+// kernel closes the socket when the process at the other end dies, whatever killed it. greeting.hpp
+// says which processes may get the memory.
 #pragma once
 
 #include <string>
@@ -32,9 +32,9 @@ struct PeerLink {
 
 // Connects the ranks of one host and exchanges their memory. Collective over all ranks. Ranks that
 // shared memory does not reach, or must not be used for, are marked as remote. Throws UsageError if
-// the transport is shm and a rank is on another node (another host, another network namespace, or
-// by options.ranks_per_node), or if the ranks' settings differ: GroupOptions::settings, and the
-// options of the group that must be equal.
+// the transport is shm and a rank is on another node (another host, another network namespace, or a
+// node made by options.ranks_per_node), or if the ranks' settings differ: GroupOptions::settings,
+// and the options of the group that must be equal.
 [[nodiscard]] std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
                                                  const GroupOptions& options);
 
@@ -52,7 +52,7 @@ struct PeerLink {
 // of this user that do not know the word (greeting.hpp). Their messages are dropped, and no rank
 // waits for them; a rank that cannot connect because of them tries again.
 
-// An abstract address: a name that starts with a zero byte and has no file.
+// Makes an abstract address, which is a name that starts with a zero byte and has no file.
 [[nodiscard]] socklen_t make_address(const std::string& name, sockaddr_un& address);
 
 // Throws CommError with errno's text.

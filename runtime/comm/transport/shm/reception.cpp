@@ -80,7 +80,8 @@ class Reception {
       if (is_peer(r) && !links_[static_cast<std::size_t>(r)].memory.valid()) return r;
     return -1;
   }
-  // A rank that dies before it connects to this one closes no connection here, but other ranks may
+  // Looks for farewells on the sockets of the ranks that have been met. A rank that dies before it
+  // connects to this one leaves no connection whose end this rank could see, but other ranks may
   // have noticed its death.
   void ask_around() {
     for (const PeerLink& met : links_)
@@ -104,8 +105,8 @@ class Reception {
     const socklen_t length = make_address(names_[static_cast<std::size_t>(peer)], address);
     Descriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!caller.valid()) fail_to_connect("socket");
-    // connect() does not wait for accept(), but for room in the queue. A caller that blocks there
-    // gets its turn; one that only polls may never get it.
+    // connect() does not wait for accept(), but for room in the queue. Callers that block in
+    // connect() are served in order; a caller that only polls may never be served.
     limit_waiting(caller, kInQueue);
     if (connect(caller.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
       if (errno == EAGAIN || errno == EINTR) return false;
@@ -128,14 +129,15 @@ class Reception {
     const int blames = overhear_farewell(socket, own_word());  // it may have said why it left
     lost(is_peer(blames) ? blames : peer);
   }
-  // A rank below answers, or a rank above has received this rank's memory and sends its own.
+  // Handles a peer's message: a lower rank answers, or a higher rank has received this rank's
+  // memory and sends its own.
   void hear(int peer) {
     Greeting said = receive_greeting(link(peer).socket.get(), own_word(), Take::memory);
     if (said.kind == Greeting::Kind::nothing) return;
     if (said.kind == Greeting::Kind::leaves && is_peer(said.blames)) lost(said.blames);
     if (said.kind == Greeting::Kind::gone && peer < rank_) {
-      // The peer had too many guests and closed this one, or it has gone, as the next call will
-      // show.
+      // Connects again later. Either the peer had too many guests and dropped this one, or it has
+      // gone, which the next attempt will show.
       link(peer).socket = Descriptor();
       next_call_ = Deadline::in(kBetweenCalls);
       return;
@@ -144,7 +146,7 @@ class Reception {
     link(peer).memory = std::move(said.memory);
     if (peer < rank_) give_memory(peer);
   }
-  // Handles a guest's first message: a rank above introduces itself, or a stranger sends anything.
+  // Handles a guest's first message: a higher rank introduces itself, or a stranger sends anything.
   // If the guest was a rank that has died, that rank is found missing later.
   void let_in(std::size_t g) {
     const Greeting said = receive_greeting(guests_[g].get(), own_word(), Take::words);

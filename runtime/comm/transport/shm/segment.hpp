@@ -103,7 +103,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
  public:
   // Manages the segment from offset `begin` to its end.
   Arena(std::shared_ptr<Segment> segment, Bytes begin);
-  // Zero-filled, 64-byte aligned. Throws CommError if address space or memory runs out.
+  // Returns zero-filled, 64-byte aligned memory. Throws CommError if address space or memory runs
+  // out.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
   // Returns the offset of this memory in the segment if all of it is managed here.
   [[nodiscard]] std::optional<Bytes> offset_of(const std::byte* data, Bytes size) const {

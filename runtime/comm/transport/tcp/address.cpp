@@ -26,7 +26,7 @@ struct FreeInfo {
 };
 using Info = std::unique_ptr<addrinfo, FreeInfo>;
 
-// code: the result of getaddrinfo(). Returns null unless it is 0.
+// Looks up a host's addresses. code: the result of getaddrinfo(); unless it is 0, returns null.
 Info look_up(const std::string& host, std::uint16_t port, int type, int& code) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -79,7 +79,7 @@ std::string address_towards(const char* host) {
   return number_of(reinterpret_cast<const sockaddr*>(&address));
 }
 
-// "lo, eth0"
+// Returns e.g. "lo, eth0".
 std::string names_of_interfaces() {
   struct if_nameindex* const all = if_nameindex();
   if (all == nullptr) return "none";
@@ -236,9 +236,9 @@ void tune(const Descriptor& socket) {
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);                  // seconds of silence before the first probe
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);                 // seconds between probes
-  set(IPPROTO_TCP, TCP_KEEPCNT, 5);                   // probes without an answer
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);   // seconds of silence before the first probe
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);  // seconds between probes
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);    // unanswered probes; TCP_USER_TIMEOUT takes precedence
   endure(socket, std::chrono::milliseconds(40'000));  // the ranks' default deadline plus a margin
 }
 

@@ -13,7 +13,7 @@ namespace ringsmith::comm::tcp {
 struct Address {
   std::string host;  // name or number
   std::uint16_t port = 0;
-  // "10.0.0.1:29500", "[::1]:29500"
+  // Returns e.g. "10.0.0.1:29500" or "[::1]:29500".
   [[nodiscard]] std::string str() const;
 };
 
@@ -55,8 +55,9 @@ struct Listener {
 // get the same answer.
 [[nodiscard]] bool within_host(const Descriptor& socket);
 
-// Makes the kernel detect, within 15 s, a peer whose host has disappeared, and turns off the delay
-// of small packets. Bytes may stay unacknowledged for 40 s: see endure().
+// Turns off the delay of small packets, and makes the kernel probe a silent peer: after 5 s, and
+// then every 2 s. The connection fails if the peer does not answer, or does not acknowledge bytes,
+// for 40 s (see endure()).
 void tune(const Descriptor& socket);
 
 // Makes the kernel keep a connection over `silence`, so that a cable that is unplugged for a

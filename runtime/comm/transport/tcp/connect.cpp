@@ -30,8 +30,8 @@ constexpr std::chrono::milliseconds kBetweenQuestions{100};  // between polls of
 // first.
 constexpr std::chrono::milliseconds kSlack{10'000};
 
-// The first bytes that the connecting rank sends: "I am rank 3, and here is your word". Both ends
-// compare the settings that must be equal.
+// The first bytes that the connecting rank sends: "I am rank 3, and here is your word". `format`
+// contains the constants that must be the same at both ends.
 struct Greeting {
   std::uint64_t format = kFormat;
   Word word{};  // random word of the listener
@@ -170,7 +170,7 @@ class Reception {
   }
 
  private:
-  // Number of remote ranks above this one whose connections are not complete.
+  // Returns the number of higher remote ranks whose connections are not complete.
   [[nodiscard]] int missing() const {
     int n = 0;
     for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
@@ -183,7 +183,8 @@ class Reception {
     return std::ranges::all_of(sockets, [](const auto& s) { return s.valid(); });
   }
 
-  // Polls the listener, the guests, and the connected ranks, which may leave. True if any has news.
+  // Polls the listener, the guests, and the connected ranks, which may leave. Returns true if there
+  // was an event.
   bool look(std::vector<pollfd>& entries, int timeout_ms) {
     entries = {{listener_.get(), POLLIN, 0}};
     for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
@@ -226,8 +227,8 @@ class Reception {
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
   }
 
-  // Asks the bootstrap, because a rank that dies before it connects here closes no connection of
-  // this one.
+  // Asks the bootstrap, because a rank that dies before it connects to this one leaves no
+  // connection whose end this rank could see.
   void ask_bootstrap() {
     const auto lost = bootstrap_.lost_rank();
     if (!lost) return;
@@ -276,7 +277,8 @@ class Reception {
   Suspicion suspicion_;
 };
 
-// There is no congestion within a host, so a congestion control that paces packets only costs time.
+// Selects a congestion control that does not pace packets. There is no congestion within a host, so
+// pacing would only cost time.
 void hurry(const Descriptor& socket) {
   constexpr std::array<char, 5> kPlain{"reno"};
   setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size() - 1);

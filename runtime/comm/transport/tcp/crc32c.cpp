@@ -68,7 +68,7 @@ RINGSMITH_CRC32 std::uint32_t one_stream(std::uint32_t crc, const std::byte* at,
 }
 
 // Returns the checksum after `bytes` more zeros: multiplies by x^(8 bytes). The instruction
-// contributes x^32, and the product of reversed words one more x.
+// contributes x^32, and the product of reversed words contributes one more x.
 template <std::size_t bytes>
 RINGSMITH_CRC32 std::uint32_t skip_bytes(std::uint64_t crc) {
   constexpr std::uint32_t kPower = power_of_x(8 * bytes - 33);
@@ -106,8 +106,9 @@ RINGSMITH_CRC32 std::uint32_t by_instruction(std::span<const std::byte> bytes,
 
 #define RINGSMITH_FOLD [[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]]
 
-// Moves each 16 bytes of `ahead` by `distance` bytes and adds them to the 16 bytes of `next`: the
-// first 8 and the last 8 bytes, each times the power that skip_bytes() explains.
+// Moves each 16 bytes of `ahead` by `distance` bytes and adds them to the corresponding 16 bytes of
+// `next`. The first 8 and the last 8 bytes are each multiplied by a power of x (see skip_bytes()
+// for its exponent).
 template <std::size_t distance>
 RINGSMITH_FOLD __m512i fold(__m512i ahead, __m512i next) {
   constexpr std::int64_t kFirst = power_of_x(8 * distance + 64 - 33);

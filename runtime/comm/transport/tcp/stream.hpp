@@ -83,8 +83,8 @@ class Sender {
 
 // The receiving end of a TCP wire: writes the received bytes to the mirror of the peer.
 //
-// One system call reads the rest of a large frame directly to its place in the mirror, and the
-// bytes after it to a small buffer, so that only the kernel copies the bytes of a large message.
+// One system call reads the rest of a large frame directly into its place in the mirror, and the
+// bytes after it into a small buffer, so that only the kernel copies the bytes of a large message.
 //
 // No byte that fails its checksum is used. A small frame is checked before it is copied to its
 // place, because the peer's report may be read at any time. A large one is checked piece by piece

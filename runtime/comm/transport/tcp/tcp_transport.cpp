@@ -72,8 +72,8 @@ void TcpTransport::publish(int rank, std::size_t offset, std::uint64_t value) {
   s.sender.give_back();
 }
 
-// A peer that has gone may have sent the reason first, so give_up() reads it before it sets
-// `broken`.
+// Sends queued frames. If this fails, the peer may have sent the reason before it left, so
+// give_up() reads that before it sets `broken`.
 void TcpTransport::flush(Wire& wire, Stream& stream) {
   std::string trouble = stream.sender.flush(stream.socket.get());
   if (!trouble.empty()) give_up(wire, std::move(trouble), nullptr);

@@ -57,8 +57,7 @@ class Job {
       if (v != expected()) throw Error("rank " + std::to_string(rank) + " has a wrong sum");
   }
 
-  // Only rank 0 takes part. Nothing but the report orders the host's reads after the kernel's
-  // writes.
+  // Runs rank 0 alone. Nothing but the report orders the host's reads after the kernel's writes.
   void be_alone() {
     const DeviceGuard guard(Stations::device(0));
     stations_.limit = 500;

@@ -57,8 +57,9 @@ class Peers {
   }
 
  private:
-  // The kernel's part: FUTEX_WAIT compares the word and joins the sleepers in one critical section,
-  // FUTEX_WAKE wakes them in another. There are no spurious wake-ups here, and no time limit helps.
+  // Simulates the kernel: FUTEX_WAIT compares the word and joins the sleepers in one critical
+  // section, FUTEX_WAKE wakes them in another. There are no spurious wake-ups here, and no timeout
+  // ends the wait.
   void futex_wait(std::uint32_t seen) {
     std::atomic<std::uint64_t>& wakes = shared_->wakes[rank_];
     const std::uint64_t before = wakes.fetch_add(0, std::memory_order_acq_rel);
