@@ -112,9 +112,9 @@ KIT_SCENARIO(names) {
 }
 
 // Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with
-// codes[r]; before it ends, it creates two files. This process has launched a job before, and
-// another launcher has claimed a name since: `lost` counts the other launcher's files that launch
-// removed.
+// codes[r]; before it ends, it creates two files. Before this job, this process launches another
+// one, and another launcher then claims a name; `lost` counts the files of that launcher that
+// launch removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");
   kit::StagedNodes before({"a"}, folder, [](const kit::Seat&, kit::Observation&) { return 0; });
@@ -154,8 +154,9 @@ KIT_SCENARIO(launch) {
   nodes.observe(out, true);
 }
 
-// Task 1 together with task 2. A job ends slowly while another launcher claims names. taken: number
-// of files that the job still had and whose names began with a claimed name; -1: no job began.
+// Tasks 1 and 2 together. A job ends slowly while another launcher claims names. taken: number of
+// files of the job that still existed and whose names began with a claimed name; -1: the job did
+// not start.
 KIT_SCENARIO(succession) {
   kit::Folder folder("meeting");
   const auto launcher = [&] {

@@ -1,4 +1,4 @@
-"""The judge's own tensors: no strides, but a list with the position of each element's number.
+"""The judge's own tensors: instead of strides, a list of the position of each element's number.
 
     p = Program(lab)
     m = p("empty", 2, 3)              # positions 0 1 2 3 4 5
@@ -122,8 +122,8 @@ def resolve(t, sizes):
 
 
 def can_be_seen_as(positions, sizes):
-    """True if there are such strides: the strides given by the second element of each dimension
-    must fit all elements."""
+    """True if some strides give these positions with these sizes. The second element of each
+    dimension determines its stride, and all elements must then fit."""
     if not positions:
         return True
     inner = [math.prod(sizes[d + 1:]) for d in range(len(sizes))]

@@ -64,9 +64,9 @@ inline Shape row_major(const Shape& sizes) {
 #endif
 }
 
-// Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements, of which one
-// may be -1, "the rest". Returns the sizes with a number in that place. Refuses sizes that do not
-// fit, and a -1 for which no whole number fits or every number does: 0 elements in [0, -1].
+// Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements, of which one may
+// be -1, the remaining size. Returns the sizes with that number instead of -1. Refuses sizes that
+// do not fit, and a -1 for which no whole number fits or every number does: 0 elements in [0, -1].
 inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 #ifdef SOLUTION
   Shape resolved = sizes;

@@ -6,7 +6,7 @@
 //     column      sizes [2]     strides [3]     offset 2      2 5
 //
 // position(index) = offset + index[0] strides[0] + index[1] strides[1] + ...   That is all: views
-// are other sizes, strides and offsets for the same storage, and no number moves. But a function
+// have other sizes, strides and offsets for the same storage, and no number moves. But a function
 // that knows only a first position and a count, like kit::Storage::sum, reads 2 and 3 for a column.
 #pragma once
 
@@ -54,12 +54,13 @@ class Tensor {
   [[nodiscard]] Tensor transpose(int a, int b) const;
   // Dimension d of the result is dimension dims[d]. Refuses lists that are no permutation.
   [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
-  // Like Python's [start:stop:step] in one dimension: negative places count from the end, places
-  // outside are moved to the nearest end, and stop before start gives no elements. Refuses step <
-  // 1.
+  // Like Python's [start:stop:step] in one dimension: negative positions count from the end,
+  // positions outside are clamped to the nearest end, and there are no elements if stop is not
+  // after start. Refuses step < 1.
   [[nodiscard]] Tensor slice(int dim, std::int64_t start, std::int64_t stop,
                              std::int64_t step = 1) const;
-  // Fixes the index of one dimension and removes it. -1 is the last index; refuses others outside.
+  // Fixes the index in one dimension and removes the dimension. Negative indices count from the
+  // end; refuses an index out of range.
   [[nodiscard]] Tensor select(int dim, std::int64_t index) const;
   // Repeats elements. Sizes are matched from the back: where this tensor has a size of 1, or no
   // dimension, the result may have any size; other sizes must be equal. -1 keeps the present size.
@@ -77,8 +78,8 @@ class Tensor {
   // one number at several places; a target without elements is fine.
   [[nodiscard]] double sum() const;  // 0 if there are no elements
   void fill_(double value);
-  // source is expanded to these sizes. It may share numbers with the target: the result is
-  // computed from the numbers before the call. add_ adds to each element.
+  // source is expanded to these sizes. It may share numbers with the target: the result is computed
+  // from the values before the call. add_ adds to each element.
   void copy_(const Tensor& source);
   void add_(const Tensor& source);
 

@@ -17,7 +17,7 @@ void seed_emulator(const kit::Request& in) {
   vgpu::Settings::insist("VGPU_SEED", std::uint64_t(in.integer("seed")));
 }
 
-// The grid may have fewer threads than the kernel has elements, or more.
+// The grid may have fewer threads than the kernel has elements, or more threads.
 dim3 blocks(const kit::Request& in) { return {unsigned(in.integer("blocks"))}; }
 dim3 threads(const kit::Request& in) { return {unsigned(in.integer("threads"))}; }
 

@@ -6,8 +6,8 @@ BINARY = (ADD, MUL, MIX, OUTER)
 
 
 class Program:
-    """A graph as the driver builds it, and its derivatives by another method: forward, one
-    direction at a time."""
+    """A graph as the driver builds it, whose derivatives are computed by another method: forward,
+    one direction at a time."""
 
     def __init__(self):
         self.leaves, self.needs, self.operations, self.names = [], [], [], []

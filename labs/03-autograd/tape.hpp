@@ -76,7 +76,7 @@ inline void zero_grad(const Var& v) { v->grad.reset(); }                        
 inline void on_grad(const Var& leaf, Hook hook) { leaf->hooks.push_back(std::move(hook)); }
 
 // ---- given: how an operation is recorded, and one operation ----
-// A value, its inputs and a rule suffice for further operations, without access to Node: the tests
+// A value, its inputs and a rule suffice to add an operation, without access to Node. The tests
 // record such operations, and so does lab 13.
 inline Var record(Values value, std::vector<Var> inputs, Rule rule) {
   auto node = std::make_shared<Node>();

@@ -124,9 +124,9 @@ inline double crossover_bytes(const Machine& machine, int world) {
 #endif
 }
 
-// Task 7. Lower bound for the time of any all-reduce if only beta counts: each element makes
-// world-1 journeys to be added and world-1 journeys back, and at best all ranks share them equally.
-// (Not rounded to whole elements.)
+// Task 7. Lower bound for the time of any all-reduce if only beta counts: each element must be sent
+// world-1 times to be added and world-1 times to return the sum, and at best all ranks send equally
+// much. (Not rounded to whole elements.)
 inline double least_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   const double bytes = double(job.count) * double(job.element), n = job.world;
@@ -144,8 +144,8 @@ struct Sample {
 };
 
 // Task 8. Fits alpha and beta to measurements (gamma stays 0): minimizes the sum of the squares of
-// (alpha + bytes beta - seconds) / seconds. Relative errors, because 1 us is nothing compared with
-// 10 ms and everything compared with 5 us. At least two lengths differ; no time is 0.
+// (alpha + bytes beta - seconds) / seconds. These are relative errors, because 1 us is nothing
+// compared with 10 ms and everything compared with 5 us. At least two lengths differ; no time is 0.
 inline Machine fit(std::span<const Sample> samples) {
 #ifdef SOLUTION
   // With x = 1 / seconds and y = bytes / seconds, the two normal equations of alpha x + beta y = 1.

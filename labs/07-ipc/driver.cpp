@@ -81,8 +81,8 @@ void start_device(int rank, int world, bool one_process) {
     if (r != rank) kit::check(cudaDeviceEnablePeerAccess(r, 0), "cudaDeviceEnablePeerAccess");
 }
 
-// Number of flags whose last value is not the last one that the neighbour, in this process,
-// posted. These flags were changed by other means.
+// Number of flags that hold neither their initial value nor the last value that the neighbour
+// posted, so they were changed by other means. Counted only for neighbours in this process.
 std::atomic<std::int64_t> unwatched = 0;
 std::atomic<std::int64_t> changed = 0;  // ranks whose input changed although it is not the output
 
@@ -136,7 +136,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = Counted::of(rank, i);
   const kit::DeviceArray<Counted> input(stream, values), apart(stream, values.size());
   Counted* const output = plan.in_place ? input.data() : apart.data();
-  // A rank that waits for another rank inside all_reduce hangs if the other calls it later.
+  // The ranks call one after the other, so a rank whose all_reduce waits for a later rank hangs.
   while (plan.in_turns && meeting.enqueued < rank)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   std::int64_t at = 0;

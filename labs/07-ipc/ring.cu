@@ -104,8 +104,8 @@ inline void close_mapped(Mapped& mapped) {
 #endif
 }
 
-// Task 3. The four ends of the two hand-offs; called by one thread of the block. The counts cover
-// the whole life of the ring.
+// Task 3. The two operations of the sender and the two of the receiver, for messages and for free
+// slots. One thread of the block calls them. The counts cover the whole lifetime of the ring.
 __device__ inline void wait_message(const Ring& ring, std::uint64_t taken) {
 #ifdef SOLUTION
   while (Flag(ring.mine->tail).load(cuda::memory_order_acquire) <= taken) {

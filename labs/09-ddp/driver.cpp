@@ -228,8 +228,8 @@ KIT_SCENARIO(plan) {
   out.put("buckets", flat);
 }
 
-// The other end of the overlap meter's scale: all communication follows the computation. Uses no
-// code of the student.
+// The zero of the overlap score: all communication follows the computation. Uses no code of the
+// student.
 KIT_SCENARIO(serial) {
   kit::Cluster cluster(kit::cluster_options(in));
   cluster.run([&](kit::Group& group) {

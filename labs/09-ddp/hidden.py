@@ -82,7 +82,7 @@ def unused(lab):
     model = Model(sizes, 2)
     model.others = {(0, 1): [3, 2], (1, 1): [3, 2, 1]}
     train(lab, model, "zns", 8)
-    # Two gradients, 6 and -6, with the average 0: that is an average, and no rank keeps its own
+    # Two gradients, 6 and -6, have the average 0. That is an average, too: no rank keeps its own
     # gradient.
     train(lab, Model([1, 3], 2), "s", 8, base=26)
 

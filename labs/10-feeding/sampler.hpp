@@ -77,8 +77,8 @@ class DistributedSampler {
 #endif
   }
 
-  // Task 2. This rank's samples, in order. The order is padded with its own beginning, as often as
-  // needed: there may be fewer samples than ranks.
+  // Task 2. This rank's samples, in order. The order is padded with its own beginning, repeatedly
+  // if there are fewer samples than ranks.
   [[nodiscard]] std::vector<std::int64_t> indices() const {
 #ifdef SOLUTION
     std::vector<std::int64_t> order(static_cast<std::size_t>(samples_));

@@ -251,8 +251,8 @@ class Endpoint {
       fail("ibv_post_send", error);
     ++posted_;
   }
-  // Takes completions of both kinds: a full send queue must not prevent receiving, or two ends that
-  // both wait for room deadlock.
+  // Takes completions of both kinds, because a full send queue must not prevent receiving: two ends
+  // that both wait for room would deadlock.
   void take() {
     ibv_wc found[8];
     const int count = ibv_poll_cq(completions_, 8, found);
@@ -267,7 +267,8 @@ class Endpoint {
       post_receive();
     }
   }
-  // After an error every posted request completes; all completions are taken.
+  // After an error every posted request completes, and all completions are taken before this
+  // throws.
   void throw_if_failed() {
     if (failed_.empty()) return;
     while (posted_ != done_) take();

@@ -226,7 +226,8 @@ void train_first(const kit::Request& in, kit::Vault& vault) {
   train_all(first, processes_of(first), vault, ignored);
 }
 
-// The same link with ranks shifted by `by`, so that a process has a different rank in each group.
+// The same link with renumbered ranks: rank r is rank (r - by) modulo the world here. Therefore a
+// process has a different rank in each group.
 class Turned {
  public:
   Turned(Link& link, int by) : link_(link), by_(by) {}

@@ -8,8 +8,8 @@
 //     lab 06  ring ---------------> averages                 in a thread, concurrent with backward
 //     lab 04  optimizer ----------> the same step            on every rank
 //
-// All of it is yours: work/01-tensors, work/03-autograd and so on. (LAB03=ref takes the course's
-// lab 03 instead, and forfeits the points of the tests of that lab.)
+// All of it is yours: work/01-tensors, work/03-autograd and so on. (LAB03=ref uses the course's lab
+// 03 instead, but forfeits the points of the tests that require your own lab 03.)
 #pragma once
 
 #include LAB01_TENSOR

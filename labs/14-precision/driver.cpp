@@ -25,8 +25,9 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span<const T>(values));
 }
 
-// The toy model's own arithmetic: the numbers of a format from 0 up; the last entry is the value
-// that would follow the largest finite one. Rounds by searching for the nearest entry, in double.
+// The toy model's own arithmetic. Lists the numbers of a format from 0 up, followed by the value
+// that would come after the largest finite one. Rounds by searching for the nearest entry, in
+// double.
 class Table {
  public:
   explicit Table(Format format) {

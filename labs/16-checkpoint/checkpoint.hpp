@@ -180,8 +180,8 @@ class Checkpoints {
 #endif
   }
 
-  // Returns the newest usable checkpoint, or nullopt if there is none. Unusable ones are skipped,
-  // and stay.
+  // Returns the newest usable checkpoint, or nullopt if there is none. Skips unusable ones, and
+  // leaves them in the folder.
   [[nodiscard]] std::optional<Snapshot> load_newest() {
 #ifdef SOLUTION
     useless_.clear();

@@ -4,10 +4,10 @@
 //   visible immediately     append                  create, rename, remove
 //   durable                 sync(path)              sync_folder(folder)
 //
-// A power cut between the two may leave anything: the whole change, a part, nothing; the name
-// without the bytes, the bytes without the name, zeros instead of the bytes. Changes of different
-// names reach the disk in any order. (Pillai et al., All File Systems Are Not Created Equal, 2014,
-// found every one of these on a file system in use.)
+// A power cut between the change and its sync may leave anything: the whole change, a part of it,
+// or nothing; the name without the bytes, the bytes without the name, or zeros instead of the
+// bytes. Changes to different names reach the disk in any order. (Pillai et al., All File Systems
+// Are Not Created Equal, 2014, found every one of these on file systems in real use.)
 #pragma once
 
 #include <algorithm>

@@ -293,9 +293,9 @@ KIT_SCENARIO(history) {
   out.put("neighbour", names);
 }
 
-// Phases of a training. Each is a new program with its number of ranks that resumes, trains, saves
-// after `saves` of its steps (-1: never), and continues until it is killed after `steps`. fresh:
-// the phase starts with an empty disk.
+// Phases of a training. Each phase is a new program with its own number of ranks. It resumes,
+// trains, saves after `saves` of its steps (-1: never), and continues until it is killed after
+// `steps`. fresh: the phase starts with an empty disk.
 KIT_SCENARIO(train) {
   const auto worlds = in.integers("worlds"), steps = in.integers("steps"),
              saves = in.integers("saves");

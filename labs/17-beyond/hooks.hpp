@@ -5,7 +5,7 @@
 // A hook is called with each full bucket of gradients, on every rank. It replaces the gradients in
 // the bucket by those that the optimizer will use. A hook that sums must also divide.
 //
-//     average      n floats travel                          exact
+//     average      n floats                                 rounded as floats
 //     bf16         n numbers of 16 bits                     rounded twice
 //     top-k        k floats and k places                    the rest is kept for the next step
 #pragma once

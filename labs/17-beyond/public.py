@@ -37,7 +37,7 @@ def expect_collectives(seen, most, what):
 # --- hooks ---------------------------------------------------------------------------------------
 
 def average(columns):
-    """The average of one element: the ranks' gradients of it."""
+    """Returns the average of one element, given each rank's gradient of it."""
     return total([f32(g / len(columns)) for g in columns])
 
 

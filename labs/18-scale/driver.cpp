@@ -143,8 +143,8 @@ KIT_SCENARIO(gpu_hours) {
   out.put("hours", hours);
 }
 
-// A cluster whose machine m lives lives[m * draws + k] after its k-th joining, and forever after
-// the last.
+// A cluster whose machine m fails lives[m * draws + k] after it joins for the k-th time. After it
+// has joined more than `draws` times, it never fails.
 KIT_SCENARIO(cluster) {
   const lab18::Cluster cluster{int(in.integer("machines")), int(in.integer("spares")),
                                in.integer("repair")};

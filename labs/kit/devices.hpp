@@ -23,7 +23,7 @@ namespace kit {
 
 class Devices;
 
-// Provided: until the end of its scope this thread computes on `device` instead of the root.
+// Makes this thread compute on `device` instead of the root until the end of the scope.
 class On {
  public:
   explicit On(int device) : before_(std::exchange(current(), device)) {}
@@ -149,8 +149,8 @@ class DeviceModel {
   using Parameters = std::vector<const Buffer*>;
   // Returns one row of output per row of input.
   virtual Buffer forward(int device, const Parameters& parameters, const Buffer& input) = 0;
-  // Returns the gradient of each parameter, summed over the rows, given the loss's gradient of the
-  // output.
+  // Returns the gradient of each parameter, summed over the rows. output_gradient: the gradient of
+  // the loss with respect to the output.
   virtual std::vector<Buffer> backward(int device, const Parameters& parameters,
                                        const Buffer& input, const Buffer& output_gradient) = 0;
 };

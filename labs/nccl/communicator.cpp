@@ -124,7 +124,7 @@ void Communicator::check_usable() {
   if (const auto failed = failure()) throw *failed;
 }
 
-// Returns true if the stream is being captured into a graph; it then needs no order with other
+// Returns true if the stream is being captured into a graph, which needs no order with other
 // streams.
 bool Communicator::begin_on(cudaStream_t stream) {
   if (is_capturing(stream)) return true;
@@ -351,7 +351,8 @@ std::optional<Refusal> Communicator::failure() {
   return {};
 }
 
-// Records the timeout of a kernel that stopped by itself; no peer is known to be dead.
+// Records the timeout of a kernel that stopped by itself, unless a failure has been recorded
+// already.
 void Communicator::take_report() {
   if (!has_written(*report_) || !peers_->is_usable()) return;
   const KernelReport& report = *report_;

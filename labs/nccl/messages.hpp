@@ -1,5 +1,5 @@
 // Messages between two ranks: the mailboxes in the memory that each rank's peers write to, and the
-// kernel calls of messages.cu, which also has the other kernels besides the rings.
+// launches of the kernels in messages.cu, which has all kernels except the rings.
 //
 //     [ Station and ring slots: runtime/comm/device/station.hpp ][ mailboxes ][ mail slots ]
 //
@@ -7,9 +7,10 @@
 //      polls box[r].head  <--- credit --------------  box[s] of r: taken
 //      box[r] of s: sent  ---- slots of (s, r), tail ---> polls box[s].tail
 //
-// A mailbox works like a channel of the ring, between any two ranks: the same counters, slots and
-// hand-off. Each ordered pair of ranks has its own, and a kernel has a block for each message, so
-// all messages of a group are in flight simultaneously and no order of the calls can deadlock.
+// A mailbox works like a channel of the ring, but between any two ranks: it has the same counters,
+// slots and hand-off. Each ordered pair of ranks has its own, and a kernel has a block for each
+// message, so all messages of a group are in flight simultaneously and no order of the calls can
+// deadlock.
 #pragma once
 
 #include "runtime/comm/device/calls.hpp"

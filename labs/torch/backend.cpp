@@ -484,8 +484,8 @@ Backend::Pending Backend::exchange(const char* title, OpType type, Tensors outpu
                  site = python_site()] { exchange_now(outputs, inputs, site); });
 }
 
-// Each rank tells each other rank the number of bytes that it sends to it, and the length of its
-// longest part. All parts are then padded to the longest part of all ranks.
+// Every rank tells each other rank how many bytes it will send to that rank, and the length of its
+// own longest part. All parts are then padded to the longest part of all ranks.
 void Backend::exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site) {
   const std::size_t world = inputs.size();
   std::vector<std::int64_t> sent(2 * world), told(2 * world);

@@ -28,7 +28,7 @@ std::string describe(std::int64_t type, std::int64_t bytes) {
   return std::to_string(bytes) + " bytes of " + at::toString(static_cast<at::ScalarType>(type));
 }
 
-// " at train.py:12", or nothing.
+// Returns " at train.py:12", or nothing.
 std::string place_of(comm::Site site) {
   const std::string text = comm::text_of(site);
   return text.empty() ? "" : " at " + text;

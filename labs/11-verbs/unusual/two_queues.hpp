@@ -1,6 +1,6 @@
-// Unusual and correct: two completion queues, so a completion's queue tells its kind; objects
-// that free themselves; receive requests are replaced in chains; the send queue is used in two
-// halves, and a half is posted again only when its previous requests have completed.
+// Unusual and correct: two completion queues, so that the queue tells the kind of a completion;
+// objects that free themselves; receives reposted in chains; a send queue used as two halves, each
+// refilled only when its previous requests have completed.
 #pragma once
 
 #include <arpa/inet.h>

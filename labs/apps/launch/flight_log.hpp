@@ -39,7 +39,7 @@ struct Divergence {
   enum class Kind : std::uint8_t {
     different,  // ranks made different calls
     missing,    // some ranks have not made the call that others have made
-    unfinished  // all ranks made the call, not all have returned
+    unfinished  // all ranks made the call, but not all have returned
   };
   Kind kind = Kind::different;
   std::uint64_t sequence = 0;

@@ -117,8 +117,8 @@ double reduced_value(const Pattern& pattern, DType dtype, std::size_t index) {
 double tolerance(const Pattern& pattern, DType dtype) {
   const int world = pattern.world;
   if (pattern.op != ReduceOp::avg || (world & (world - 1)) == 0) return 0;
-  // fl(1/world) is off by one rounding, and so is each product; each of world - 1 sums adds one
-  // more. No partial sum exceeds the largest input.
+  // 1/world is rounded once, and so is each product; each of the world - 1 additions adds one
+  // rounding error. No partial sum exceeds the largest input.
   return (world + 2) * unit_roundoff(dtype) * bound_of(pattern, dtype).magnitude;
 }
 

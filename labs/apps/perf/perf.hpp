@@ -76,8 +76,8 @@ struct Benchmark {
   }
 };
 
-// nccl-tests' letters where they make sense without a GPU. The other letters are rejected with a
-// reason instead of being ignored.
+// The options, with nccl-tests' letters where they make sense without a GPU. The other letters are
+// rejected with a reason instead of being ignored.
 struct PerfOptions : JobOptions {
   std::size_t min_bytes = 0, max_bytes = 0, step_bytes = 0;
   double factor = 0;  // 0: add step_bytes
@@ -88,7 +88,7 @@ struct PerfOptions : JobOptions {
   std::vector<DType> dtypes;
   std::vector<int> roots;  // empty: all
   comm::Algorithm algorithm = comm::Algorithm::automatic;
-  bool fastest = false;  // choose the algorithm by size with the cost model
+  bool fastest = false;  // choose the algorithm by size, using the cost model
   std::string schedule;  // a custom all-reduce that replaces the ring; empty: none
   bool own_memory = true;
   bool in_place = true, out_of_place = true;

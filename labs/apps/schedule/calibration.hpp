@@ -14,7 +14,7 @@
 
 namespace ringsmith::apps {
 
-// How the ranks of a group reach each other; nodes: shared memory within a node, TCP between nodes.
+// How the ranks of a group are connected; nodes: shared memory within a node, TCP between nodes.
 enum class Links : std::uint8_t { shared_memory, tcp, rdma, nodes };
 
 // The parameters on which the constants depend.

@@ -4,7 +4,7 @@
 // |--------------------|-------------------------------------------------------------------------|
 // | FILE.so            | a shared object that returns the steps for a world: a student's ring of |
 // |                    | lab 06, compiled by `make own-ring` (labs/torch/own_ring)               |
-// | a folder           | a lab's: its ring.so                                                    |
+// | a folder           | the folder of a lab: its ring.so is used                                |
 // | any other file     | the steps as text, of one world (runtime/comm/schedule/own.hpp)         |
 //
 // A schedule that the checker cannot prove is rejected, so a program never runs an incorrect one.

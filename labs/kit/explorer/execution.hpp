@@ -21,7 +21,7 @@
 
 namespace explorer {
 
-// [thread]: number of its events.
+// [thread]: number of the thread's events.
 using Clock = std::array<std::uint16_t, kMostThreads>;
 inline void join(Clock& to, const Clock& from) {
   for (std::size_t t = 0; t < kMostThreads; ++t) to[t] = std::max(to[t], from[t]);
@@ -44,7 +44,7 @@ struct Event {
   bool update = false, exclusive = false;  // update: a load of an update, which may yet fail
   std::uint32_t place = 0;                 // index of the Location
   Value value = 0;
-  Id id, from;              // from: of loads; of an exclusive store, its load's
+  Id id, from;              // from: the store that a load reads; of an exclusive store, its load's
   std::uint32_t stamp = 0;  // order in which the search added it
   Clock before{}, past{};   // including the event itself
   Clock released{};         // of stores: passed to a load that acquires

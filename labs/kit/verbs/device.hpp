@@ -4,8 +4,8 @@
 //             access rights of memory, full queues, completion queue overruns, and packet numbers
 //   late      posting executes nothing: the device advances only while a rank polls, one request at
 //             a time, drawn from the seed. Data is read when it is sent, not when it is posted.
-//   one at a  a rank runs until a poll finds nothing, then another. When all ranks find nothing for
-//   time      long, that is a hang, and the report shows the wait of every queue pair.
+//   one at a  a rank runs until a poll finds nothing, then another rank runs. When all ranks find
+//   time      nothing for long, that is a hang, and the report shows the wait of every queue pair.
 //
 // This header is for drivers; students see only <infiniband/verbs.h>.
 #pragma once
@@ -30,8 +30,8 @@ void observe(Observation& out);
 
 std::string last_trouble();
 
-// Simulates a lack of memory for one object of this kind, after `after` successful ones. Calls that
-// create no object: "state" (ibv_modify_qp), "poll" (ibv_poll_cq).
+// Simulates a lack of memory for one object of this kind, after `after` successful ones. Also
+// accepts two calls that create no object: "state" (ibv_modify_qp) and "poll" (ibv_poll_cq).
 void withhold(const std::string& kind, int after);
 
 }  // namespace kit::verbs
