@@ -43,7 +43,7 @@ std::vector<kit::Slots> slots_of(const kit::Request& in) {
   return slots;
 }
 
-// Element number `rank` of the list `name`, or 0 if the list is absent or too short.
+// Returns element `rank` of the list `name`, or 0 if the list is absent or too short.
 std::int64_t of_rank(const kit::Request& in, const char* name, int rank) {
   const std::vector<std::int64_t> values =
       in.has(name) ? in.integers(name) : std::vector<std::int64_t>{};
@@ -55,8 +55,8 @@ void put_outcome(kit::Observation& out, const lab00::Outcome& outcome) {
   out.put("outcome", outcome.code);
 }
 
-// Meets the other ranks with a card (host and process id) and records the outcome; "cards" has
-// one card per line.
+// Meets the other ranks with a card (host and process id) and records the outcome. The value
+// "cards" has one card per line.
 void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t patience,
                    kit::Observation& seen, bool blank = false) {
   const std::string card = blank ? "" : kit::host_name() + " " + std::to_string(getpid());
@@ -233,8 +233,8 @@ KIT_SCENARIO(meet_again) {
   nodes.observe(out);
 }
 
-// Task 4 alone: rank, world, local_rank, local_world, node, nodes of each rank. An earlier call
-// with other hosts must not change the results.
+// Task 4 alone. Reports rank, world, local_rank, local_world, node and nodes of each rank. An
+// earlier call with other hosts must not change the results.
 KIT_SCENARIO(place) {
   const std::vector<std::string> hosts = words_of(in.text("hosts"));
   std::vector<std::int64_t> places;
@@ -247,9 +247,9 @@ KIT_SCENARIO(place) {
   out.put("places", places);
 }
 
-// All tasks together: `jobs` launchers, one process each, started `stagger` ms apart, in the same
+// All tasks together. Starts `jobs` launchers, one process each, `stagger` ms apart, in the same
 // folder. Rank r arrives late[r] ms late and stays for `stay` ms. With stale = 1, an earlier
-// launcher started such a job; the job's last rank never arrived, and the launcher was killed
+// launcher has started such a job; the job's last rank never arrived, and the launcher was killed
 // while the other ranks waited.
 KIT_SCENARIO(jobs) {
   kit::Folder folder("meeting");

@@ -16,7 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 
-// The driver's access to storages: their costs, and their numbers.
+// Gives the driver access to storages: to the costs of operations, and to the numbers.
 struct kit::Audit {
   static auto& all() { return Storage::ledger().all; }
   static void begin() {

@@ -49,7 +49,8 @@ class Tensor {
   // may be 2^40. The stride of a size of 1 is never used; a tensor without elements is contiguous.
   [[nodiscard]] bool is_contiguous() const;
 
-  // Task 3. Views: other sizes, strides and offset for the same storage, without reading it.
+  // Task 3. Views: they have other sizes, strides and offsets for the same storage, and do not read
+  // it.
   // Swaps two dimensions.
   [[nodiscard]] Tensor transpose(int a, int b) const;
   // Dimension d of the result is dimension dims[d]. Refuses lists that are no permutation.
@@ -66,16 +67,18 @@ class Tensor {
   // dimension, the result may have any size; other sizes must be equal. -1 keeps the present size.
   [[nodiscard]] Tensor expand(const Shape& sizes) const;
 
-  // Task 4. Other sizes for the same elements in the same order; one may be -1 (shapes.hpp).
-  // Always a view. Refuses if that needs a copy; the message has text() of sizes and strides.
+  // Task 4. Shows the same elements in the same order with other sizes; one size may be -1
+  // (shapes.hpp). The result is always a view. Refuses sizes that would need a copy; the message
+  // has text() of sizes and strides.
   [[nodiscard]] Tensor view(const Shape& sizes) const;
-  // A view if possible, else a view of a contiguous copy.
+  // Returns a view if possible, else a view of a contiguous copy.
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;
-  // This tensor itself if contiguous, else a contiguous copy: each element read and written once.
+  // Returns this tensor if it is contiguous, else a contiguous copy. Copying reads and writes each
+  // element once.
   [[nodiscard]] Tensor contiguous() const;
 
   // Task 5. Functions on the numbers of any tensor. Functions that write refuse a target that shows
-  // one number at several places; a target without elements is fine.
+  // one number at several places; a target may have no elements.
   [[nodiscard]] double sum() const;  // 0 if there are no elements
   void fill_(double value);
   // source is expanded to these sizes. It may share numbers with the target: the result is computed

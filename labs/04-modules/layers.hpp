@@ -176,7 +176,8 @@ class MLP {
 #endif
   }
 
-  // Given. First layer first, and in each layer the weight before the bias: PyTorch's order.
+  // Given. Returns the parameters in PyTorch's order: first layer first, the weight before the
+  // bias.
   [[nodiscard]] std::vector<Parameter*> parameters() const {
     std::vector<Parameter*> all;
     for (const auto& linear : linears_) {

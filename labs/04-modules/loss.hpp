@@ -1,7 +1,7 @@
 // Lab 04, part 2: cross-entropy.
 //
 // A row of logits z becomes probabilities by softmax, p_j = exp(z_j) / sum over k of exp(z_k). The
-// loss of a row is -log p_t, t being its target: 0 if the model is sure and right. The loss of a
+// loss of a row is -log p_t, where t is its target: 0 if the model is sure and right. The loss of a
 // batch is the mean over its rows, so that it does not grow with the batch.
 #pragma once
 

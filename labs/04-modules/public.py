@@ -5,8 +5,8 @@ from labs.course.testing import expect, floats, lab_test
 
 
 def close(name, got, want, seen, relative=4e-6):
-    """Equal within float rounding: the allowed difference is relative to the value, or to 1 if that
-    is larger."""
+    """Checks equality within float rounding: the allowed difference is relative to the value, or to
+    1 if that is larger."""
     got, want = list(got), list(want)
     expect.that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
     for i, (a, b) in enumerate(zip(got, want)):

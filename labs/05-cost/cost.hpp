@@ -31,7 +31,7 @@ struct Job {
   std::size_t element = 4;
 };
 
-// Task 1. Time of one message.
+// Task 1. Returns the time of one message.
 inline double message_time(const Machine& machine, double bytes) {
 #ifdef SOLUTION
   return machine.alpha + bytes * machine.beta;
@@ -66,7 +66,7 @@ inline int tree_rounds(int world) {
 #endif
 }
 
-// Task 3. Time up the tree, adding in every round, and down again without adding.
+// Task 3. Returns the time to send up the tree, adding in every round, and down without adding.
 inline double tree_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   const double bytes = double(job.count) * double(job.element), rounds = tree_rounds(job.world);

@@ -92,8 +92,8 @@ class SharedLink {
   // consider what happens if every rank first sends its whole message.
   void transfer(int to, std::span<const std::byte> out, int from, std::span<std::byte> in) {
 #ifdef SOLUTION
-    // One piece out, one piece in: each rank empties its neighbour's slots as fast as it fills its
-    // own.
+    // Alternates between sending and receiving one piece, so each rank empties its neighbour's
+    // slots as fast as it fills its own.
     while (!out.empty() || !in.empty()) {
       const std::size_t sent = std::min(out.size(), Mailbox::slot_bytes);
       if (sent > 0) put_piece(mailbox(rank(), to), out.first(sent), to);

@@ -85,7 +85,8 @@ void reduce_scatter(Link& link, std::span<T> work) {
     const Step now = reduce_scatter_step(world, rank, step);
     const std::span<T> mine = part(now.recv_chunk);
     const std::span<T> in = std::span<T>(arrived).first(mine.size());
-    // Simultaneously: if all ranks sent first, each would wait for a neighbour that also sends.
+    // Simultaneously, because if all ranks sent first, each would wait for a neighbour that also
+    // sends.
     link.exchange(now.to, part(now.send_chunk), now.from, in);
     for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += in[i];
   }

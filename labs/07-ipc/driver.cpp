@@ -36,7 +36,8 @@ using kit::Counted;
 
 namespace {
 
-// Memory in which the ranks meet: zeroed, and shared by all of them, threads or processes.
+// Memory in which the ranks (threads or processes) meet. It is initially zero, and all ranks share
+// it.
 struct Meeting {
   std::atomic<int> arrived;
   std::atomic<int> enqueued;  // ranks that have enqueued all their calls
@@ -151,7 +152,8 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   const std::vector<Counted> got = plan.in_place ? input.host() : apart.host();
   if (!plan.in_place) changed += runs_of(input.host()) != runs_of(values);
   hostile::ranks[rank].done = true;
-  // A kernel that is still running must fail by its result, not by memory freed under it.
+  // Waits for the kernel. If it is wrong, it must fail by its result, not because its memory was
+  // freed.
   kit::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   meeting.wait(plan.world, ++turn);
   for (Place& place : places) {
@@ -218,7 +220,7 @@ std::string describe_ring() {
 
 }  // namespace
 
-// The ranks are threads of this process: neighbours' memory is accessed by pointer.
+// The ranks are threads of this process, and access their neighbours' memory by pointer.
 KIT_SCENARIO(threads) {
   struct Shared {
     Plan plan;
@@ -264,7 +266,7 @@ KIT_SCENARIO(threads) {
   put_counts(out);
 }
 
-// The ranks are processes: neighbours' memory is accessed through handles.
+// The ranks are processes, and access their neighbours' memory through handles.
 KIT_SCENARIO(processes) {
   const Plan plan(in);
   kit::ProcessOptions options;

@@ -159,7 +159,7 @@ inline void barrier(vgpu::Source where = vgpu::Source::current()) {
 
 namespace cuda {
 
-// A fence whose scope ends at the device does not order anything for a neighbour.
+// A fence whose scope ends at the device orders nothing for a neighbour.
 inline void watched_fence(memory_order order, thread_scope scope = thread_scope_system) {
   if (scope == thread_scope_system)
     hostile::me().fence(hostile::acquires(order), hostile::releases(order));

@@ -37,7 +37,7 @@ struct Mapped {
   void* base = nullptr;     // from cudaIpcOpenMemHandle; null if nothing was opened
 };
 
-// One per rank, all zero when the ranks meet; its slots follow it. Do not change it.
+// One per rank, followed by its slots; all zero when the ranks meet. Do not change it.
 struct Station {
   alignas(128) std::uint64_t tail;  // by the previous rank: messages put into this rank's slots
   alignas(128) std::uint64_t head;  // by the next rank: this rank's messages taken from its slots

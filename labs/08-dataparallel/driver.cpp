@@ -62,8 +62,8 @@ class Linear : public kit::DeviceModel {
     return out;
   }
 
-  // From here on, this many replicas must be in the model simultaneously; with `fail`, the listed
-  // replicas throw.
+  // From this call on, this many replicas must be in the model simultaneously. With `fail`, the
+  // listed replicas throw.
   void expect(int replicas, bool fail) {
     expected_ = replicas;
     inside_ = 0;

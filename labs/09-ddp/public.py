@@ -3,7 +3,7 @@ from labs.course.testing import Wrong, expect, floats, lab_test
 
 
 def made_up(step, rank, p, i, base):
-    """The same formula as in driver.cpp: whole numbers, so that sums are exact."""
+    """Returns a whole number, so that sums are exact. driver.cpp has the same formula."""
     return (i * 7 + p * 13 + rank * 29 + step * 31 + base) % 41 - 20
 
 

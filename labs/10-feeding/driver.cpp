@@ -143,7 +143,8 @@ KIT_SCENARIO(permutations) {
     out.put("order." + std::to_string(i), lab10::randperm(sizes[i], std::uint64_t(seeds[i])));
 }
 
-// For each rank (or each of `ranks`), the indices of each epoch in turn, from one sampler object.
+// Reports, for each rank (or each of `ranks`), the indices of each epoch in turn, from one sampler
+// object.
 KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
   // Two other samplers must not affect the observed ones: one of a data set with one sample,
@@ -255,7 +256,7 @@ KIT_SCENARIO(load) {
   out.put("after_the_end", std::int64_t(shelf.after_the_end));
 }
 
-// Two loaders simultaneously, each in its own thread, with batches of different lengths.
+// Runs two loaders simultaneously, each in its own thread, with batches of different lengths.
 KIT_SCENARIO(two_loaders) {
   const std::vector<std::int64_t> order = in.integers("order"), batch = in.integers("batch");
   std::vector<std::int64_t> ids[2];
@@ -276,8 +277,8 @@ KIT_SCENARIO(two_loaders) {
   out.put("second", ids[1]);
 }
 
-// A loader whose memory is watched while its threads run. Fetches take some time, so that next() is
-// called before a batch is ready; some fetches throw.
+// Runs a loader whose memory is watched while its threads run. Fetches take some time, so that
+// next() is called before a batch is ready. Some fetches throw.
 KIT_SCENARIO(races) {
   using Batch = std::vector<std::int64_t>;
   using Loader = lab10::Loader<Batch>;

@@ -155,8 +155,8 @@ KIT_SCENARIO(at_once) {
   out.put("wrong", wrong);
 }
 
-// all_reduce of rank 1 of 3, whose neighbours accept `takes` and deliver `gives` pieces. The third
-// idle() throws.
+// Runs all_reduce on rank 1 of 3, whose neighbours accept `takes` and deliver `gives` pieces. The
+// third idle() throws.
 KIT_SCENARIO(silence) {
   std::int64_t tries = 0;
   Silent right{in.integer("takes"), &tries}, left{in.integer("gives"), &tries};

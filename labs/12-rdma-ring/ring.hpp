@@ -29,7 +29,7 @@ struct Slots {
 // One end of a connection, for messages in both directions. Endpoint is lab 11's:
 //   put(from, to, bytes, value)   outbox[from..] to the peer's inbox[to..], announced by value
 //   poll()                        the next value that has arrived, if any
-// inbox and outbox are the endpoint's, slots.bytes * slots.count bytes each.
+// inbox and outbox are the endpoint's, with slots.bytes * slots.count bytes each.
 template <class Endpoint>
 class Channel {
  public:

@@ -363,9 +363,9 @@ lab05::Machine measured(Link& link) {
 
 }  // namespace
 
-// A slow link, and a backward in which each parameter's gradient takes `seconds` longer. Measures
-// the time from the last gradient, and from the first, until all averages are complete, and reports
-// the student's prediction.
+// Trains over a slow link, with a backward in which each parameter's gradient takes `seconds`
+// longer. Measures the time from the last gradient, and from the first, until all averages are
+// complete. Reports the student's prediction, too.
 KIT_SCENARIO(overlap) {
   const double seconds = in.number("seconds");
   kit::Vault vault(std::size_t{1} << 18);
@@ -379,7 +379,7 @@ KIT_SCENARIO(overlap) {
         AnyModel model(in);
         prepare(in, model, link.rank());
         const lab13::Data data = data_of(in);
-        // The buckets, planned in the order of backward: the last parameter first.
+        // Plans the buckets in the order of backward, the last parameter first.
         std::vector<std::size_t> bytes;
         const std::vector<Parameter*> parameters = model.parameters();
         for (auto p = parameters.rbegin(); p != parameters.rend(); ++p)

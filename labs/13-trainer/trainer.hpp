@@ -209,7 +209,7 @@ class Model {
   std::vector<std::function<void()>> ends_;
 };
 
-// Given. Lab 04's model with its own backward: the same computation without a tape.
+// Given. Lab 04's model with its own backward, which computes the same without a tape.
 class ByHand : public lab04::MLP {
  public:
   using MLP::MLP;

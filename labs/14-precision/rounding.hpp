@@ -22,7 +22,7 @@ namespace lab14 {
 
 // Task 1. Returns the nearest bf16; of two that are equally near, the one whose last bit is 0. A
 // value that exceeds the largest finite one by half a step or more becomes infinite. The sign is
-// kept, also for zero. A NaN, whichever of its bits are set, becomes a quiet NaN; any quiet NaN of
+// kept, even for zero. A NaN, whichever of its bits are set, becomes a quiet NaN; any quiet NaN of
 // either sign is accepted.
 inline std::uint16_t to_bf16(float value) {
 #ifdef SOLUTION

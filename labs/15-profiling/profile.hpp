@@ -45,7 +45,7 @@ inline std::vector<Interval> unite(std::vector<Interval> intervals) {
   return out;
 }
 
-// Returns a without b; both as unite() returns them.
+// Returns a without b. Both must be sorted and disjoint, as unite() returns them.
 inline std::vector<Interval> subtract(const std::vector<Interval>& a,
                                       const std::vector<Interval>& b) {
   std::vector<Interval> out;
@@ -147,9 +147,9 @@ inline double hidden_fraction(const StepTime& time) {
 #endif
 }
 
-// Task 3. Returns the most that hiding communication could win: the time by which the step would
-// become shorter if as much communication as possible were hidden. Computation can hide at most its
-// own length.
+// Task 3. Returns the most that hiding communication could win: how much shorter the step would
+// become if as much communication as possible were hidden. Computation can hide at most its own
+// length.
 inline Time most_to_win(const StepTime& time) {
 #ifdef SOLUTION
   return time.exposed - std::max<Time>(0, time.comm - time.compute);

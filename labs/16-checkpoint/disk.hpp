@@ -105,7 +105,7 @@ class Disk {
   void set_capacity(std::size_t bytes) { capacity_ = bytes; }
   [[nodiscard]] std::int64_t operations() const { return operations_; }
   [[nodiscard]] std::size_t files() const { return names_.size(); }  // in all folders
-  // The disk after the power cut, in one of its possible states.
+  // Returns the disk after the power cut, in one of its possible states.
   [[nodiscard]] Disk reboot(After after, std::uint64_t seed) const;
   // Changes a file outside of the program, durably and without counting an operation.
   void overwrite(const std::string& path, const Bytes& bytes) {

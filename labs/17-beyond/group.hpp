@@ -84,8 +84,8 @@ class Group {
     collect(from, counts, std::span(all));
   }
 
-  // Replaces data by the sum over all ranks. Sends the bytes of a reduce_scatter and an all_gather,
-  // because it consists of the two.
+  // Replaces data by the sum over all ranks. Sends as many bytes as a reduce_scatter and an
+  // all_gather, of which it consists.
   template <class Data>
   void all_reduce(Data&& data) {
     const std::span all(data);

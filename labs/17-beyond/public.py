@@ -15,7 +15,7 @@ def f32(x):
 
 
 def total(row):
-    """The float sum in rank order."""
+    """Returns the float sum in rank order."""
     return functools.reduce(lambda a, b: f32(a + b), row)
 
 
@@ -42,7 +42,7 @@ def average(columns):
 
 
 def to_bf16(x):
-    """The nearest bf16, ties to even, as a float: by exact arithmetic, without bit operations."""
+    """Returns the nearest bf16, ties to even, as a float, by exact arithmetic without bit operations."""
     if not math.isfinite(x) or x == 0:
         return x
     quantum = math.ldexp(1, max(math.frexp(x)[1] - 8, -133))

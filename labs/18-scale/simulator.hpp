@@ -151,7 +151,7 @@ class Progress {
  private:
   Plan plan_;
   Kind kind_ = Kind::work;
-  // Work: saved_ in the last complete save, done_ in memory.
+  // Amounts of work: saved_ is in the last complete save; done_ includes unsaved work.
   Time begin_ = 0, saved_ = 0, done_ = 0;
 };
 #endif

@@ -238,7 +238,8 @@ int main(int argc, char** argv) {
     execv(program[0], program);
     fail(program[0]);
   }
-  // Opened before the privileges are dropped: the folder may be closed to other users.
+  // Opens the program before dropping the privileges, because its folder may be closed to other
+  // users.
   const int file = open(program[0], O_RDONLY);
   if (file < 0) fail(program[0]);
   if (landlock) reads.emplace_back(program[0]);

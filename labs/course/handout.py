@@ -231,7 +231,7 @@ def instructor(labs, target):
 
 
 def with_used(labs):
-    """These labs, and the earlier labs that they build on."""
+    """Returns these labs, and the earlier labs that they build on."""
     numbers = {n for lab in labs for n in [lab.number, *lab.build.get("uses", [])]}
     return [lab for lab in all_labs() if lab.number in numbers]
 

@@ -92,7 +92,7 @@ def all_labs():
 
 
 def select(wanted):
-    """The labs that N=06, N=6 or N=06-ring select; all labs without N."""
+    """Returns the labs that N=06, N=6 or N=06-ring select, or all labs without N."""
     labs = all_labs()
     if not wanted:
         return labs

@@ -51,7 +51,7 @@ def cheating(lab, cheat, skeleton, solution):
 
 
 def references(lab):
-    """The course's solutions of the earlier labs that this one builds on."""
+    """Returns the course's solutions of the earlier labs that this one builds on."""
     return [(earlier, texts(earlier, True)) for number in lab.build.get("uses", []) for earlier in select(number)]
 
 
@@ -133,7 +133,7 @@ def examine(lab, quick=False):
 
 
 def grade_the_grader(labs, quick=False):
-    """Prints the table. True if every line held."""
+    """Prints the table. Returns True if every line held."""
     all_held, rows, killed = True, 0, 0
     begun = time.monotonic()
     for lab in labs:

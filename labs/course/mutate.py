@@ -90,7 +90,7 @@ def survivors_on_file(lab):
 
 
 def worker(n):
-    """The name of a worker's folder. All names have the same length: see Quick._digest."""
+    """Returns the name of a worker's folder. All names have the same length: see Quick._digest."""
     return f"w{n:->5}"
 
 
@@ -353,7 +353,7 @@ def report(lab, generated, found, on_file, seconds, partial=False):
 
 
 def mutate(labs, only=None, most=None):
-    """Prints the table. True if every survivor has a reason, and every reason a survivor."""
+    """Prints the table. Returns True if every survivor has a reason, and every reason a survivor."""
     total, troubles = [0] * len(COLUMNS), []
     print(row("", COLUMNS), flush=True)
     for lab in labs:

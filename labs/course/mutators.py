@@ -74,7 +74,7 @@ def short(text, most=46):
 
 
 def own_lines(annotated, name):
-    """Numbers of the solution's lines that the skeleton does not have."""
+    """Returns the numbers of the solution's lines that the skeleton does not have."""
     marked = "".join(f"{line}\x01{n}\n" for n, line in enumerate(annotated.splitlines()))
     numbers = [[line.rsplit("\x01", 1)[1] for line in split(marked, side, name).splitlines()] for side in (True, False)]
     skeleton = set(numbers[1])
@@ -126,7 +126,7 @@ class Source:
 
 
 def plain(cursor_type):
-    """A type's name without const, volatile and &."""
+    """Returns a type's name without const, volatile and &."""
     name = cursor_type.get_canonical().spelling
     return re.sub(r"\bconst\b|[&]|\bvolatile\b", "", name).strip()
 
@@ -299,8 +299,8 @@ def loop(source, cursor):
 
 
 class Scopes:
-    """Variables that can replace another one: same type, declared earlier, in an enclosing
-    block."""
+    """Variables that can replace another one: they have the same type, and are declared earlier in
+    an enclosing block."""
 
     def __init__(self, source):
         self.source, self.variables = source, []
@@ -411,7 +411,7 @@ def words(source, unit):
 
 
 def resources():
-    """The compiler flags for clang's own headers, which libclang does not find by itself."""
+    """Returns the flags for clang's own headers, which libclang does not find by itself."""
     return [f"-resource-dir={max(pathlib.Path('/usr/lib/llvm-14/lib/clang').glob('*'), default='/usr')}"]
 
 

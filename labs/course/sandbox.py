@@ -30,7 +30,7 @@ DEVICES = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"]
 
 
 def confine():
-    """The small program that drops privileges; compiled once."""
+    """Returns the small program that drops privileges; it is compiled once."""
     source = pathlib.Path(__file__).with_name("confine.cpp")
     compiler = os.environ.get("CXX", "g++")
     key = hashlib.sha256(source.read_bytes() + compiler.encode()).hexdigest()[:24]
@@ -145,7 +145,7 @@ class Sandbox:
         return found
 
     def describe(self):
-        """One line for reports."""
+        """Returns one line for reports."""
         kind = {"bubblewrap": f"bubblewrap {self.version}", "landlock": f"Landlock (ABI {self.abi}) and seccomp",
                 "none": "NONE"}[self.kind]
         because = f" ({self.why})" if self.why and os.environ.get("LABS_SANDBOX") is None else ""
@@ -172,7 +172,7 @@ class Sandbox:
         return [*_confined(), *limits, "--", *words]
 
     def program(self, driver, arguments, folder, memory, data, file):
-        """The command that runs a driver. folder: its private folder, if that is outside the
+        """Returns the command that runs a driver. folder: its private folder, if that is outside the
         sandbox."""
         limits = ["--processes", str(PROCESSES), "--memory", str(memory), "--file", str(file)]
         limits += ["--data", str(data)] if data else []

@@ -138,7 +138,7 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
   [[nodiscard]] T* data() const { return base_ + offset_; }
   [[nodiscard]] std::size_t size() const { return count_; }
-  // Its contents after all work queued on the stream so far.
+  // Returns the contents after all work queued on the stream so far.
   [[nodiscard]] std::vector<T> host() const {
     std::vector<T> values(count_);
     copy(values.data(), data(), count_, cudaMemcpyDeviceToHost);

@@ -118,8 +118,8 @@ class Devices {
   }
   Buffer copy(const Buffer& from, int to) { return copy_rows(from, 0, from.rows(), to); }
 
-  // wires: bytes from device i to device j at i * count + j; most: peak bytes of each device; held:
-  // current bytes of each device.
+  // wires: bytes sent from device i to device j, at i * count + j. most: peak bytes of each device.
+  // held: current bytes of each device.
   void observe(Observation& out) const {
     out.put("wires", wires_);
     out.put("most", most_);
@@ -142,7 +142,7 @@ inline Buffer::~Buffer() {
 }
 
 // The computation of a model on one device; called by one thread per device at a time. All
-// arguments must be on `device`, and so are the results. May throw.
+// arguments must be on `device`, and the results are there, too. May throw.
 class DeviceModel {
  public:
   virtual ~DeviceModel() = default;

@@ -201,7 +201,7 @@ auto checked_buffer(const ncclComm& comm, Pointer* buffer, const char* name) {
     return static_cast<std::byte*>(buffer);
 }
 
-// If the call fails in a group, ncclGroupEnd reports the failure too.
+// If the call fails in a group, ncclGroupEnd reports the failure as well.
 template <class Body>
 ncclResult_t in_group(const char* call, Body&& body) noexcept {
   return guarded(call, [&] {

@@ -180,7 +180,8 @@ Backend::Pending Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   });
 }
 
-// One all_reduce for all tensors, which are copied next to each other into communication memory.
+// Calls one all_reduce for all tensors, which are copied next to each other into communication
+// memory.
 Backend::Pending Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   return with_python_errors([&] {
@@ -275,7 +276,7 @@ Backend::Pending Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
   });
 }
 
-// outputs[rank][tensor]: one all_gather for all tensors.
+// outputs[rank][tensor]. Calls one all_gather for all tensors.
 Backend::Pending Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions&) {
   return with_python_errors([&] {

@@ -34,7 +34,7 @@ std::string place_of(comm::Site site) {
   return text.empty() ? "" : " at " + text;
 }
 
-// Returns why the message does not fit the tensor, or "" if it does.
+// Returns the reason why the message does not fit the tensor, or "" if it fits.
 std::string misfit(const Message& wanted, std::int64_t type, std::int64_t bytes) {
   const auto mine = static_cast<std::int64_t>(wanted.tensor.scalar_type());
   const auto room = static_cast<std::int64_t>(wanted.tensor.nbytes());

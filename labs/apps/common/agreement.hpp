@@ -7,7 +7,7 @@
 //   rank 2: nan  --'                    and sees that rank 2 has NaN
 //
 // A mean alone (an all-reduce) would only say that some rank has NaN. The exchange starts before
-// backward and is awaited after it, so it overlaps with backward and adds no time.
+// backward and is awaited after it, so that it overlaps with backward.
 #pragma once
 
 #include <cstdint>

@@ -92,7 +92,7 @@ class PlainHelp : public CLI::Formatter {
   }
 };
 
-// read: parses a number or returns nothing. what: the accepted values, e.g. "a number above 0".
+// read: parses a number, or returns nothing. what: the accepted values, e.g. "a number above 0".
 template <class Read, class Fits>
 Check must_be(Read read, Fits fits, const std::string& what) {
   return [=](const std::string& text) {

@@ -31,8 +31,8 @@ struct JobOptions {
   comm::Settings settings;
 };
 
-// The options that may differ between ranks. Of input files, the ranks compare the contents, not
-// the paths.
+// The options that may differ between ranks. For input files, the ranks compare the contents
+// instead of the paths.
 inline constexpr std::array kMayDiffer{
     "--bootstrap",   "--interface", "--device",   "--workers",      // placement
     "--data",        "--images",    "--labels",   "--test-images",  // inputs

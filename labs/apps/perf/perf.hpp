@@ -180,7 +180,7 @@ class PerfReport {
 
 // Runs all of main(): parses the options, prints the table, and returns the exit code.
 int run_benchmark(const Benchmark& benchmark, int argc, char** argv);
-// The same for the benchmark of this name in the table; called by perf/main.cpp.
+// Does the same for the benchmark of this name in the table. Called by perf/main.cpp.
 int run_benchmark(std::string_view name, int argc, char** argv);
 
 }  // namespace ringsmith::apps

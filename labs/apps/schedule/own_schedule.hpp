@@ -19,7 +19,7 @@ namespace ringsmith::apps {
 inline constexpr const char* kOwnRingFunction = "ringsmith_own_ring";
 using OwnRingFunction = const char*(int world);
 
-// From now on the schedule at the path replaces the ring in worlds of this size. Must be called
+// From now on the schedule at this path replaces the ring in worlds of this size. Must be called
 // before the group's first all-reduce. Returns the schedule's text so that the ranks can compare
 // it. Throws UsageError naming the path and the checker's finding if the schedule is wrong.
 std::string use_schedule_of(const std::string& path, int world);

@@ -77,8 +77,8 @@ class Cluster {
   void compute(int rank, double seconds);
   void end_of_step(int rank);
   void count_from_here(int rank);
-  // kinds (0 broadcast, 1 all-reduce), elements, begins, ends: one number per collective since the
-  // counts were reset; finish, computed: virtual seconds of each rank since then.
+  // kinds (0: broadcast, 1: all-reduce), elements, begins, ends: one number per collective since
+  // the counts were reset. finish, computed: virtual seconds of each rank since then.
   void observe(Observation& out) const;
 
  private:

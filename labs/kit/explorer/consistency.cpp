@@ -121,8 +121,9 @@ bool Execution::sc_before(const Event& a, const Event& b) const {
   return x < mine.size() && y > 0 && knows(theirs[y - 1], mine[x]);
 }
 
-// Returns false if the seq_cst accesses can no longer be put in one order. The accesses of a thread
-// are ordered, so per thread the first one after an access and the last one before it suffice.
+// Returns false if the seq_cst accesses can no longer be ordered totally. The accesses of a thread
+// are ordered, so for each thread, the first one after an access and the last one before it
+// suffice.
 bool Execution::add_sc(const Event& e) {
   const auto thread = std::size_t(e.id.thread);
   Clock after, before{};  // [thread]: first index in sc_ after e; number before e

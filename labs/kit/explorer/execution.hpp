@@ -99,14 +99,14 @@ class Execution {
   [[nodiscard]] std::size_t oldest_visible(std::size_t thread, std::uint32_t place) const;
   // Atomicity: true if a store may directly follow this position. source: the store its load read.
   [[nodiscard]] bool fits(std::uint32_t place, std::size_t after, bool exclusive, Id source) const;
-  // The thread's next event; add() makes it part of the execution.
+  // Returns the thread's next event. add() makes it part of the execution.
   [[nodiscard]] Event next(std::size_t thread, Kind kind, Order order, std::uint32_t place) const;
   // Returns false if the model forbids the execution: only seq_cst can be violated here.
   bool add(Event event);
   [[nodiscard]] bool fences_agree() const;  // the same for seq_cst fences
 
-  // The thread's clock. A plain access happens before the events that know a later event of its
-  // thread.
+  // Returns the thread's clock. A plain access happens before the events that know a later event of
+  // its thread.
   [[nodiscard]] const Clock& known(std::size_t thread) const { return states_[thread].now; }
   [[nodiscard]] bool has_sc_fence() const { return has_sc_fence_; }
 

@@ -106,7 +106,7 @@ void Search::revisit(const Event& store) {
     other.orders = execution_.orders;
     for (auto& order : other.orders)
       std::erase_if(order, [&](Id s) { return !kept(execution_.event(s)); });
-    // The store's possible positions among the remaining stores.
+    // The possible positions of the store among the remaining stores.
     auto& left = other.orders[store.place];
     const std::size_t oldest = execution_.oldest_visible(self(), store.place);
     const Id known = execution_.at(store.place, oldest);

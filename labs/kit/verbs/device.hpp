@@ -24,8 +24,8 @@ void run(int ranks, std::uint64_t seed, const std::function<void(int rank)>& bod
 // Lets the other ranks and the device run for `turns` turns: simulates a rank busy elsewhere.
 void stand_still(int turns);
 
-// live: objects that were not destroyed, by kind; unread: completions of sends left in a destroyed
-// queue; send_completions; trouble: requests that the device refused and errors, one per line.
+// live: objects that were not destroyed, by kind. unread: completions of sends left in a destroyed
+// queue. send_completions. trouble: errors, and requests that the device refused, one per line.
 void observe(Observation& out);
 
 std::string last_trouble();

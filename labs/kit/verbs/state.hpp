@@ -77,7 +77,8 @@ struct Hub {
   std::string trouble;
 
   int refuse(int error, const std::string& why);
-  // True if a test withholds memory for the next object of this kind; not counted as an error.
+  // True if a test withholds memory for the next object of this kind. This does not count as an
+  // error.
   bool withheld(const char* kind);
   void complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place = 0);
   void fail(Pair& pair, ibv_wc_status status);

@@ -46,7 +46,7 @@ inline Shape row_major(const Shape& sizes) {
   return behind;
 }
 
-// Distance of element number k of (sizes, strides) from the first element.
+// Returns the distance of element number k of (sizes, strides) from the first element.
 inline std::int64_t distance(std::int64_t k, const Shape& sizes, const Shape& strides) {
   std::int64_t far = 0;
   for (std::size_t d = sizes.size(); d-- > 0; k /= sizes[d]) far += k % sizes[d] * strides[d];
