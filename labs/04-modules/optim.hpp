@@ -1,4 +1,5 @@
-// Lab 04, part 3: optimizers, which turn gradients into new values exactly as PyTorch's do.
+// Lab 04, part 3: optimizers, which turn gradients into new values by the same formulas as
+// PyTorch's.
 //
 //     SGD      d = g + weight_decay p
 //              buffer = momentum buffer + (1 - dampening) d       at the first step: buffer = d

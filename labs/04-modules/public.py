@@ -157,7 +157,7 @@ def reference_run(kind, options, widths, values, x, targets, batches):
 def train(lab, kind, options, samples, batches):
     """Compares every loss and the final parameters with double precision."""
     widths, closest = [5, 7, 3], 0.0
-    while closest < 2e-5:  # near 0, rounding decides the side of a relu: no comparison possible
+    while closest < 2e-5:  # near 0, rounding decides the side of a relu, so results cannot be compared
         values = some(lab.random, Network.count(widths), 0.5)
         targets = [lab.random.randrange(3) for _ in range(samples)]
         x = [list(floats(lab.random.gauss(j == t, 0.5) for j in range(5))) for t in targets]

@@ -22,7 +22,7 @@ std::string name_of(const char* what, int rank) { return what + ("." + std::to_s
 template <class T, class Fill, class Report>
 void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Report report) {
   const kit::FabricOptions options = kit::fabric_options(in);
-  const auto offset = std::size_t(in.integer("offset", 0));  // in elements: 1 is misaligned
+  const auto offset = std::size_t(in.integer("offset", 0));  // in elements; 1 misaligns the data
   const std::vector<std::int64_t> earlier =
       in.has("earlier") ? in.integers("earlier") : std::vector<std::int64_t>{};
   const auto calls = in.integer("calls", 1) + std::int64_t(earlier.size());
@@ -39,7 +39,8 @@ void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Re
                              ? std::size_t(earlier[std::size_t(call)])
                              : std::size_t(in.integer("count"));
       kit::Guarded<T> one(count, offset), other(count, offset);
-      const bool mirrored = in.integer("mirrored", 0) != 0;  // which buffer has the lower address?
+      const bool mirrored =
+          in.integer("mirrored", 0) != 0;  // swaps which buffer has the lower address
       kit::Guarded<T>&input = mirrored ? other : one, &output = mirrored ? one : other;
       for (std::size_t i = 0; i < count; ++i) input.span()[i] = fill(rank, i);
       const std::vector<T> before(input.span().begin(), input.span().end());

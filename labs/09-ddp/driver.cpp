@@ -194,7 +194,7 @@ KIT_SCENARIO(train) {
   kit::Cluster cluster(kit::cluster_options(in));
   cluster.run([&](kit::Group& group) {
     Replica replica(in, cluster, group.rank());
-    if (in.integer("again", 0) != 0) {  // the same parameters in another model, wrapped before
+    if (in.integer("again", 0) != 0) {  // wraps the same parameters before, in another model
       kit::ToyModel earlier = replica.model();
       const lab09::DistributedDataParallel ddp(earlier, group, limit);
     }

@@ -77,8 +77,8 @@ def unused(lab):
             model.others = {(rank, step): [p for p in all_of if p != missing]
                             for rank in range(world) if rank not in holders for step in (0, 2)}
             expect_buckets(train(lab, model, "cszszs", 20), model, 20, 3)
-    # Used in the pass under no_sync, but not in the synchronising one: its accumulated gradient
-    # still counts.
+    # A parameter is used in the pass under no_sync, but not in the synchronising one. Its
+    # accumulated gradient still counts.
     model = Model(sizes, 2)
     model.others = {(0, 1): [3, 2], (1, 1): [3, 2, 1]}
     train(lab, model, "zns", 8)

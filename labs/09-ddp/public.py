@@ -207,7 +207,7 @@ def steps(lab):
     """Five steps with momentum: every rank has the same parameters as one process with the whole
     batch."""
     for world, limit in ((2, 16), (3, 1 << 20), (4, 24)):
-        for pointers in (0, 1):  # the same model and group, as other types
+        for pointers in (0, 1):  # the same model and group, with other types
             train(lab, Model([5, 4, 3, 2], world, coupling=0.125), "zso" * 5, limit, pointers=pointers)
 
 

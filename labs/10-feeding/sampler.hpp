@@ -44,7 +44,8 @@ struct SamplerOptions {
   int rank = 0;
   bool shuffle = true;     // else the order of every epoch is 0 1 2 ...
   std::uint64_t seed = 0;  // equal on all ranks; an epoch's order is drawn from seed + epoch
-  bool drop_last = false;  // cut the remainder of a division by world, instead of repeating samples
+  bool drop_last =
+      false;  // drop the remainder of a division by world, instead of repeating samples
 };
 
 class DistributedSampler {

@@ -354,7 +354,8 @@ lab05::Machine measured(Link& link) {
     for (int turn = 0; turn < 6; ++turn) {
       const Clock::time_point begin = Clock::now();
       link.exchange(right, std::span<float>(out), left, std::span<float>(in));
-      if (turn > 0) least = std::min(least, seconds_since(begin));  // the first one synchronizes
+      if (turn > 0)
+        least = std::min(least, seconds_since(begin));  // the first exchange synchronizes the ranks
     }
     samples.push_back({double(count * sizeof(float)), least});
   }

@@ -229,7 +229,7 @@ def schedule(lab):
             for rank in range(world):
                 adds = [row[5] for row in rows if row[0] == rank]
                 expect.equal(f"in which steps rank {rank} adds", adds, [1] * (world - 1) + [0] * (world - 1), seen)
-        for at, (rank, to, out, source, into, _) in enumerate(rows):  # of the second, the judge's ring
+        for at, (rank, to, out, source, into, _) in enumerate(rows):  # of the second ring, the judge's
             s = at % (2 * (world - 1))
             shift = 1 + s if s < world - 1 else s - (world - 1)
             want = [(rank - 1) % world, (rank + shift) % world, (rank + 1) % world, (rank + shift + 1) % world]

@@ -369,7 +369,7 @@ def replica(lab, form, world, script, rows):
     weights = [encode(form, m) for m in training.initial]
     grads, batch, reductions = [[0.0] * 3 for _ in range(world)], 0, 0
     for at, deed in enumerate(script):
-        if deed == "f":  # another model, of the other format: its gradients, once
+        if deed == "f":  # another model in the other format; reports its gradients once
             other = Training(FORMATS[form == FORMATS[0]], world, training.initial, spread)
             codes = [encode(other.form, m) for m in other.initial]
             mean = other.average([other.gradient(rank, batch, codes, 1.0) for rank in range(world)])

@@ -349,7 +349,7 @@ def roofs(lab):
     many = [(0, 0, 1)] * 40_000 + [(0, 0, 2)]
     tuned += [[(0, 0, 5), (0, 0, 1 << 41)], [(0, 0, 1 << 33), (0, 0, 5)], [(10 ** 12, 0, 10 ** 9)], [(9500, 0, 10)], many,
               [(0, 0, 1 << 30), (0, 0, (1 << 30) + 1)], [(0, 0, 0), (10 ** 9, 0, 0), (10 ** 9, 0, 5 * 10 ** 6)],
-              [(10 ** 9, 0, 0), (0, 0, 0)]]  # a measured time of 0 must not refuse the list
+              [(10 ** 9, 0, 0), (0, 0, 0)]]  # a measured time of 0 must not make the list invalid
     seen = lab.run("first_to_tune", machines=how + [1e12, 1e11] * 8, **cases("kernels", tuned))
     for some, got, want in zip(tuned, seen["found"], [*wants, 1, 0, -1, 0, 40_000, 1, 2, -1]):
         expect.equal(f"the kernel to tune first of {some[:9]}{'...' if len(some) > 9 else ''}, 1 Tflop/s, 100 GB/s,", got,

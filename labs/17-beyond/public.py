@@ -488,7 +488,7 @@ def trains(lab, world, sizes, frozen=None, steps=3, limit=None, **options):
     size = sum(sizes)
     run = Sharded(world, Adam(sizes, frozen or [0] * len(sizes), [lab.random.uniform(-3, 3) for _ in range(size)], **options))
     for _ in range(steps):
-        # Quarters: the sum of their squares is exact in double, in any order.
+        # Multiples of 1/4, because the sum of their squares is exact in double, in any order.
         run.gradients([[lab.random.randrange(-64, 64) / 4 * world for _ in range(size)] for _ in range(world)]
                       if limit else random_rows(lab.random, world, size))
         run.reduce()

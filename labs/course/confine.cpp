@@ -180,7 +180,7 @@ void become(const std::string& user, const std::string& own) {
 
 void end_the_group(int) { kill(0, SIGKILL); }
 
-// Ends this process with its parent, even if the parent ended before this call.
+// Makes this process end when its parent ends, even if the parent ended before this call.
 void tie_to(pid_t parent, int by) {
   if (prctl(PR_SET_PDEATHSIG, by) != 0) fail("PR_SET_PDEATHSIG");
   if (getppid() != parent) _exit(125);

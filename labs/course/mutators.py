@@ -53,7 +53,7 @@ class Mutant:
     line: str       # first changed line, stripped: part of the id, which survives edits elsewhere
     number: int     # number of that line in the current text
     ordinal: int    # tells apart mutants with the same operator, old, put and line
-    form: str       # how schema.py embeds it: "expression", "statement", "tail"; "": it cannot
+    form: str       # how schema.py embeds it: "expression", "statement", "tail"; "": not embeddable
     whole: tuple    # (start, end) of the enclosing expression or statement
 
     @property

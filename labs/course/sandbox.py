@@ -162,7 +162,7 @@ class Sandbox:
         words = [shutil.which(words[0]) or words[0], *words[1:]]
         if self.kind == "bubblewrap":
             binds = [w for path in reads for w in ("--ro-bind", path, path)]
-            # No endless device: a submission could include it.
+            # No endless device, because a submission could include it.
             return [*_bubblewrap(self.privileged, devices=["/dev/null"]), "--ro-bind", str(confine()), "/confine",
                     "--dir", str(ROOT), *binds, "--bind", str(own), str(own), "--remount-ro", "/", "--chdir", str(ROOT),
                     "--", "/confine", *limits, "--", *words]

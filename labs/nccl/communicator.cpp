@@ -234,7 +234,7 @@ void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
   ring.next = memory_of_[at(ring.next_rank)];
   ring.timeout = timeout_of(call.name, call.count);
   std::uint64_t longest = call.count;
-  if (chain) {  // the root is first, or last
+  if (chain) {  // the root is the first rank of the chain, or the last
     ring.position = wrap(rank_ - call.root - (is(Collective::reduce) ? 1 : 0), world_);
     ring.chunks[0] = {0, call.count};
   } else {

@@ -78,7 +78,7 @@ inline Algorithm cheapest(const Machine& m, const Job& job) {
 }
 
 inline double crossover_bytes(const Machine& m, int world) {
-  const auto saved = [&](double bytes) {  // tree minus ring: a line
+  const auto saved = [&](double bytes) {  // tree minus ring, which is linear
     const double part = bytes / world;
     return tree_for(m, world, bytes) - (world - 1) * (2 * message_time(m, part) + part * m.gamma);
   };

@@ -120,8 +120,7 @@ Finding locked_memory() {
 }
 
 Finding open_files() {
-  constexpr rlim_t kEnough = 1024;  // enough for a socket and a memory file per rank of the host,
-                                    // and more
+  constexpr rlim_t kEnough = 1024;  // enough for a socket and a memory file per rank of the host
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const auto has = static_cast<unsigned long long>(limit.rlim_cur);

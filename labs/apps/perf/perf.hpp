@@ -49,7 +49,8 @@ struct Element {
 struct Benchmark {
   const char* name;
   const char* description;
-  std::optional<comm::Collective> collective = {};  // for the prediction; none: it has no schedule
+  std::optional<comm::Collective> collective =
+      {};  // for the prediction; empty if it has no schedule
   double (*bus_factor)(double world);
   void (*run)(const Call&);
   Expected (*expected)(const Element&);  // the value of that element

@@ -71,7 +71,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   // Rank 0 reads the available memory, because all ranks must measure the same sizes.
   double memory = available_memory();
   group.broadcast(std::span<double>(&memory, 1), 0);
-  // The fastest of several passes, because other load on the machine may slow down one pass.
+  // Takes the fastest of several passes, because other load on the machine may slow down one pass.
   constexpr int kPasses = 3, kBarriers = 200;
   double tiny = 1e9, barrier = 1e9;
   std::vector<double> times(std::size(kSizes), 1e9);

@@ -88,7 +88,8 @@ bool Execution::add(Event e) {
 }
 
 namespace {
-bool knows(const Event& later, const Event& earlier) {  // earlier happens before, or is, later
+// True if earlier happens before later, or is the same event.
+bool knows(const Event& later, const Event& earlier) {
   return later.before[std::size_t(earlier.id.thread)] > earlier.id.index;
 }
 }  // namespace
@@ -115,7 +116,7 @@ bool Execution::sc_before(const Event& a, const Event& b) const {
   };
   const auto& mine = events_[std::size_t(a.id.thread)];
   const auto& theirs = events_[std::size_t(b.id.thread)];
-  std::size_t x = a.id.index + 1, y = b.id.index;  // y: one past
+  std::size_t x = a.id.index + 1, y = b.id.index;  // y: one past the last
   while (x < mine.size() && !elsewhere(mine[x], a)) ++x;
   while (y > 0 && !elsewhere(theirs[y - 1], b)) --y;
   return x < mine.size() && y > 0 && knows(theirs[y - 1], mine[x]);

@@ -111,7 +111,7 @@ class Execution {
   [[nodiscard]] bool has_sc_fence() const { return has_sc_fence_; }
 
   std::vector<Location> locations;
-  std::vector<std::vector<Id>> orders;  // [place], as in a Guide; also of stores not yet made
+  std::vector<std::vector<Id>> orders;  // [place], as in a Guide, but including stores not made yet
 
  private:
   struct State {

@@ -73,7 +73,7 @@ struct Hub {
   std::vector<std::int64_t> immediates, rights, lengths;
   std::map<int, std::vector<std::int64_t>> attributes;  // of each rank's last queue pair in RTS
   std::string opened, missing;  // last opened device; kind of object to withhold
-  int missing_after = 0;        // objects of that kind to allow before
+  int missing_after = 0;        // objects of that kind to allow before withholding one
   std::string trouble;
 
   int refuse(int error, const std::string& why);
