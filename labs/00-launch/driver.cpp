@@ -96,7 +96,7 @@ template <class Call>
 
 }  // namespace
 
-// Task 1 alone. `launchers` processes claim `names` names each, simultaneously, in the same folder.
+// Task 1 alone. `launchers` processes simultaneously claim `names` names each, in the same folder.
 KIT_SCENARIO(names) {
   kit::Folder folder("meeting");
   folder.answers_late_by(milliseconds(in.integer("hesitate", 0)));

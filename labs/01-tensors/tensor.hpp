@@ -42,8 +42,8 @@ class Tensor {
   static Tensor empty(const Shape& sizes);
   [[nodiscard]] kit::Storage& storage() const;
 
-  // Task 2. Position of an element. Refuses a wrong number of indices, and indices outside
-  // 0..size-1.
+  // Task 2. Returns the position of an element. Refuses a wrong number of indices, and indices
+  // outside 0..size-1.
   [[nodiscard]] std::int64_t position(const Shape& index) const;
   // Task 2. True if the elements are stored row by row without gaps. No loop over elements: there
   // may be 2^40. The stride of a size of 1 is never used; a tensor without elements is contiguous.

@@ -179,7 +179,8 @@ KIT_SCENARIO(program) {
   out.put("log", log);
 }
 
-// Task 2 alone: the number of gradients that each variable receives in a backward from root.
+// Task 2 alone. Reports the number of gradients that each variable receives in a backward from
+// root.
 KIT_SCENARIO(counts) {
   std::vector<Var> vars = leaves_of(in);
   compute(in, vars);

@@ -124,7 +124,7 @@ inline Var mul(const Var& a, const Var& b) {
 #endif
 }
 
-// Task 1. One element: the sum of all elements of a, or 0 if there are none.
+// Task 1. Returns one element: the sum of all elements of a, or 0 if there are none.
 inline Var sum(const Var& a) {
 #ifdef SOLUTION
   double total = 0;
@@ -179,7 +179,7 @@ inline std::unordered_map<const Node*, int> count_contributions(const Var& root)
 #endif
 }
 
-// Given: the tests' query.
+// Given, for the tests.
 inline int contributions(const Var& root, const Var& of) {
   const auto counts = count_contributions(root);
   const auto entry = counts.find(of.get());

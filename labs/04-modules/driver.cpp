@@ -255,7 +255,7 @@ KIT_SCENARIO(strange_state) {
   out.put("accepted", accepted);
 }
 
-// A training run over batches of the given sizes. Before it, one sample goes through forward and
+// Runs a training over batches of the given sizes. Before it, one sample goes through forward and
 // backward without a step, so that gradients are present.
 KIT_SCENARIO(train) {
   lab04::MLP model(widths(in));

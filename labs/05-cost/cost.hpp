@@ -53,8 +53,8 @@ inline double flat_time(const Machine& machine, const Job& job) {
 #endif
 }
 
-// Task 3. Number of rounds until one of `world` ranks is left, if in each round half of the
-// remaining ranks (rounded down) pass their sums to another rank. 0 for one rank.
+// Task 3. Returns the number of rounds until one of `world` ranks is left, if in each round half of
+// the remaining ranks (rounded down) pass their sums to another rank. 0 for one rank.
 inline int tree_rounds(int world) {
 #ifdef SOLUTION
   int rounds = 0;
@@ -77,9 +77,9 @@ inline double tree_time(const Machine& machine, const Job& job) {
 #endif
 }
 
-// Task 4. The array is cut into world parts of whole elements, as equal as possible. In world-1
-// steps the received part is added, in world-1 more it replaces the old one; in each step every
-// rank sends one part and receives one.
+// Task 4. Returns the time of the ring. The array is cut into world parts of whole elements, as
+// equal as possible. In world-1 steps the received part is added; in world-1 more it replaces the
+// old one. In each step every rank sends one part and receives one.
 inline double ring_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   // In every step, some link carries the longest part, which determines the time.
@@ -107,9 +107,9 @@ inline Algorithm cheapest(const Machine& machine, const Job& job) {
 #endif
 }
 
-// Task 6. The smallest length in bytes at which the ring costs no more than the tree. Assume
-// parts of exactly bytes / world, whole elements or not. 0 if the ring never costs more; infinity
-// if it always does.
+// Task 6. Returns the smallest length in bytes at which the ring costs no more than the tree.
+// Assume parts of exactly bytes / world, whole elements or not. Returns 0 if the ring never costs
+// more, and infinity if it always does.
 inline double crossover_bytes(const Machine& machine, int world) {
 #ifdef SOLUTION
   const double n = world, rounds = tree_rounds(world);
@@ -124,9 +124,9 @@ inline double crossover_bytes(const Machine& machine, int world) {
 #endif
 }
 
-// Task 7. Lower bound for the time of any all-reduce if only beta counts: each element must be sent
-// world-1 times to be added and world-1 times to return the sum, and at best all ranks send equally
-// much. (Not rounded to whole elements.)
+// Task 7. Returns a lower bound for the time of any all-reduce if only beta counts: each element
+// must be sent world-1 times to be added and world-1 times to return the sum, and at best all ranks
+// send equally much. (Not rounded to whole elements.)
 inline double least_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   const double bytes = double(job.count) * double(job.element), n = job.world;

@@ -64,7 +64,7 @@ inline void take_piece(Mailbox& box, std::span<std::byte> piece, int peer) {
 class SharedLink {
  public:
   explicit SharedLink(kit::Member& member) : member_(member) {}
-  // Size of the shared memory of a world, in bytes.
+  // Returns the size of the shared memory of a world, in bytes.
   static std::size_t bytes(int world) { return sizeof(Mailbox) * std::size_t(world * world); }
   [[nodiscard]] int rank() const { return member_.rank(); }
   [[nodiscard]] int world() const { return member_.world(); }

@@ -291,7 +291,7 @@ __global__ void fill(int* x, std::int64_t n, int value) {
 }  // namespace
 
 // Rank 0 offers pieces of its memory; rank 1 opens them and writes 100 + i into piece i. "same":
-// rank 0's own offer, opened by rank 0, gives the pointer that was offered.
+// whether rank 0's own offer, opened by rank 0, gives the pointer that was offered.
 KIT_SCENARIO(offers) {
   const Plan plan(in);
   const std::vector<std::int64_t> sizes = in.integers("sizes");

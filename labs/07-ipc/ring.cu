@@ -142,9 +142,9 @@ __device__ inline void return_slot(const Ring& ring, std::uint64_t taken) {
 #endif
 }
 
-// Task 4. output = the sum of all ranks' inputs, on every rank; computed by one block. Chunks as in
-// lab 06, cut into pieces that fit a slot, so that a long chunk uses several slots simultaneously.
-// output may be input. T has += and may be larger than 8 bytes.
+// Task 4. Computes output = the sum of all ranks' inputs, on every rank, with one block. The chunks
+// are those of lab 06, cut into pieces that fit a slot, so that a long chunk uses several slots
+// simultaneously. output may be input. T has += and may be larger than 8 bytes.
 template <class T>
 __global__ void ring_kernel(Ring ring, const T* input, T* output, std::int64_t count) {
 #ifdef SOLUTION

@@ -192,7 +192,7 @@ KIT_SCENARIO(apply) {
   out.put("ran", times);
 }
 
-// Two objects in one process, with separate devices, used alternately. ops: rows of (object, 0
+// Uses two objects alternately, in one process and with separate devices. ops: rows of (object, 0
 // for forward or 1 for backward, rows, salt, replicas). No batch outlives its forward.
 KIT_SCENARIO(by_turns) {
   const auto ops = in.integers("ops"), counts = in.integers("devices");

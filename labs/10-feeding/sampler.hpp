@@ -68,7 +68,7 @@ class DistributedSampler {
 #endif
   }
 
-  // Task 2. Number of samples of each rank; the same on all ranks.
+  // Task 2. Returns the number of samples of each rank, the same on all ranks.
   [[nodiscard]] std::int64_t size() const {
 #ifdef SOLUTION
     const std::int64_t left = std::max<std::int64_t>(samples_ - used_, 0);
@@ -78,8 +78,8 @@ class DistributedSampler {
 #endif
   }
 
-  // Task 2. This rank's samples, in order. The order is padded with its own beginning, repeatedly
-  // if there are fewer samples than ranks.
+  // Task 2. Returns this rank's samples, in order. The order is padded with its own beginning,
+  // repeatedly if there are fewer samples than ranks.
   [[nodiscard]] std::vector<std::int64_t> indices() const {
 #ifdef SOLUTION
     std::vector<std::int64_t> order(static_cast<std::size_t>(samples_));

@@ -147,11 +147,11 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
 #endif
 }
 
-// Task 4. Several ranks on each machine: `inside` links the ranks of one machine, `across` the
-// ranks with the same place on all machines. Both are links as in lab 06, whose three collectives
-// are given as Ring::reduce_scatter, Ring::all_gather, Ring::all_reduce (link, span). Send between
-// machines only the data that must cross: each rank sends 1 / inside.world() of the array's ring
-// traffic.
+// Task 4. There are several ranks on each machine: `inside` links the ranks of one machine,
+// `across` the ranks with the same place on all machines. Both are links as in lab 06, whose three
+// collectives are given as Ring::reduce_scatter, Ring::all_gather, Ring::all_reduce (link, span).
+// Send between machines only the data that must cross: each rank sends 1 / inside.world() of the
+// array's ring traffic.
 template <class Ring, class T, class Inside, class Across>
 void hierarchical_all_reduce(Inside& inside, Across& across, std::span<T> work) {
 #ifdef SOLUTION

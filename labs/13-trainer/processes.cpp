@@ -216,7 +216,7 @@ void train_all(const kit::Request& in, const kit::ProcessOptions& options, kit::
       out);
 }
 
-// An earlier job of `before` steps, which leaves its checkpoint in the vault.
+// Runs an earlier job of `before` steps, which leaves its checkpoint in the vault.
 void train_first(const kit::Request& in, kit::Vault& vault) {
   kit::Request first = in;
   first.put("steps", in.integer("before"));
@@ -254,8 +254,8 @@ class Turned {
 
 }  // namespace
 
-// Task 4 alone: a sum, then a broadcast from each rank in turn. Then the same again in a second
-// group whose ranks are numbered differently.
+// Task 4 alone. Computes a sum, then broadcasts from each rank in turn. Does the same again in a
+// second group whose ranks are numbered differently.
 KIT_SCENARIO(group) {
   kit::Processes processes(processes_of(in));
   processes.run(
@@ -287,7 +287,7 @@ KIT_SCENARIO(group) {
       out);
 }
 
-// A training on real processes. first_batch: batch of a short job that runs first in these
+// Runs a training on real processes. first_batch: batch of a short job that runs first in these
 // processes. before: number of steps that an earlier job trained with the same vault. kill_rank,
 // kill_after: the earlier job ends by kill -9 instead. then_save_every: save_every of the last job.
 KIT_SCENARIO(train) {

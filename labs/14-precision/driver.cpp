@@ -122,7 +122,7 @@ class ToyLoss {
   std::vector<std::uint16_t> seen_;
 };
 
-// Five numbers per state.
+// Appends five numbers per state.
 void append(std::vector<double>& states, const lab14::ScalerState& state) {
   states.insert(states.end(), {double(state.scale), state.growth_factor, state.backoff_factor,
                                double(state.growth_interval), double(state.growth_tracker)});

@@ -157,8 +157,8 @@ class Trainer {
 #endif
   }
 
-  // Task 8. One pass over the batches, in groups of `accumulate`; the last group may be smaller.
-  // Returns the number of steps made.
+  // Task 8. Makes one pass over the batches, in groups of `accumulate`; the last group may be
+  // smaller. Returns the number of steps made.
   int epoch(std::span<const int> batches) {
 #ifdef SOLUTION
     int made = 0;

@@ -31,7 +31,7 @@ struct Network {
   std::int64_t beta = 0;  // picoseconds per byte: 80 is 12.5 GB/s
 };
 
-// Given: the time of one all-reduce, rounded up to a nanosecond.
+// Given. Returns the time of one all-reduce, rounded up to a nanosecond.
 inline Time all_reduce_time(const Network& network, std::int64_t bytes) {
   return network.alpha + (bytes * network.beta + 999) / 1000;
 }

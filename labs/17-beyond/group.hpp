@@ -144,7 +144,7 @@ class Group {
                          " elements, must have " + std::to_string(wanted)};
   }
 
-  // The rank `distance` before this one, and the rank `distance` after it.
+  // Return the rank `distance` before this one, and the rank `distance` after it.
   [[nodiscard]] int before(int distance) const { return (rank() + world() - distance) % world(); }
   [[nodiscard]] int after(int distance) const { return (rank() + distance) % world(); }
 

@@ -332,9 +332,10 @@ struct Update {
   std::int64_t staleness = 0;
 };
 
-// Task 10. The same gradients without waiting: rank r pulls at 0, computes its s-th gradient in
-// times[s * ranks + r], pushes it, pulls at the same moment, and continues until it has done all
-// its steps. Returns all updates in order; at the same moment the lowest rank pushes first.
+// Task 10. Applies the same gradients without waiting: rank r pulls at 0, computes its s-th
+// gradient in times[s * ranks + r], pushes it, pulls at the same moment, and continues until it has
+// done all its steps. Returns all updates in order; at the same moment the lowest rank pushes
+// first.
 inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) {
 #ifdef SOLUTION
   EventQueue<std::pair<Time, int>, std::size_t> events;

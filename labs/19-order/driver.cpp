@@ -479,7 +479,7 @@ KIT_SCENARIO(weaker_orders) {
   out.put("enough", enough);
 }
 
-// The student's slots with <atomic>, on two threads of this processor: each number is sent back
+// Runs the student's slots with <atomic> on two threads of this processor. Each number is sent back
 // plus one.
 KIT_SCENARIO(real_threads) {
   const std::int64_t messages = in.integer("messages");

@@ -275,8 +275,8 @@ ncclResult_t init_rank(const char* name, ncclComm_t* out, int world, const ncclU
   });
 }
 
-// Two exchanges over the parent: the colors and keys, then the ids made by the first rank of each
-// color.
+// Makes two exchanges over the parent: of the colors and keys, and then of the ids made by the
+// first rank of each color.
 void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
   struct Member {
     int color, key, rank;

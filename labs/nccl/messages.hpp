@@ -55,10 +55,10 @@ static_assert(sizeof(MessagesCall) <= 4096, "the parameters of a kernel");
 
 // Launches on the current device. Throws CudaError if the launch fails.
 void launch_messages(const MessagesCall& call, CUstream_st* stream);
-// data[i] /= by, rounded towards zero, for integers (other_sign: as in RingCall); by > 0.
+// Computes data[i] /= by, rounded towards zero, for integers (other_sign: as in RingCall); by > 0.
 void launch_divide(DType dtype, bool other_sign, std::byte* data, std::uint64_t count, int by,
                    CUstream_st* stream);
-// to[i] = from[i] times the factor: the result of a ring of one rank.
+// Computes to[i] = from[i] times the factor: the result of a ring of one rank.
 void launch_multiply(DType dtype, bool other_sign, std::byte* to, const std::byte* from,
                      std::uint64_t count, const kernels::Arithmetic& arithmetic,
                      const cuda_ipc::Factor& factor, CUstream_st* stream);

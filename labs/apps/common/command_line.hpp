@@ -86,7 +86,7 @@ class CommandLine {
   [[nodiscard]] bool given(const std::string& option) const;
   [[nodiscard]] bool takes_value(const std::string& option) const;
   [[nodiscard]] std::vector<std::string> rest() const;
-  // "--stepz: unknown option; did you mean --steps? train_gpt --help lists the options"
+  // Returns "--stepz: unknown option; did you mean --steps? train_gpt --help lists the options".
   [[nodiscard]] std::string unknown(const std::string& option) const;
 
  private:

@@ -20,7 +20,7 @@ struct FlightRecord {
   [[nodiscard]] bool is_message() const {
     return call.collective == Collective::send || call.collective == Collective::recv;
   }
-  // "all_reduce(sum, f32, 1024) at train.cpp:120"
+  // Returns "all_reduce(sum, f32, 1024) at train.cpp:120".
   [[nodiscard]] std::string describe() const;
 };
 

@@ -47,7 +47,7 @@ struct Event {
   Id id, from;              // from: the store that a load reads; of an exclusive store, its load's
   std::uint32_t stamp = 0;  // order in which the search added it
   Clock before{}, past{};   // including the event itself
-  Clock released{};         // of stores: passed to a load that acquires
+  Clock released{};         // of a store: the clock passed to a load that acquires
   [[nodiscard]] bool sc_access() const { return kind != Kind::fence && order == seq_cst; }
   [[nodiscard]] bool sc_fence() const { return kind == Kind::fence && order == seq_cst; }
 };
@@ -90,12 +90,13 @@ class Execution {
   [[nodiscard]] Value value_of(Id store, std::uint32_t place) const {
     return store.initial() ? locations[place].initial : event(store).value;
   }
-  // Position of a store in the order of its location; 0 is the initial value.
+  // Returns the position of a store in the order of its location; 0 is the initial value.
   [[nodiscard]] std::size_t position(std::uint32_t place, Id store) const;
   [[nodiscard]] Id at(std::uint32_t place, std::size_t position) const {
     return position == 0 ? Id{} : orders[place][position - 1];
   }
-  // Coherence: position of the newest store that the thread knows. It cannot read an older one.
+  // Coherence. Returns the position of the newest store that the thread knows. It cannot read an
+  // older one.
   [[nodiscard]] std::size_t oldest_visible(std::size_t thread, std::uint32_t place) const;
   // Atomicity: true if a store may directly follow this position. source: the store its load read.
   [[nodiscard]] bool fits(std::uint32_t place, std::size_t after, bool exclusive, Id source) const;

@@ -61,7 +61,7 @@ struct Weakening {
   std::string location;
   Access access = Access::load;
   Order order = relaxed;
-  bool torn = false;  // instead: splits 64-bit loads and stores into two halves
+  bool torn = false;  // true: splits 64-bit loads and stores into two halves instead
 };
 
 struct Options {
