@@ -11,7 +11,7 @@ def placing(counts, names="dbfaceg"):
 
 
 def places_of(hosts):
-    """rank, world, local rank, local world, node, nodes of each rank, concatenated."""
+    """Returns rank, world, local rank, local world, node and nodes of each rank, concatenated."""
     order = list(dict.fromkeys(hosts))
     return [number for rank, host in enumerate(hosts)
             for number in (rank, len(hosts), hosts[:rank].count(host), hosts.count(host), order.index(host),

@@ -28,7 +28,7 @@ class Store:
 
 
 class Seen:
-    """A tensor: sizes, and the positions of its elements in the order of their indices."""
+    """A tensor: its sizes, and the positions of its elements in the order of their indices."""
 
     def __init__(self, sizes, positions, store):
         self.sizes, self.positions, self.store = list(sizes), list(positions), store
@@ -46,7 +46,7 @@ class Seen:
             if self.positions else True
 
     def pick(self, sizes, source):
-        """A view: its element at an index is this tensor's element at source(index)."""
+        """Returns a view whose element at an index is this tensor's element at source(index)."""
         at = dict(zip(self.indices(), self.positions))
         return Seen(sizes, [at[tuple(source(i))] for i in itertools.product(*map(range, sizes))], self.store)
 
@@ -152,7 +152,7 @@ def position(t, *index):
 
 
 def write(target, numbers):
-    """numbers: a function from the old numbers to the new ones."""
+    """Writes to the target. numbers: a function from the old numbers to the new ones."""
     if len(set(target.positions)) != len(target.positions):
         raise Refused("the target shows one number at several places")
     for position, number in zip(target.positions, numbers(target.numbers())):

@@ -11,8 +11,7 @@ EXACT = 2.0 ** 50  # every integer below it is exact in a double, so sums do not
 
 
 def by_chance(random):
-    """A random graph of small integers with much sharing, some frozen leaves and some unused
-    results."""
+    """Returns a random graph of small integers with much sharing, some frozen leaves and some unused results."""
     p = Program()
     length = random.choice((1, 2, 3))
     for _ in range(random.randrange(2, 6)):

@@ -32,7 +32,7 @@ def shaped(values, rows, cols):
 
 
 class Network:
-    """Linear layers with ReLU between them: PyTorch's order of parameters, W of shape (out, in)."""
+    """Linear layers with ReLU between them. The parameters are in PyTorch's order; W has the shape (out, in)."""
 
     def __init__(self, widths, values):
         self.widths, self.weights, self.biases, at = widths, [], [], 0
@@ -70,7 +70,7 @@ class Network:
 
 
 def softmax_loss(logits, targets):
-    """The mean loss and its gradient."""
+    """Returns the mean loss and its gradient."""
     total, grad = 0.0, []
     for row, target in zip(logits, targets):
         top = max(row)

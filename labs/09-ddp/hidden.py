@@ -104,7 +104,7 @@ def no_sync(lab):
 
 
 def ready_times(model, limit, seconds):
-    """When each bucket is complete if gradients arrive from the last parameter to the first."""
+    """Returns the time at which each bucket is complete if gradients arrive from the last parameter to the first."""
     ready, now, members = [], 0.0, iter(reversed(range(len(model.sizes))))
     for length in model.buckets(limit):
         while length > 0:

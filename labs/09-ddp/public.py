@@ -28,7 +28,7 @@ class Model:
         return values
 
     def buckets(self, limit):
-        """Number of elements of each bucket, by tasks 1 and 2."""
+        """Returns the number of elements of each bucket, by tasks 1 and 2."""
         out, filled = [], None
         for p in reversed([p for p in range(len(self.sizes)) if p not in self.frozen]):
             if filled is None:
@@ -108,8 +108,7 @@ def train(lab, model, script, limit=1 << 20, check=True, base=None, **how):
 
 
 def same(name, got, want, model, seen):
-    """Exact if the division by the number of ranks is exact; else within a few roundings of a
-    float."""
+    """Checks for equality if the division by the number of ranks is exact, else within a few roundings of a float."""
     exact = model.world in (1, 2, 4, 8) and not model.coupling
     if exact:
         expect.same_bits(name, got, floats(want), seen)
@@ -136,8 +135,8 @@ def expect_buckets(seen, model, limit, steps=1):
 
 
 def expect_lengths(seen, model, limit, flags):
-    """The gradients of a bucket travel together: one all-reduce each, perhaps with some flags in it
-    or in another."""
+    """Checks that the gradients of a bucket travel together: one all-reduce each, perhaps with some
+    flags in it or in another."""
     want, got = sorted(model.buckets(limit)), sorted(reduces(seen))
     ways = [got] if len(got) == len(want) else [got[:i] + got[i + 1:] for i, n in enumerate(got) if n <= flags]
     expect.that(any(all(w <= g <= w + flags for w, g in zip(want, way)) for way in ways),

@@ -55,7 +55,7 @@ def bf16_average(columns):
 
 
 def chosen(values, k):
-    """The places that task 3 must return, by sorting."""
+    """Returns the places that task 3 must return, by sorting."""
     order = sorted(range(len(values)), key=lambda i: (not math.isnan(values[i]), 0 if math.isnan(values[i]) else -abs(values[i]), i))
     return sorted(order[:k])
 
@@ -267,7 +267,8 @@ class Joined:
         return [f32(o + f32(self.slope * p)) for o, p in zip(row, state)]
 
     def expected(self):
-        """For each round: steps (-1: thrown), the exception, the states; and the actions of each rank."""
+        """Returns, for each round, the steps (-1: thrown), the exception and the states; and the
+        actions of each rank."""
         self.deeds, outcomes, self.calls = [""] * self.world, [], 0
         for batches in self.rounds:
             steps, thrown, active = 0, "", []

@@ -416,7 +416,8 @@ def resources():
 
 
 def mutants_of(sources, units):
-    """All mutants of a lab. sources: Source objects whose files are on disk; units: [(driver, compiler flags)]."""
+    """Returns all mutants of a lab. sources: Source objects whose files are on disk; units:
+    [(driver, compiler flags)]."""
     index = Index.create()
     for source in sources:
         for driver, flags in units:

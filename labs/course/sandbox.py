@@ -66,8 +66,7 @@ def _each(option, paths):
 
 
 def _confined():
-    """The first words of every command that runs foreign code: the command ends with this
-    process."""
+    """Returns the first words of every command that runs foreign code. The command ends when this process ends."""
     return [str(confine()), "--judge", str(os.getpid())]
 
 
@@ -152,8 +151,7 @@ class Sandbox:
         return f"sandbox: {kind}{because}; left open: {', '.join(self.left_open)}"
 
     def compiler(self, words, reads, own):
-        """The command for a compiler step. It can read `reads`, and can write only into the folder
-        `own`."""
+        """Returns the command for a compiler step. It can read `reads`, and can write only into the folder `own`."""
         tool = pathlib.Path(shutil.which(words[0]) or words[0]).resolve()
         if not tool.is_relative_to("/usr"):  # a compiler that is installed elsewhere
             reads = [*reads, tool.parents[1] if len(tool.parents) > 2 else tool]
@@ -193,7 +191,7 @@ class Sandbox:
         return self.kind == "bubblewrap"
 
     def ended(self, status):
-        """The program's own status: bubblewrap reports 128 + signal, as a shell does."""
+        """Returns the program's own status: bubblewrap reports 128 + signal, as a shell does."""
         return 128 - status if self.kind == "bubblewrap" and status is not None and status > 128 else status
 
 

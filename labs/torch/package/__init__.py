@@ -80,7 +80,8 @@ def zeros(*size, dtype=torch.float32, group=None):
 
 @contextlib.contextmanager
 def communication_memory(group=None):
-    """Within this context, tensors of 16 KiB or more that this thread makes are in the group's communication memory."""
+    """Makes tensors of 16 KiB or more that this thread makes within this context use the group's
+    communication memory."""
     _C.open_scope(_backend(group))
     try:
         yield
