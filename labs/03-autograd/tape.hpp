@@ -179,7 +179,7 @@ inline std::unordered_map<const Node*, int> count_contributions(const Var& root)
 #endif
 }
 
-// Given, for the tests.
+// Given, for the tests. Returns the count of one node, or 0 if root does not depend on it.
 inline int contributions(const Var& root, const Var& of) {
   const auto counts = count_contributions(root);
   const auto entry = counts.find(of.get());

@@ -39,8 +39,8 @@ struct Mapped {
 
 // One per rank, followed by its slots; all zero when the ranks meet. Do not change it.
 struct Station {
-  alignas(128) std::uint64_t tail;  // by the previous rank: messages put into this rank's slots
-  alignas(128) std::uint64_t head;  // by the next rank: this rank's messages taken from its slots
+  alignas(128) std::uint64_t tail;  // set by the previous rank: messages put into this rank's slots
+  alignas(128) std::uint64_t head;  // set by the next rank: messages of this rank that it has taken
   alignas(128) std::uint64_t sent;  // private to this rank, kept from call to call
   std::uint64_t taken;
 };

@@ -80,8 +80,7 @@ def zeros(*size, dtype=torch.float32, group=None):
 
 @contextlib.contextmanager
 def communication_memory(group=None):
-    """Makes tensors of 16 KiB or more that this thread makes within this context use the group's
-    communication memory."""
+    """Within this context, tensors of 16 KiB or more that this thread makes are in the group's communication memory."""
     _C.open_scope(_backend(group))
     try:
         yield
