@@ -1,12 +1,12 @@
 // Scaled dot-product attention, one (batch, head) at a time.
 //
 //   S = q k^T / sqrt(dim)      P = softmax of each row of S      out = P v
-//   dV = P^T dOut    dP = dOut v^T    dS = P (dP - row sums of dOut out)
+//   dV = P^T dOut    dP = dOut v^T    dS = P (dP - D), D: each row's dot product of dOut and out
 //   dQ = dS k / sqrt(dim)      dK = dS^T q / sqrt(dim)
 //
-// Causal: row i of S ends at column i. The forward pass does not store P. The backward pass
-// recomputes P from each row's maximum and sum (two floats instead of `tokens`). FlashAttention
-// (Dao et al., 2022) has the same idea, which is used here to save memory traffic.
+// With causal attention, row i of S ends at column i. The forward pass does not store P. To save
+// memory traffic, the backward pass recomputes P from each row's maximum and sum (two floats
+// instead of `tokens`), as FlashAttention does (Dao et al., 2022).
 //
 // q, k and v may have any strides, e.g. interleaved in the (batch, tokens, 3 * channels) result of
 // a single Linear layer, so that no transposed copies are needed.
@@ -100,8 +100,8 @@ struct AttentionBf16Saved {
   std::span<const RowStatistic<float>> statistics;
 };
 namespace cuda {
-// True if the current device has such cores and dim is 1 to 128. On the emulator, where they are
-// slow, version 8 or 9 of the matrix product must also be selected.
+// True if the current device has tensor cores for bf16 and dim is 1 to 128. On the emulator, where
+// they are slow, version 8 or 9 of the matrix product must also be selected.
 [[nodiscard]] bool has_attention_bf16(const AttentionShape& shape);
 void attention_bf16(Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> v, Heads<bf16> out,
                     std::span<RowStatistic<float>> statistics, const AttentionShape& shape);

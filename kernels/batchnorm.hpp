@@ -6,10 +6,10 @@
 //   y = (x - mean) * inv_std * weight + bias,   inv_std = 1 / sqrt(var + eps)
 //
 // Statistics are accumulated in double, so that a large mean does not swamp the variance. The
-// oracle adds in ascending (n, pixel) order and rounds where PyTorch's scalar build does: it rounds
-// each squared deviation and their sum to T, and computes y as x alpha + (bias - mean alpha). In
-// the backward pass it adds in eight lanes of T (four of double) within an image, then in double
-// over the images. If images have one pixel, the oracle adds in T, as PyTorch does.
+// oracle adds and rounds as PyTorch's scalar build does. Forward adds in ascending (n, pixel)
+// order, rounds each squared deviation and their sum to T, and computes y as x alpha + (bias - mean
+// alpha). Backward adds in eight lanes of T (four of double) within an image, then in double over
+// the images. If images have one pixel, the oracle adds in T instead, as PyTorch does.
 #pragma once
 
 #include <cstdint>
@@ -48,9 +48,9 @@ using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std
                              std::span<T> dweight, std::span<T> dbias);
 RINGSMITH_KERNEL(batch_norm_grad, BatchNormGradFn)
 
-// running = (1 - momentum) running + momentum batch, for the mean and the variance. The batch
-// variance has divisor count - 1. Computed in T, except the update of the variance (double), as in
-// PyTorch. Unlike in PyTorch, a channel whose batch statistics are not finite keeps its running
+// running = (1 - momentum) running + momentum batch, for both the mean and the variance. The batch
+// variance has divisor count - 1. As in PyTorch, the mean is updated in T and the variance in
+// double. Unlike in PyTorch, a channel whose batch statistics are not finite keeps its running
 // statistics, because the step is skipped or the loss is NaN anyway, and an infinity would never
 // leave the average.
 template <class T>

@@ -4,13 +4,13 @@
 //                                                 * w[o][c][kh][kw]
 //
 // A pixel outside the image is zero, and c runs over the channels of o's group. The two backward
-// products are the same triple sum with x, w and y in exchanged roles.
+// products are the same triple sum with the roles of x, w and y exchanged.
 //
-// The oracle (kernels/cpu/conv.cpp) runs these loops in the order of PyTorch's scalar build. y
-// starts from the bias and adds in ascending (c, kh, kw). dw is one product per sample (ascending
-// output pixels), and the samples are added in order. dx first sums over the output channels of a
-// column entry, then adds column entries in ascending (kh, kw). db is one contiguous_sum
-// (cpu/cascade.hpp) per sample, and the samples are added in order.
+// The oracle (kernels/cpu/conv.cpp) runs these loops in the order of PyTorch's scalar build. For y,
+// each sum starts from the bias and adds in ascending (c, kh, kw). dw is the sum, in order, of one
+// product per sample, which adds over ascending output pixels. dx first sums over the output
+// channels of a column entry, then adds column entries in ascending (kh, kw). db is the sum, in
+// order, of one contiguous_sum (cpu/cascade.hpp) per sample.
 //
 // The fast version (kernels/cpu/fast/conv.cpp) uses matrix products that read their columns from
 // the image.

@@ -43,7 +43,7 @@ void fill(View<T> out, T value);
 
 }  // namespace cpu
 
-// On the current device and stream (runtime/device/stream.hpp). Pointers are device memory.
+// Queued on the current device and stream (runtime/device/stream.hpp). Pointers are device memory.
 namespace cuda {
 
 template <class D, class S>

@@ -28,12 +28,12 @@ enum class Binary : std::uint8_t {
   sub,
   mul,
   div,
-  // Backward: a is the gradient of the result, b the result y ...
+  // Backward: a is the gradient of the result y, and b is y ...
   tanh_backward,     // a (1 - y^2)
   sigmoid_backward,  // a (1 - y) y
   sqrt_backward,     // a / (2 y)
   relu_backward,     // y <= 0 ? 0 : a
-  // ... or the input x.
+  // ... or, for GELU, the input x.
   gelu_erf_backward,
   gelu_tanh_backward,
 };
@@ -65,8 +65,8 @@ RINGSMITH_KERNEL(binary, BinaryFn)
 RINGSMITH_KERNEL(scalar, ScalarFn)
 
 // masked_fill: mask ? value : x
-// masked_scale: mask ? x value : x 0. A kept infinity stays infinite, a dropped infinity becomes
-// NaN, as in PyTorch.
+// masked_scale: mask ? x * value : x * 0. A kept infinity stays infinite, a dropped infinity
+// becomes NaN, as in PyTorch.
 template <class T>
 using MaskedFn = void(View<T> out, View<const T> x, View<const bool> mask, T value);
 RINGSMITH_KERNEL(masked_fill, MaskedFn)

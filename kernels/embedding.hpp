@@ -26,8 +26,8 @@ using EmbeddingFn = void(std::span<const T> weight, std::int64_t dim,
                          std::span<const std::int64_t> index, std::span<T> out);
 RINGSMITH_KERNEL(embedding, EmbeddingFn)
 
-// dweight[index[i]] += dy[i], in the order of i or, on a device with more than 64 indices, in
-// another fixed order (kernels/cuda/embedding.cu). Adds to the contents of dweight.
+// dweight[index[i]] += dy[i]. Adds in the order of i. On a device, more than 64 indices are added
+// in another fixed order (kernels/cuda/embedding.cu). Adds to the contents of dweight.
 template <class T>
 using EmbeddingBackwardFn = void(std::span<const T> dy, std::int64_t dim,
                                  std::span<const std::int64_t> index, std::span<T> dweight);

@@ -1,8 +1,8 @@
 // The two 16-bit floating-point types: IEEE binary16 (f16) and bfloat16.
 //
 // They are storage types: arithmetic is done in float and rounded once per operation, to nearest,
-// ties to even. Conversions are exact for each of the 65,536 codes (tests/base), and a NaN remains
-// a NaN.
+// ties to even. Conversions to float are exact for all 65,536 codes (tests/base), and a NaN
+// remains a NaN.
 #pragma once
 
 #include <bit>

@@ -1,12 +1,12 @@
 // Layer normalisation of rows: y = (x - mean) rstd * weight + bias, rstd = 1 / sqrt(var + eps).
 //
-// Backward, with xhat = (x - mean) rstd and g = dy * weight, averages over the row:
+// Backward, with xhat = (x - mean) rstd, g = dy * weight, and avg = the average over the row:
 //
 //   dx = rstd (g - avg(g) - xhat avg(g xhat))      dweight = sum over rows of dy xhat
 //                                                  dbias   = sum over rows of dy
 //
-// The variance is the biased one (divided by the row length). It is computed in a second pass about
-// the mean, because E[x^2] - E[x]^2 would cancel.
+// The variance is the biased one (divided by the row length). It is computed in a second pass from
+// the deviations from the mean, because E[x^2] - E[x]^2 would cancel.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ using LayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> x,
                                  std::span<T> dbias);
 RINGSMITH_KERNEL(layer_norm_backward, LayerNormBackwardFn)
 
-// Fused with the preceding residual addition of a transformer: sum = x + residual, y = norm of sum.
-// On a device the bits are the same as from an addition and a layer_norm, but sum is not read
-// again.
+// A layer_norm fused with the residual addition before it, as in a transformer: sum = x + residual,
+// y = norm of sum. On a device the bits are the same as from an addition and a layer_norm, but sum
+// is not read again.
 template <class T>
 using AddLayerNormFn = void(std::span<const T> x, std::span<const T> residual,
                             std::span<const T> weight, std::span<const T> bias, double eps,

@@ -4,7 +4,7 @@
 //   d loss_i / d x_ij = p_ij - (1 - s) [j = target_i] - s / classes             through log_softmax
 //
 // Rows whose target is ignore_index have loss 0 and gradient 0 and are not counted. The sum over a
-// batch uses PyTorch's order (cpu/cascade.hpp, loss_sum) in both modes, because it is short.
+// batch is short, so both modes add in PyTorch's order (cpu/cascade.hpp, loss_sum).
 //
 // Results are written to memory, because returning a number from a GPU would mean waiting for it.
 #pragma once
@@ -47,8 +47,8 @@ using NllRowsFn = void(std::span<const T> log_probs, const Targets& targets, std
 RINGSMITH_KERNEL(nll_rows, NllRowsFn)
 
 // divisor[0] is the number of rows that are not ignored if `mean`, else 1. loss[0] = sum of losses
-// / divisor[0]. If no row counts, 0 / 0 is NaN, as in PyTorch. On a device the sums use a fixed
-// tree.
+// / divisor[0]. If all rows are ignored, the mean is 0 / 0 = NaN, as in PyTorch. On a device the
+// sum is a tree of fixed shape.
 template <class T>
 using ReduceLossesFn = void(std::span<const T> losses, const Targets& targets, bool mean,
                             std::span<T> loss, std::span<T> divisor);
@@ -61,13 +61,13 @@ using NllBackwardFn = void(const Targets& targets, std::span<const T> row_grad,
                            std::span<T> dlog_probs);
 RINGSMITH_KERNEL(nll_backward, NllBackwardFn)
 
-// The same through log_softmax: the gradient with respect to the logits.
+// The same through log_softmax: computes the gradient with respect to the logits.
 template <class T>
 using CrossEntropyBackwardFn = void(std::span<const T> log_probs, const Targets& targets,
                                     std::span<const T> row_grad, std::span<T> dx);
 RINGSMITH_KERNEL(cross_entropy_backward, CrossEntropyBackwardFn)
 
-// The same without log_probs in memory: computes the losses from the logits x (n, classes) and
+// Cross entropy without log_probs in memory: computes the losses from the logits x (n, classes) and
 // saves two numbers per row for the backward pass. Without smoothing the bits are the same as from
 // log_softmax and the functions above.
 template <class T>

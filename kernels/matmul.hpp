@@ -3,10 +3,10 @@
 //   y  = x w^T + b      (n, out) = (n, in) (out, in)^T
 //   dx = dy w           dw = dy^T x          db = column sums of dy
 //
-// A Matrix has both strides, so a transpose only swaps them and a batch of rows of a larger tensor
-// needs no copy. In the oracle every element of a product is one sum over k in ascending order, in
-// which each product and each addition is rounded. The fast version is a chain of fused
-// multiply-adds in the same order (cpu/fast/gemm.cpp), or OpenBLAS (kernels::set_products).
+// A Matrix has both strides, so a transpose only swaps them, and a batch of rows of a larger tensor
+// needs no copy. In the oracle every element of a product is one sum over k in ascending order that
+// rounds each product and each addition. The fast version is a chain of fused multiply-adds in the
+// same order (cpu/fast/gemm.cpp), or OpenBLAS (kernels::set_products).
 //
 // Products of f16 and bf16 operands are accumulated in float, in which each product is exact. Each
 // element of the result is rounded to 16 bits once, at the end.
@@ -49,7 +49,7 @@ struct Batch {
   std::int64_t a = 0, b = 0, c = 0;
 };
 
-// Called for (m, k), then (k, n) or w (n, k), then the result (m, n).
+// Called for the operand (m, k), then for (k, n) (Linear: w (n, k)), then for the result (m, n).
 template <class T>
 void look(Operands& o, const Matrix<T>& m) {
   if (++o.matrices == 1) o.inner = static_cast<double>(m.cols);
@@ -66,12 +66,12 @@ using kernels::Matrix, kernels::row_major, kernels::Store;
 // c = a b, or c += a b. c must not overlap a or b.
 template <class T>
 void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store = Store::replace);
-// The same for every matrix of a batch, of which a, b and c are the first. The results must not
+// The same for every product of a batch, whose first matrices are a, b and c. The results must not
 // overlap.
 template <class T>
 void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store = Store::replace);
-// Sets sums[c] to, or adds to it, the sum of column c of x, e.g. a bias gradient. The oracle adds
+// Stores the sum of column c of x in sums[c], or adds it, e.g. for a bias gradient. The oracle adds
 // in PyTorch's order (cpu/cascade.hpp).
 template <class T>
 void column_sum(Matrix<const T> x, std::span<T> sums, Store store = Store::replace);

@@ -19,7 +19,7 @@ void set_mode(Mode mode);
 Mode parse_mode(std::string_view name);  // "fast" | "oracle", else UsageError
 
 // The instruction set that the fast kernels were compiled for: "AVX-512", "AVX2", "SSE2", "NEON" or
-// "none". The order of their sums depends on it.
+// "none". Their bits depend on it, because SSE2 has no fused multiply-adds.
 [[nodiscard]] std::string_view instruction_set();
 
 // Which matrix products the fast kernels use: our own, or OpenBLAS for comparison.
@@ -35,8 +35,8 @@ Products parse_products(std::string_view name);  // "own" | "openblas", else Usa
 enum class Bf16Products : std::uint8_t { widened, avx512_bf16, amx_bf16 };
 
 [[nodiscard]] Bf16Products bf16_products();
-void set_bf16_products(Bf16Products products);  // UsageError if the processor lacks it
-[[nodiscard]] std::vector<Bf16Products> bf16_products_here();  // supported ones
+void set_bf16_products(Bf16Products products);  // throws UsageError if the processor lacks it
+[[nodiscard]] std::vector<Bf16Products> bf16_products_here();  // those that the processor supports
 [[nodiscard]] std::string_view name_of(Bf16Products products);
 // Parses a name, or "auto" for the default. Throws UsageError for any other name.
 Bf16Products parse_bf16_products(std::string_view name);

@@ -4,7 +4,7 @@
 // output) and merges neighbouring dimensions that are contiguous in every operand:
 //
 //   out (4,3,5) contiguous, in (4,3,5) contiguous      ->  one run of 60
-//   out (4,3,5) contiguous, in (5) broadcast to it     ->  12 runs of 5, in restarts at each run
+//   out (4,3,5) contiguous, in (5) broadcast to it     ->  12 runs of 5, each of which rereads `in`
 //
 // inner(k) is operand k's stride in the innermost run. A Nest is traversed by kernels/cpu/loops.hpp
 // on the CPU and by kernels/cuda/strided.cuh on a GPU.

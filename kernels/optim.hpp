@@ -75,9 +75,9 @@ void look(Operands& o, const std::span<const AdamTensor<T>>& tensors) {
   for (const std::int64_t written : {n, n, n, largest}) o.add<T>(written);
 }
 
-// Clipping by the global norm: sum_of_squares of every gradient, clip_factor of all sums, scale for
-// every gradient. Results are written to memory, and the factor is read from there, so that a GPU
-// does all of it without a wait.
+// Clipping by the global norm calls sum_of_squares for every gradient, clip_factor once for all
+// sums, and scale for every gradient. Results are written to memory, and the factor is read from
+// there, so that a GPU does all of it without a wait.
 //
 // sum[0] = the sum of x^2, accumulated in double. NaN and inf propagate.
 template <class T>

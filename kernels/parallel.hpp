@@ -3,9 +3,10 @@
 //   parallel_for(rows, 64, [&](std::int64_t begin, std::int64_t end) { ... });
 //
 // The range is cut into at most threads() nearly equal pieces of about `grain` iterations or more.
-// The cut depends on (n, grain, threads), not on which thread is faster. f(0, n) is called directly
-// with one thread, for a short range, inside another parallel_for, or while another thread uses the
-// pool, so results must not depend on the cut. If f throws, the caller gets the exception.
+// The cut depends on (n, grain, threads), not on which thread is faster. parallel_for calls f(0, n)
+// directly if there is one thread, the range is short, the call is inside another parallel_for, or
+// another thread is using the pool. So results must not depend on the cut. If f throws, the caller
+// gets the exception.
 #pragma once
 
 #include <algorithm>

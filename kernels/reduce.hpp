@@ -8,8 +8,9 @@
 // ranks in one pass agree whenever they add in the same order.
 //
 // min and max propagate NaN from either side. Of equal values (+0 and -0) they keep the later one.
-// Integers wrap around. A scaled source contributes x * scale, rounded once to the element type
-// (floating types only). An average is thus the sum of contributions that are scaled by 1 / world.
+// Integers wrap around. A scaled source contributes x * scale, rounded to the element type like the
+// result of a pairwise operation (floating types only). An average is thus the sum of contributions
+// that are scaled by 1 / world.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ struct Arithmetic {
   double scale = 1.0;
 };
 
-struct ReduceSource {  // no default values, because every call builds arrays of it
+struct ReduceSource {  // no default values, because every call builds arrays of sources
   const std::byte* data;
   bool scaled;
 };
@@ -43,8 +44,8 @@ void check_reduce(DType dtype, std::span<const ReduceSource> sources, double sca
 namespace cpu {
 
 // Writes the reduction of 1 to 64 sources to every destination (there may be none). A destination
-// may coincide with a source, but no other overlap is allowed. With one source, this is a (scaled)
-// copy, which without a scale supports any dtype. Misaligned pointers only cost time. Throws
+// may coincide with a source, but no other overlap is allowed. With one source, this is a copy,
+// which supports any dtype if it is not scaled. Misaligned pointers only cost time. Throws
 // UsageError for bool, unless this is a copy.
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
             std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
@@ -55,9 +56,9 @@ void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sour
 
 }  // namespace cpu
 
-// On the current device and stream, with the bits of cpu::reduce. The pointers must be memory that
-// the device can access: its own, a peer's, or pinned host memory. The arrays to which the spans
-// refer are host memory and may be freed when the call returns.
+// Queued on the current device and stream, with the same bits as cpu::reduce. The pointers must be
+// memory that the device can access: its own, a peer's, or pinned host memory. The arrays to which
+// the spans refer are host memory and may be freed when the call returns.
 namespace cuda {
 
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,

@@ -12,7 +12,7 @@
 
 namespace ringsmith::kernels {
 
-// One dimension: x[..., k] for k < n is stored k * stride elements after the element of x's view.
+// The reduced dimension: x[..., k] for k < n is k * stride elements after the element of x's view.
 struct Reduced {
   std::int64_t n = 1;
   std::int64_t stride = 1;

@@ -4,10 +4,10 @@
 //   layer_norm             8 for each element       kRules in kernels/cpu/work.cpp has the others
 //
 // An addition, a multiplication, a division, a comparison and a call of exp, log, tanh or sqrt
-// count as one each. Bytes are the sizes of all operands, counted twice for an operand that is read
-// and written, i.e. the least traffic without caches. Of a table whose rows are selected
-// (embedding), only the selected rows count. Used by the profiler (runtime/device/profiler.hpp),
-// off the hot path.
+// count as one operation each. Bytes are the sizes of all operands, counted twice for an operand
+// that is read and written, i.e. the least traffic without caches. If a kernel selects rows of a
+// table (embedding), only these rows count. Used by the profiler (runtime/device/profiler.hpp), off
+// the hot path.
 //
 // Every argument type that contributes to the work has an overload of look().
 #pragma once

@@ -5,9 +5,10 @@
 //                                      --calls-->  this file                            make train
 //
 // Compiling the kernels for devices and the emulator would double the time until a user without a
-// GPU sees the first loss. require_device() refuses every device, because the count below is 0, so
-// nothing else in this file is ever called. Every other device symbol that the libraries call is an
-// alias of ringsmith_no_devices(). symbols.sh extracts these symbols from the libraries.
+// GPU sees the first loss. The device count below is 0, so require_device() refuses every device,
+// and no kernel is ever called. Every device symbol that the libraries need and this file does not
+// define becomes an alias of a function that calls ringsmith_no_devices(). symbols.sh generates the
+// aliases.
 #include <cuda_runtime.h>
 
 #include "runtime/base/error.hpp"

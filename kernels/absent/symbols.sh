@@ -1,6 +1,6 @@
 #!/bin/sh
-# symbols.sh OUT.c LIBRARY...: writes C source in which every device function that the libraries
-# call but do not define is an alias of ringsmith_no_devices (absent.cpp).
+# symbols.sh OUT.c LIBRARY...: writes C source that defines every device function that the libraries
+# call but do not define, as an alias of a call of ringsmith_no_devices() (absent.cpp).
 set -eu
 out=$1
 shift

@@ -1,4 +1,4 @@
-// The oracle. In Mode::fast it calls the fast version.
+// The oracles of attention. In Mode::fast they call the fast versions.
 #include "kernels/attention.hpp"
 
 #include <cmath>

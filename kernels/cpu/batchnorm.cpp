@@ -1,4 +1,4 @@
-// The oracles of batch normalisation. In Mode::fast they call the fast versions.
+// The oracles of batch normalisation. In Mode::fast, those with a fast version call it.
 #include "kernels/batchnorm.hpp"
 
 #include <cmath>
@@ -58,7 +58,7 @@ void oracle_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const
     const T average =
         static_cast<T>(static_cast<double>(sum) / static_cast<double>(s.per_channel()));
     for_each_of_channel(s, channel, [&](std::size_t i) {
-      // The gradient of the normalised x, minus its mean and its component along x.
+      // With batch_statistics, removes the mean of dy and its component along x.
       const T g = batch_statistics ? dy[i] - average - (x[i] - m) * along : dy[i];
       dx[i] = g * r * weight[c];
     });

@@ -49,7 +49,7 @@ T* input_group(const Conv2dShape& s, T* x, std::int64_t n, std::int64_t g) {
 
 }  // namespace
 
-// The fast versions support only float. Gradient checks need double.
+// The fast versions support only float. double, for gradient checks, always uses the oracle.
 template <class T>
 void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
             std::span<const T> bias, std::span<T> y) {
@@ -64,7 +64,7 @@ void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weigh
         T acc = bias.empty() ? T(0) : bias[static_cast<std::size_t>(o)];
         for_each_tap(s, [&](std::int64_t c, std::int64_t kh, std::int64_t kw, std::int64_t tap) {
           const T* v = pixel(s, planes + c * s.h * s.w, i, j, kh, kw);
-          acc += (v != nullptr ? *v : T(0)) * w[tap];  // padding is multiplied like any zero
+          acc += (v != nullptr ? *v : T(0)) * w[tap];  // the padding's zeros are multiplied, too
         });
         *out++ = acc;
       });

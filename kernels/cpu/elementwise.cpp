@@ -1,4 +1,4 @@
-// The oracle, which calls the C library's functions for each element, and the choice of version.
+// The element-wise oracles, which call the C library for each element, and the choice of version.
 #include "kernels/elementwise.hpp"
 
 #include "kernels/cpu/elementwise_loops.hpp"

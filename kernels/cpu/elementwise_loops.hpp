@@ -19,7 +19,7 @@
 #define RINGSMITH_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// For lambdas that are too long for the inliner, because a loop that calls them is not vectorised.
+// Forces long lambdas to be inlined, because a loop that calls one is not vectorised.
 #define RINGSMITH_INLINED __attribute__((always_inline))
 
 namespace ringsmith::kernels::cpu {

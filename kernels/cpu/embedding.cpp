@@ -1,4 +1,4 @@
-// There is one version only, because simple loops over contiguous rows run at memory speed.
+// The oracle is the only version, because simple loops over contiguous rows run at memory speed.
 #include "kernels/embedding.hpp"
 
 #include <algorithm>

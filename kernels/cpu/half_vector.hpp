@@ -117,7 +117,7 @@ struct HalfVector<f16> {
 
 constexpr std::size_t kHalvesInVector = kVectorBytes / sizeof(float);
 
-// Convert n contiguous numbers.
+// These functions convert n contiguous numbers.
 template <class T>
 [[maybe_unused]] void widen(const T* from, float* to, std::int64_t n) {
   const auto size = static_cast<std::size_t>(n);

@@ -1,4 +1,4 @@
-// The oracle. In Mode::fast it calls the fast version.
+// The oracles of layer normalisation. In Mode::fast, those with a fast version call it.
 #include "kernels/layernorm.hpp"
 
 #include <algorithm>

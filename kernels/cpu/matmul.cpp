@@ -1,4 +1,4 @@
-// The oracles. In Mode::fast they call the fast versions.
+// The oracles of matrix products and Linear. In Mode::fast they call the fast versions.
 #include "kernels/matmul.hpp"
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The oracles. In Mode::fast they call the fast versions.
+// The oracles of the optimizer steps. In Mode::fast, those with a fast version call it.
 #include "kernels/optim.hpp"
 
 #include <algorithm>

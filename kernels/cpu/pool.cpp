@@ -1,4 +1,4 @@
-// The oracles of pooling. In Mode::fast they call the fast versions.
+// The oracles of pooling. In Mode::fast, those with a fast version call it.
 #include "kernels/pool.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The fast version: one pass over memory, with the running result in registers.
+// The fast version of reduce(): one pass over memory, with the running result in registers.
 //
 // The arrays are processed in steps of kUnroll vectors. Each step combines all sources into kUnroll
 // accumulators and stores these to every destination. A destination may therefore be a source, and

@@ -1,5 +1,5 @@
-// The oracle of sums, which adds in PyTorch's order, the choice of version, and the maxima.
-// Comparisons are exact, so the oracle of max is also its fast version.
+// The oracle of sums, which adds in PyTorch's order, and the choice between it and the fast
+// version. Also max, which has one version, because comparisons do not round.
 #include "kernels/reduction.hpp"
 
 #include <cmath>

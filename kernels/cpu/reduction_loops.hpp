@@ -5,8 +5,8 @@
 //   x (4, 3, 5) summed over dims 0, 2:   3 results, 4 runs of 5 each
 //
 // Sums supplies run(x, n, stride) -> T, columns(Matrix, out, Store) and kParallel, which says
-// whether the results may be spread over threads (in PyTorch, the order within a column depends on
-// the number of columns in the matrix).
+// whether the results may be spread over threads. The oracle's may not, because in PyTorch the
+// order within a column depends on the number of columns in the matrix.
 #pragma once
 
 #include <limits>

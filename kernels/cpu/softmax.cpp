@@ -1,4 +1,4 @@
-// The oracles. In Mode::fast they call the fast versions.
+// The oracles of softmax and log_softmax. In Mode::fast they call the fast versions.
 #include "kernels/softmax.hpp"
 
 #include <cmath>

@@ -55,7 +55,7 @@ constexpr Rule kRules[] = {
     {"nll_backward", 1},
     {"cross_entropy_backward", 4},
     {"cross_entropy_rows", 4},           // maximum; difference, exp, sum
-    {"cross_entropy_rows_backward", 6},  // log p from the logit; then as above
+    {"cross_entropy_rows_backward", 6},  // log p from the logit (2); cross_entropy_backward (4)
     {"squared_error", 3},
     {"squared_error_backward", 3},
     {"max_pool2d", 1},

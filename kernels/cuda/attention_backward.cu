@@ -1,6 +1,7 @@
 // Attention backward, version 2: tiles, in two kernels.
 //
-// P is recomputed from the scores and each row's two statistics. D is the row sums of dOut out:
+// P is recomputed from the scores and each row's two statistics. D contains, for each row, the dot
+// product of dOut and out:
 //
 //   P = exp(Q K^T scale - m) / l        dP = dOut V^T        dS = P (dP - D) scale
 //
@@ -153,8 +154,8 @@ __global__ void __launch_bounds__(kTileThreads) backward_queries(Arguments a) {
   store_tile<S>(a.dq, job, a.s, at, dq);
 }
 
-// The tiles need more than the 48 KiB that a kernel gets by default, but they fit in 64 KiB, which
-// every device supports.
+// If dim is above 32, the tiles need more than the 48 KiB that a kernel gets by default, but they
+// fit in 64 KiB, which every device of compute capability 7.0 or above supports.
 template <class Tiles>
 void launch_with(void (*kernel)(Arguments), std::int64_t jobs, const Arguments& a) {
   static_assert(sizeof(Tiles) <= 64 << 10);

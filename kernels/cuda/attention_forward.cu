@@ -5,9 +5,9 @@
 // larger score, the previous sums are scaled down:
 //
 //   for each tile of keys:   S = Q K^T / sqrt(dim)               in registers
-//                            m' = max(m, rows of S)
+//                            m' = max(m, row maxima of S)
 //                            P = exp(S - m')                     to shared memory
-//                            O = O exp(m - m') + P V,   l = l exp(m - m') + rows of P
+//                            O = O exp(m - m') + P V,   l = l exp(m - m') + row sums of P
 //   out = O / l,   statistics = (m, 1 / l)
 //
 // Every thread sums its own columns' part of l. The parts are added at the end.

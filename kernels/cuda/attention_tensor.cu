@@ -12,8 +12,8 @@
 // gives the same bits in each run.
 //
 // P and dS are rounded to bf16 when they become left operands, and results are rounded once. Sums,
-// scores and statistics are floats. dQ and dK are multiplied by 1 / sqrt(dim) at the end, so that
-// dS is rounded at the magnitude of P.
+// scores and statistics are floats. The factor 1 / sqrt(dim) is not applied to dS but, at the end,
+// to dQ and dK.
 #include <string>
 #include <type_traits>
 
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(kTensorThreads) backward_keys(Problem p) {
                   p.s.tokens, p.s.dim);
 }
 
-// dots[row] = sum of dout out.
+// Sets dots[row] to the dot product of the row of dout and the row of out.
 void row_dots(const Heads<const bf16>& dout, const Heads<const bf16>& out, float* dots,
               const AttentionShape& s) {
   for_each(s.rows(), [=] __device__(std::int64_t row) {

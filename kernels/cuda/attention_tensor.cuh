@@ -1,14 +1,16 @@
 // Tiles of attention on tensor cores, shared by the forward and the backward pass.
 //
 // Operands are bf16, sums are floats. A block of 4 warps has a tile of 64 rows, 16 per warp, and
-// loops over tiles of the other side (keys or queries). Shared memory contains two tiles of the
-// other side: one is in use while cp.async copies the next. There are two kinds of products:
+// loops over tiles of the other side (keys or queries). Shared memory contains the other side's
+// tiles in two stages: one is in use while cp.async copies the next. There are two kinds of
+// products:
 //
 //   scores    S (16 x n) += A B^T    A and B stored as [row][d]:   Q K^T, dO V^T, K Q^T, V dO^T
 //   mix       O (16 x d) += P B      B stored as [row][d]:         P V,   dS K,   P^T dO, dS^T Q
 //
-// P is never stored in memory, because the sums of a score product, rounded to bf16, already have
-// the layout of the next product's left operand (mma.cuh: two adjacent tiles of C are one of A).
+// P and dS are never stored in memory, because the sums of a score product, rounded to bf16,
+// already have the layout of the next product's left operand (mma.cuh: two adjacent tiles of C are
+// one of A).
 #pragma once
 
 #include "kernels/attention.hpp"
@@ -22,7 +24,7 @@ namespace ringsmith::kernels::cuda {
 constexpr int kTensorThreads = 128, kTensorRows = 64;  // per block
 constexpr int kCopy = 8;                               // elements per cp.async
 
-// Stride of a head's rows in shared memory. It is 16 bytes longer than needed, so that the 8 rows
+// Stride of a head's rows in shared memory. It is 16 bytes longer than a row, so that the 8 rows
 // of an ldmatrix are in different banks.
 template <int dim>
 constexpr int kRowStride = dim + kCopy;
@@ -40,7 +42,8 @@ inline bool half_packs(const Heads<const bf16>& h) {
          h.token_stride % kCopy == 0;
 }
 
-// Starts copies of rows first to first + count - 1. Elements that do not exist become zero.
+// Starts copies of rows first to first + count - 1. Elements beyond the last row or column become
+// zero.
 template <int dim, int count>
 __device__ void fetch_rows(bf16* tile, const HalfRows& from, std::int64_t first) {
   constexpr int kAcross = dim / kCopy;

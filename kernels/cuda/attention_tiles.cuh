@@ -19,7 +19,7 @@ constexpr int kTilePack = 4;
 template <int rows, int columns>
 struct alignas(16) Tile {
   static constexpr int kRows = rows, kColumns = columns;
-  float at[rows][columns + kTilePack];  // padded so that a column's elements are in different banks
+  float at[rows][columns + kTilePack];  // padded: neighbours in a column are in different banks
 };
 
 template <int kR, int kC>
@@ -69,7 +69,7 @@ __device__ void load_rows(To& tile, const HeadRows& rows) {
 }
 
 // Loads tile[d][token]. Neighbouring threads have neighbouring tokens, so their stores are
-// contiguous. The rest of a loaded cache line is used in the next iteration.
+// contiguous. The rest of a loaded cache line is used by other warps and in the next iterations.
 template <class To>
 __device__ void load_columns(To& tile, const HeadRows& rows) {
   for (int e = static_cast<int>(threadIdx.x); e < To::kRows / kTilePack * To::kColumns;
@@ -87,15 +87,15 @@ bool rows_in_packs(const Heads<T>& h) {
          h.head_stride % kTilePack == 0 && h.token_stride % kTilePack == 0;
 }
 
-// The head and the tile of its rows on which a block works. With causal attention late rows have
-// the most work, so they start first.
+// The head and the tile of its rows on which a block works. With causal attention, late queries
+// have the most work, so they start first (late_first).
 struct TileJob {
-  std::int64_t batch, head, first;  // row
+  std::int64_t batch, head, first;  // first: the tile's first row
 
   __device__ TileJob(std::int64_t job, const AttentionShape& s, std::int64_t tile,
                      bool late_first) {
     const std::int64_t tiles = ceil_div(s.tokens, tile);
-    // Heads change fastest, so that blocks that run together have tiles of the same length.
+    // Heads change fastest, so that blocks that run together have the same amount of work.
     head = take_digit(job, s.heads);
     batch = take_digit(job, s.batch);
     first = (late_first ? tiles - 1 - job : job) * tile;
@@ -116,7 +116,7 @@ __device__ inline HeadRows head_rows(const Heads<const float>& h, const TileJob&
 
 bool attention_tiled(Heads<const float> q, Heads<const float> k, Heads<const float> v,
                      Heads<float> out, RowStatistic<float>* statistics, const AttentionShape& s);
-// row_dots: sum of dout out for every row.
+// row_dots: for each row, the dot product of dout and out.
 bool attention_backward_tiled(Heads<const float> dout, const AttentionSaved<float>& saved,
                               const float* row_dots, Heads<float> dq, Heads<float> dk,
                               Heads<float> dv, const AttentionShape& s);

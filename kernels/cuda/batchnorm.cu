@@ -1,4 +1,5 @@
-// Batch normalisation over (n, c, pixels). Folds compute a channel's sums, one pass the elements.
+// Batch normalisation over (n, c, pixels): folds for the sums of each channel, then one pass for y
+// or dx.
 //
 //   batch_stats      one fold for the mean, then one for the squared deviations, both in double,
 //                    because a large mean would swamp the variance in float
@@ -29,7 +30,7 @@ struct Mean : Sums<double> {
   }
 };
 
-// The channel of an element of x, computed from the offset, because term() gets nothing else.
+// The channel of an element of x, computed from its offset, because term() gets only the offset.
 struct ChannelOf {
   std::int64_t pixels, channels;
   __device__ std::int64_t operator()(std::int64_t at) const {
@@ -120,7 +121,7 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy_, std::span<
   for_each(s.n * s.c * s.pixels, [=] __device__(std::int64_t i) {
     const std::int64_t c = channel(i);
     const double r = inv_std[c];
-    double g = dy[i];  // gradient of the normalised x, minus its mean and its component along x
+    double g = dy[i];  // if batch_statistics: minus its mean and its component along xhat
     if (batch_statistics)
       g -= sum[c] / count + (x[i] - static_cast<double>(mean[c])) * r * (dot[c] / count);
     dx[i] = static_cast<T>(g * r * weight[c]);
@@ -134,7 +135,7 @@ void update_running(std::span<T> running_mean_, std::span<T> running_var_, std::
   const T *const mean = mean_.data(), *const squares = squares_.data();
   const T step = static_cast<T>(momentum), rest = 1 - step, divisor = static_cast<T>(count - 1);
   for_each(std::ssize(mean_), [=] __device__(std::int64_t c) {
-    // x - x is NaN, not 0, if x is infinity or NaN.
+    // Infinities and NaN (for which x - x is NaN) must not enter the running statistics.
     if (!(mean[c] - mean[c] == 0) || !(squares[c] - squares[c] == 0)) return;
     const double var = squares[c] / divisor;
     running_mean[c] = step * mean[c] + rest * running_mean[c];

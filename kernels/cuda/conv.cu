@@ -165,7 +165,8 @@ void run(const Problem& problem, std::int64_t depth, std::int64_t chunks = 1,
          ceil_div(depth, chunks), chunk_stride);
 }
 
-constexpr std::int64_t kChunk = 4096;  // usual number of terms in a partial sum of dw
+// Most terms in a partial sum of dw, unless the sum would then need more than 256 chunks.
+constexpr std::int64_t kChunk = 4096;
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 //                 go through shared memory, so that both reads and writes are contiguous. Rows
 //                 are padded by one element, because a column would otherwise be in a single bank
 //
-// Contiguous copies of one dtype use the copy engine, and zeros a memset.
+// Contiguous copies of one dtype use cudaMemcpyAsync, and contiguous zeros cudaMemsetAsync.
 #include <cstring>
 
 #include "kernels/copy.hpp"
@@ -18,7 +18,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// Copies move words of the element's size, for any type.
+// Copies use words of the element's size, so that one instance serves all types of that size.
 template <std::size_t kBytes>
 struct WordOf;
 template <>
@@ -65,7 +65,7 @@ void copy_nest(Nest<2> nest, D* out, const S* in) {
 constexpr int kTile = 32, kTileRows = 8;
 
 // `nest` lacks the two dimensions of the tile, in which out[row][column] = in[column][row]. `out`
-// is contiguous along columns, `in` along rows.
+// is contiguous in the column index, `in` in the row index.
 template <class Word>
 __global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows,
                            std::int64_t columns, std::int64_t out_stride, std::int64_t in_stride,

@@ -4,8 +4,8 @@
 # `nvcc_check` compiles them with nvcc in the first configuration too, to find code that only the
 # host compiler accepts.
 set(RINGSMITH_CUDA_ARCHITECTURES 75 80 90 CACHE STRING "compute capabilities that nvcc compiles for")
-# --fmad=false is like -ffp-contract=off; a kernel that needs a fused multiply-add calls fmaf(). 554: View<const T> has
-# a conversion to View<const T>, which never runs.
+# --fmad=false is like -ffp-contract=off; a kernel that needs a fused multiply-add calls fmaf().
+# Warning 554 is off, because View<const T> has a conversion to itself, which never runs.
 set(RINGSMITH_NVCC_FLAGS --fmad=false --expt-relaxed-constexpr --extended-lambda -Werror=all-warnings --diag-suppress=554
     -Xcompiler=-Wall,-Wextra,-ffp-contract=off)
 

@@ -2,14 +2,14 @@
 //
 //   1  strided        one element per thread and iteration, at a position found by division; works
 //                     for any View
-//   2  strided packs  the same for packs of 16 bytes, if the innermost dimension allows it and the
-//                     operands in it are contiguous or broadcast (a bias added to rows)
+//   2  strided packs  the same for packs of 16 bytes, if every operand is contiguous or broadcast
+//                     in the innermost dimension (a bias added to rows)
 //   3  packs          for contiguous operands. kUnroll packs are read before the first is written,
 //                     so that each thread has that many loads in flight. The last few elements
 //                     are processed one by one
-//
-// Version 3 is compiled for every operation of float. Versions 1 and 2, and double, select the
-// operation by a switch inside the kernel, which is cheap because all threads take the same branch.
+// Version 3 is compiled separately for every operation on float. Versions 1 and 2, and double,
+// select the operation by a switch inside the kernel, which is cheap because all threads take the
+// same branch.
 #include <type_traits>
 
 #include "kernels/cuda/elementwise_math.cuh"

@@ -70,7 +70,7 @@ __device__ T apply_binary(T a, T b) {
   if constexpr (op == Binary::gelu_tanh_backward) return a * gelu_tanh_slope(b);
 }
 
-// factor x^s. As in the oracle, and in PyTorch, these exponents do not use pow.
+// factor * x^exponent. As in the oracle and in PyTorch, the exponents listed here do not use pow.
 template <class T>
 struct Power {
   T exponent, factor;

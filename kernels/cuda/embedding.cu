@@ -2,7 +2,7 @@
 //
 //   forward    one thread per pack of the result. An index outside the table gives a row of NaN,
 //              and check_indices() reports the index later
-//   backward   dweight[index[i]] += dy[i]. Floating-point atomics would add in a different order in
+//   backward   dweight[index[i]] += dy[i]. Floating-point atomics could add in a different order in
 //              every run. Therefore the uses are sorted by row (a radix sort, which keeps the order
 //              of equal rows) and added in pieces of the same length, by a thread per piece and
 //              column:

@@ -1,4 +1,5 @@
-// Folds many elements into one by a tree of fixed shape. All sums and maxima use it.
+// Folds many elements into one by a tree of fixed shape. Used by most sums and maxima (rows.cuh and
+// log_sum.cuh are for kernels that need a row several times).
 //
 // A fold has outputs, and each output has terms. A Nest of the dimensions that remain (`kept`)
 // numbers the outputs. Its operands are the outputs and, last, the input. A Nest of the reduced
@@ -9,10 +10,10 @@
 //
 // In both cases the terms are cut into chunks of fixed length. One block folds a chunk with four
 // accumulators per thread and a tree over the threads, and writes a partial result. Another pass
-// folds the partial results. (Rows of more than 2.6 * 10^8 terms and columns of more than 65,536
-// need three passes.) There are no atomics, and the tree depends only on the shape, not on the
-// device, its load or the order of blocks. The chains of additions are short, so a float sum of a
-// million terms has the error of a few dozen additions.
+// folds the partial results. (Rows of more than 16,384^2 terms and columns of more than 256^2 need
+// three passes.) There are no atomics, and the tree depends only on the input's shape, strides and
+// alignment, not on the device, its load or the order of blocks. The chains of additions are short,
+// so a float sum of a million terms has the error of a few dozen additions.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"
@@ -69,7 +70,7 @@ __device__ auto fold_strided(const Fold& fold, const Nest<1>& folded, std::int64
   return chains.folded(fold);
 }
 
-// The same for contiguous terms, which are read in packs, four at a time.
+// The same for contiguous terms, which are read in packs, four packs at a time.
 template <class Fold>
 __device__ auto fold_packs(const Fold& fold, std::int64_t base, std::int64_t begin,
                            std::int64_t end, int lane, int lanes) {
@@ -247,8 +248,8 @@ struct SumInto : Sums<T> {
   }
 };
 
-// True if terms with the layout `folded`, which start at operand N - 1 of `kept`, can be read in
-// packs of kChains.
+// True if terms with the layout `folded`, which start at the offsets of operand N - 1 of `kept`,
+// can be read in packs of kChains.
 template <int N, class T>
 bool folds_in_packs(const T* x, const Nest<N>& kept, const Nest<1>& folded) {
   if (folded.dims != 1 || folded.inner(0) != 1 || !aligned_for(x, kChains)) return false;

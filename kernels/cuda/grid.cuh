@@ -36,15 +36,16 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b 
 
 __device__ inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-// The number of blocks, at least 1, for a grid-stride loop over `work` items, one per thread and
-// iteration.
+// The number of blocks, at least 1, for a grid-stride loop over `work` items, of which each block
+// processes `per_block` per iteration.
 inline dim3 grid_for(std::int64_t work, std::int64_t per_block = kThreads,
                      std::int64_t blocks_per_processor = kBlocksPerProcessor) {
   const std::int64_t most = processors() * blocks_per_processor;
   return {static_cast<unsigned>(std::clamp<std::int64_t>(ceil_div(work, per_block), 1, most))};
 }
 
-// One block per tile of a matrix and per matrix of a batch, up to the limit of a grid.
+// One block per tile of a matrix and per matrix of a batch. If the batch exceeds the limit of a
+// grid's z dimension, the kernel must loop over it.
 inline dim3 tile_grid(std::int64_t rows, std::int64_t columns, std::int64_t tile_rows,
                       std::int64_t tile_columns, std::int64_t batches) {
   return {static_cast<unsigned>(ceil_div(columns, tile_columns)),

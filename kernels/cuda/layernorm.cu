@@ -1,8 +1,8 @@
 // Layer normalisation.
 //
 //   1  a block per row, which is read three times: for the mean, for the variance and for the
-//      result. Any length. Backward computes dx in the same way, and dweight and dbias by folds
-//      over columns
+//      result. Any length. Backward also uses a block per row for dx, and folds over columns
+//      for dweight and dbias
 //   2  a warp (up to 1024 floats) or a block (up to 4096) per row, which is kept in registers, so
 //      that memory is read and written once. Backward sums its share of dweight and dbias in
 //      registers while it loops over rows. The blocks write their shares as rows of a small
@@ -54,7 +54,7 @@ __global__ void forward_any(Forward<T> p) {  // version 1
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
     const T* const row = (kAdds ? p.sum : p.x) + r * p.n;
     T sum = 0, squares = 0;
-    // Later each thread reads only the elements of sum that it has written here.
+    // Each thread later reads only elements of sum that it writes here, so no barrier is needed.
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
       if constexpr (kAdds) p.sum[r * p.n + i] = p.x[r * p.n + i] + p.residual[r * p.n + i];
       sum += row[i];

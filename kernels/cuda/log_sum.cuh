@@ -1,5 +1,5 @@
-// The largest element of a row and the sum of exp(x - largest), in one pass over the row. Whenever
-// the largest element grows, the sum so far is scaled down (Milakov and Gimelshein, 2018).
+// Computes the largest element of a row and the sum of exp(x - largest), in one pass over the row.
+// Whenever the largest element grows, the sum so far is scaled down (Milakov and Gimelshein, 2018).
 //
 //   x         1      3          2
 //   largest   1      3          3

@@ -5,8 +5,9 @@
 //                            counts these rows first and leaves the divisor in device memory
 //   nll_backward,            a warp or a block per row. The gradient is the same expression for all
 //   cross_entropy_backward   columns except the target's, so no pass over the row is needed first
-//   cross_entropy_rows       reads the logits once, like softmax's versions 2 and 3 (softmax.cu),
-//                            but keeps only the loss and two statistics of each row
+//   cross_entropy_rows       computes the sums like softmax's versions 2 and 3 (softmax.cu), but
+//                            keeps only the loss and two statistics of each row. Reads the logits
+//                            once, or long rows twice if there is smoothing
 //   cross_entropy_rows_      recomputes the probabilities from the logits and these statistics,
 //   backward                 with one read and one write. GPT-2's logits of 8192 tokens are 1.6 GB,
 //                            and log-probabilities would have to be written, kept and read as well

@@ -1,5 +1,5 @@
-// kernels::cuda::matmul and linear choose the version of the ladder. column_sum, the sum of a bias
-// gradient, is a fold over columns.
+// kernels::cuda::matmul and linear choose the version of the ladder. column_sum, for the gradient
+// of a bias, is a fold.
 #include <array>
 #include <atomic>
 #include <string>

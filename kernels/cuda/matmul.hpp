@@ -44,7 +44,7 @@ void matmul_blocked(const Product<bf16>& product);
 void matmul_vectorised(const Product<float>& product);
 
 // Operands are rounded to TF32 or bfloat16, sums are floats. Throws UsageError on a device without
-// such tensor cores (below compute capability 8.0).
+// tensor cores for these types (below compute capability 8.0).
 void matmul_tensor_tf32(const Product<float>& product);
 void matmul_tensor_bf16(const Product<float>& product);
 // Devices only. Floats are multiplied in float, or in TF32 if kernels::float32() says so. If the
@@ -55,7 +55,8 @@ void matmul_cublaslt(const Product<f16>& product);
 void matmul_cublaslt(const Product<bf16>& product);
 
 enum class PipelineStages : std::uint8_t { two, four };
-// Operands are rounded to bfloat16, sums are floats. Throws UsageError as above.
+// Operands are rounded to bfloat16, sums are floats. Throws UsageError as matmul_tensor_tf32()
+// does.
 void matmul_pipelined(const Product<float>& product, PipelineStages stages);
 void matmul_pipelined(const Product<bf16>& product, PipelineStages stages);
 
@@ -70,9 +71,9 @@ struct MatmulVersion {
 };
 [[nodiscard]] std::span<const MatmulVersion> matmul_versions();
 
-// Selects the version that multiplies floats (and bf16, see above) from now on. 0 selects the best
-// one available. Throws UsageError if the number is not in the list or the version does not run
-// here.
+// Selects the version that multiplies floats (and bf16, see the top of this file) from now on. 0
+// selects the best one available. Throws UsageError if the number is not in the list or the version
+// does not run here.
 void set_matmul_version(int number);
 [[nodiscard]] int matmul_version();
 

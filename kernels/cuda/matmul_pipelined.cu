@@ -11,8 +11,8 @@
 //              memory
 //   ldmatrix   loads four 8 x 8 matrices of a slab into the registers of a warp by one instruction,
 //              transposed on request, so A and B may be stored by rows or by columns
-//   mma        16 x 8 x 16 products in those registers. Their layout is public (mma.cuh), so sums
-//              are stored directly, not through shared memory as in version 6
+//   mma        16 x 8 x 16 products in those registers. Their layout is documented (mma.cuh), so
+//              sums are stored directly, not through shared memory as in version 6
 //
 //   S = 4, step k      wait for slab k | barrier | start slab k + 3, multiply slab k
 //   stage  k % 4       slab k, complete
@@ -62,8 +62,8 @@ struct Operand {
   std::int64_t lines, depth, line_stride, k_stride;
   bool along_k, packs;
 
-  // Starts this thread's copies for slab k0 of the lines from `first` on. Without packs, the copies
-  // are complete on return.
+  // Starts this thread's copies for the slab of the lines from `first` on and k from k0 on. Without
+  // packs, the copies are complete on return.
   __device__ void fetch(bf16* slab, std::int64_t first, std::int64_t k0) const {
 #pragma unroll
     for (int c = 0; c < kCopies; ++c) {
@@ -89,10 +89,10 @@ struct Operand {
   }
 };
 
-// Loads the fragments of A for rows `row` to row + 15 and k to k + 15 of a slab.
+// Loads the fragment of A for rows `row` to row + 15 and k to k + 15 of a slab.
 __device__ void load_a(std::uint32_t (&a)[4], const bf16* slab, bool along_k, int row, int k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
-  // Matrix m is at row 8 (m % 2), k 8 (m / 2). Its row r is a row of A, or of k.
+  // Matrix m is at row 8 (m % 2), k 8 (m / 2). Its row r is a row of A or, if not along_k, one k.
   if (along_k)
     load_matrices(a, slab + (row + m % 2 * 8 + r) * kAlongK + k + m / 2 * 8);
   else
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
             multiply_fragments(sums[i][j], left[i], right[j / 2][j % 2]);
       }
     }
-    // Only empty groups are still in flight. The next matrix of the batch overwrites stages that
+    // Only empty groups are still in flight. But the next matrix of a batch overwrites stages that
     // other warps may still be reading.
     __syncthreads();
 #pragma unroll
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
   }
 }
 
-// An operand by its lines, i.e. the rows of a or of b transposed.
+// The operand whose lines are the rows of `lines`, which is a, or b transposed.
 Operand operand(const Matrix<const bf16>& lines, std::int64_t batch_stride) {
   const bool along_k = lines.col_stride == 1 || lines.row_stride != 1;
   const std::int64_t unit = along_k ? lines.col_stride : lines.row_stride;
@@ -234,7 +234,7 @@ void round_rows(const Matrix<const float>& from, std::int64_t batch_stride, std:
   });
 }
 
-// The rounded matrices of a batch. They are dense, and rows are a multiple of 8 elements long.
+// The rounded matrices of a batch, one after another, with rows padded to a multiple of 8 elements.
 struct Rounded {
   Matrix<const bf16> matrix;
   std::int64_t batch;

@@ -8,8 +8,8 @@
 //   a block: 128 x 128 of C, 8 warps, each 64 x 32 = 4 x 2 fragments
 //   a slab:  16 of k, A and B row by row, 8 elements of padding against bank conflicts
 //
-// To keep the code simple, loading a slab and multiplying it do not overlap. They do in versions 8
-// and 9. Hopper's additional instructions (wgmma, TMA) are left to cuBLASLt.
+// To keep the code simple, loading a slab does not overlap with multiplying another. In versions 8
+// and 9 it does. Hopper's additional instructions (wgmma, TMA) are left to cuBLASLt.
 #include <mma.h>
 
 #include "kernels/cuda/matmul.hpp"

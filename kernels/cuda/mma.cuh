@@ -15,7 +15,8 @@
 // the matrices at (0, 0) (8, 0) (0, 8) (8, 8) are a[0..3]. If B is stored by columns, they are
 // b[0..1]. Operands that are stored the other way round are read transposed.
 //
-//   copy_async(to, from, bytes)   starts a copy of 16 bytes into shared memory, zero after `bytes`
+//   copy_async(to, from, bytes)   starts a copy of `bytes` bytes into shared memory, padded with
+//                                 zeros to 16 bytes
 //   commit_copies()               makes one group of this thread's copies since the last commit
 //   wait_for_copies<n>()          waits until all but the n newest groups of this thread have
 //                                 arrived. Other threads see them only after a barrier

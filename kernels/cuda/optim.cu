@@ -1,14 +1,14 @@
 // Optimizer steps: one pass over the arrays, with nothing else to optimise.
 //
-// Adam reads four arrays and writes three, i.e. 28 bytes of memory traffic for about twenty
-// operations per element. Only memory matters, so enough loads must be in flight: packs of 16 bytes
-// from all four arrays, and a grid that fills the device. Arrays that are not aligned (a gradient
-// inside a bucket) are processed by elements, which still is 128 bytes per warp. Operations and
-// their order are the CPU oracle's, and each is rounded separately (--fmad=false), so the bits are
-// PyTorch's.
+// Adam reads four arrays and writes three, i.e. 28 bytes of memory traffic per element for about 15
+// operations. Only memory matters, so enough loads must be in flight: packs of 16 bytes from all
+// four arrays, and a grid that fills the device. Arrays that are not aligned (a gradient inside a
+// bucket) are processed element by element; a warp then still reads 128 bytes at a time. The
+// operations and their order are the CPU oracle's, and each is rounded separately (--fmad=false),
+// so the bits are PyTorch's.
 //
-// Clipping does not wait: a fold sums squares in double, one thread computes the factor from all
-// sums, and scale() reads it from device memory.
+// Clipping does not wait for the device: a fold sums squares in double, one thread computes the
+// factor from all sums, and scale() reads it from device memory.
 #include <cmath>
 #include <type_traits>
 
@@ -233,8 +233,8 @@ struct SquareSum : Sums<double> {
   }
 };
 
-// One thread, because a model has hundreds of parameters, not millions, and must add in the CPU's
-// order.
+// One thread, because a model has hundreds of parameter tensors, not millions, and the sum must
+// have the CPU's order.
 __global__ void clip_factor_kernel(const double* sums, std::int64_t n, double max_norm, float* norm,
                                    float* factor) {
   double squares = 0;

@@ -1,8 +1,9 @@
-// Packs of sixteen bytes, the widest load and store of a thread.
+// Packs of elements, usually 16 bytes, the widest load and store of a thread on most devices.
 //
 // A GPU moves memory in sectors of 32 bytes. A warp that loads 16 bytes per lane requests 512 bytes
-// with a quarter of the instructions. Packs need aligned pointers, but views and bucket offsets may
-// be misaligned. Callers therefore check with aligned() and fall back to single elements.
+// with a quarter of the instructions that loads of 4 bytes need. Packs need aligned pointers, but
+// views and bucket offsets may be misaligned. Callers therefore check with aligned() and fall back
+// to single elements.
 #pragma once
 
 #include <cstddef>

@@ -80,7 +80,7 @@ __device__ T combine(T a, T b) {
   return C::narrow(combine_computed<op>(C::widen(a), C::widen(b)));
 }
 
-// x * scale, rounded once to T. Integers are returned unchanged.
+// x * scale, computed in Computed<T>::type, then rounded to T. Integers are returned unchanged.
 template <class T>
 __device__ T scaled(T x, double scale) {
   using C = Computed<T>;

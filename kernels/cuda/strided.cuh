@@ -54,7 +54,7 @@ bool is_contiguous(const Nest<N>& nest) {
 
 // Rewrites the innermost dimension as packs of n elements, i.e. divides its size and multiplies its
 // strides by n. Returns false, without a change, if operand 0 is not contiguous there, another
-// operand is neither contiguous nor broadcast, or rows do not begin at packs.
+// operand is neither contiguous nor broadcast, or rows do not begin and end at packs.
 template <int N>
 bool in_packs(Nest<N>& nest, std::int64_t n) {
   const std::size_t last = nest.last();

@@ -75,7 +75,7 @@ __device__ void tile_product(const Problem& p, std::int64_t row, std::int64_t co
                              std::int64_t begin, std::int64_t end) {
   using T = typename Problem::T;
   constexpr int kM = Shape::kM, kN = Shape::kN, kK = Shape::kK, kR = Shape::kR, kC = Shape::kC;
-  constexpr int kPad = 16 / sizeof(T);  // columns of a slab begin in different banks
+  constexpr int kPad = 16 / sizeof(T);  // neighbouring rows of a slab start in different banks
   __shared__ T slab_a[kK][kM + kPad];
   __shared__ T slab_b[kK][kN + kPad];
   const int thread = static_cast<int>(threadIdx.x);

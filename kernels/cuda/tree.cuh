@@ -4,8 +4,8 @@
 //   block   the warps' totals, via shared memory: all threads combine them in order of the warps
 //
 // Addition commutes, so both partners of an exchange get the same bits, and the result does not
-// depend on which warp is first. All threads of the warp or block must call them, otherwise the
-// kernel hangs.
+// depend on which warp is first. All threads of the warp or block must call these functions.
+// Otherwise the kernel hangs.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"

@@ -76,7 +76,7 @@ std::byte* Arena::place_block(std::size_t bytes) {
   if (bytes > static_cast<std::size_t>(base_ + span_ - at)) return nullptr;
   std::erase_if(blocks_, [&](const auto& b) { return b.first >= at && b.first < at + bytes; });
   std::erase_if(dead_, [&](const auto& d) { return d.first >= at && d.first < at + bytes; });
-  if (small_end_ > at && small_end_ <= at + bytes) small_next_ = nullptr;  // no living allocation
+  if (small_end_ > at && small_end_ <= at + bytes) small_next_ = nullptr;  // nothing lives there
   return at;
 }
 

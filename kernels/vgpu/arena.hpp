@@ -5,11 +5,11 @@
 //   | guard [canary|data|canary] guard  page .. | data ..... |canary guard
 //
 // As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block, so the
-// offset must be sent as well. Unlike on a GPU, a page that faults follows every allocation. Small
-// allocations end at this page (up to 256 bytes, the alignment that cudaMalloc promises). Large
-// ones begin at their block's base. The gaps hold a pattern that is checked. Fresh memory has all
-// bits set, which is NaN in every float. Addresses are not reused while unused ones are left, so
-// that an access to freed memory faults and is reported as such.
+// exporter must also send the offset. Unlike on a GPU, a page that faults follows every allocation.
+// Small allocations end less than 256 bytes before it (the alignment that cudaMalloc promises).
+// Large ones begin at their block's base. The gaps hold a pattern that is checked. Fresh memory has
+// all bits set, which is NaN in every float. Addresses are not reused while unused ones are left,
+// so that an access to freed memory faults and is reported as such.
 #pragma once
 
 #include <cstddef>

@@ -21,7 +21,7 @@ namespace vgpu {
 
 namespace {
 
-constexpr timespec kLook{0, 100'000'000};  // interval of the checks whether the recorder lives
+constexpr timespec kLook{0, 100'000'000};  // interval between checks that the recorder is alive
 // If the recorder dies, the event is never reached, unless another process that has opened it
 // records it again. This many checks give the program time to notice the death and record again.
 constexpr int kLooksInVain = 20;
@@ -32,7 +32,7 @@ long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
                    nullptr, 0);
 }
 
-// Counters wrap around.
+// True if `reached` is at or after `number`. Both counters may wrap around.
 bool at_least(std::uint32_t reached, std::uint32_t number) {
   return static_cast<std::int32_t>(reached - number) >= 0;
 }

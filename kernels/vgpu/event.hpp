@@ -71,7 +71,7 @@ struct alignas(64) EventCounters {
   std::atomic<std::uint32_t> recorded;
   std::atomic<std::uint32_t> reached;  // a futex
   std::atomic<std::int32_t> recorder;  // process that recorded last
-  bool exported;                       // set by the maker, others may read them forever
+  bool exported;                       // another process may use the counters: never reuse them
 };
 
 // Counters of another process, whose SharedEvents::file() is `file`. Null if they cannot be mapped.

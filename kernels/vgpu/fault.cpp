@@ -92,7 +92,8 @@ void handle(int signal, siginfo_t* info, void* context) {
     if (const auto what = diagnose(info->si_addr, no_rights); !what.empty())
       stop(what, info->si_addr, at);
   }
-  // Not an error of the emulator, so the instruction is repeated under the previous handler.
+  // Not an error that the emulator reports, so the instruction is repeated under the previous
+  // handler.
   ::sigaction(signal, signal == SIGFPE ? &before_fpe : &before_segv, nullptr);
 }
 

@@ -1,5 +1,5 @@
 // Handles accesses to memory that does not exist, or to which the accessing device or host has no
-// right. Reports the kernel, the thread, the line and the allocation, and ends the process.
+// right. Reports the kernel, the thread, the line and the allocation, then ends the process.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace vgpu {
 // Called once per process. Faults unrelated to the emulator go to the previous handler.
 void install_fault_handler();
 
-// Ends the process in the same way, for an error that checks in the kernel's code found
+// Ends the process in the same way, for an error detected by a check in the kernel's code
 // (fault.cpp).
 [[noreturn]] void stop_at(const std::string& line, const std::string& what);
 
@@ -33,8 +33,8 @@ class FaultStack {
 // Returns the address of the interrupted instruction.
 [[nodiscard]] const void* code_at(const ucontext_t& at);
 
-// True if a page fault was a write. Nothing if the system does not tell, e.g. QEMU when it emulates
-// programs for arm64.
+// True if a page fault was a write. Nothing if the system does not say, e.g. QEMU when it emulates
+// arm64.
 [[nodiscard]] std::optional<bool> was_write(const ucontext_t& at);
 
 }  // namespace vgpu

@@ -18,8 +18,8 @@ namespace vgpu {
 
 namespace {
 
-// Number of OS threads to which the blocks of a grid are distributed under ThreadSanitizer. Large
-// blocks get fewer, because the detector supports only about 8,000 threads in total.
+// Number of OS threads to which the blocks of a grid are distributed under ThreadSanitizer. Grids
+// of large blocks get fewer, because the detector supports only about 8,000 threads in total.
 constexpr std::uint64_t kTsanShares = 8, kTsanThreads = 2048;
 // Number of CUDA threads below which waking a helper costs more than it saves.
 constexpr std::uint64_t kWorthSharing = 16 << 10;
@@ -121,7 +121,7 @@ namespace {
 
 constexpr int kMostThreads = 1024;  // blocks that can be resident simultaneously
 
-// Never destroyed, because their threads run until the process ends.
+// Never destroyed, because the helpers' threads run until the process ends.
 struct All {
   std::mutex mutex;
   std::vector<Helpers*> idle;

@@ -4,13 +4,13 @@
 //   helper thread  ---- takes blocks ---+---> BlockRunner, one per OS thread, runs each to its end
 //   helper thread  ---- takes blocks ---+
 //
-// A large grid is shared with as many helpers as there are cores. If a block spins on a value that
-// another block has yet to write, one more helper is started for the blocks that have not begun.
-// Thus all blocks of a grid run simultaneously if they must.
+// A large grid is shared with helpers, up to VGPU_WORKERS threads in total (by default the number
+// of cores). If a block spins on a value that another block has yet to write, one more helper is
+// started for the blocks that have not begun. Thus all blocks of a grid run simultaneously if they
+// must.
 //
 // Under ThreadSanitizer two blocks on one OS thread are ordered (they share their __shared__
-// variables' memory), so the blocks are dealt out to several threads in turn, and neighbours never
-// share a thread.
+// variables' memory). Therefore the blocks are dealt out to several threads in turn.
 #pragma once
 
 #include <atomic>
@@ -73,7 +73,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   // The next block of this share, or nothing if all of them have begun.
   std::optional<std::uint64_t> take(unsigned share);
   void finished_one();
-  // Called when a block waits. Starts another one.
+  // Called when a block spins. Starts a helper if some blocks of this share have not begun.
   void relieve(unsigned share);
 
   const Call call;
@@ -105,7 +105,8 @@ class Helpers {
 
   // Runs the job on a helper, which is a new one if all are busy.
   void start(std::function<void()> job);
-  // Runs the job if a helper is idle or fewer helpers than cores exist. Otherwise returns false.
+  // Runs the job if a helper is idle or another may be started (VGPU_WORKERS). Otherwise returns
+  // false.
   bool offer(std::function<void()> job);
 
  private:

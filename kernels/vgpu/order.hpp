@@ -1,6 +1,6 @@
-// The order of operations that is declared to ThreadSanitizer.
+// Declares to ThreadSanitizer the order of operations that CUDA promises.
 //
-// Under the tsan build the only order between host, streams and CUDA threads must be the order that
+// In the tsan build the only order between host, streams and CUDA threads must be the order that
 // CUDA promises: launch after the host's earlier writes, stream order, events, synchronisation,
 // barriers, atomics. The emulator's own mutexes would order far more and hide the very errors that
 // it is meant to find. Therefore its code runs Quiet, i.e. invisible to the detector. Each promised

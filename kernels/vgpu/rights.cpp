@@ -18,10 +18,10 @@ namespace {
 //
 // A device's memory is closed (PROT_NONE) while no running kernel or copy has its key, and open to
 // all threads otherwise. So a host access is not detected while the device is working, and neither
-// is an access by a device that is not a peer while the owner is working. Every operation of a
-// stream costs two system calls per living allocation of its devices, and each call walks the
-// allocation's pages. With megabytes of memory, or several processes on few cores, most of the time
-// is spent here. Therefore this is not the default, but for tests of these errors.
+// is an access by a device that is not a peer while the owner is working. A kernel or copy costs up
+// to two system calls per living allocation of its devices, and each call walks the allocation's
+// pages. With megabytes of memory, or several processes on few cores, most of the time is spent
+// here. Therefore this is not the default and serves only to test these errors.
 namespace page_rights {
 
 constexpr std::size_t kKeys = 32;  // key 0 is for all other memory

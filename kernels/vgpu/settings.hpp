@@ -24,7 +24,7 @@ enum class PeerAccess {
 };
 
 struct Settings {
-  // The variables, in parentheses their default, and their meaning.
+  // Each comment names the variable, its default in parentheses, and its meaning.
   //
   // CUDA_VISIBLE_DEVICES (all): numbers of the machine's virtual GPUs that this process sees, in
   // the order of its device numbers. VGPU_DEVICES (8), 1 to 64, is the number of all of them.

@@ -67,16 +67,16 @@ class GradScaler {
   // two updates.
   bool step(Optimizer& optimizer);
   // Call it at the end of a step, after step() of every optimizer. Throws Error if the scale falls
-  // to 0, or so far that its inverse overflows (PyTorch continues with NaN). Throws UsageError if
-  // new_scale is out of range.
+  // below 1.2e-38, where its inverse is about to overflow (PyTorch continues with NaN). Throws
+  // UsageError if new_scale is out of range.
   void update();
   void update(double new_scale);
 
   [[nodiscard]] double get_scale() const { return options_.enabled ? double{scale_} : 1.0; }
 
-  // The scale, the factors and the number of steps since the scale last changed. Empty if not
-  // enabled. If an entry is missing, unknown or wrong, load_state_dict throws a UsageError that
-  // names it, and changes nothing.
+  // The scale, the factors and the number of steps without inf or NaN that count towards the next
+  // growth. Empty if not enabled. If an entry is missing, unknown or wrong, load_state_dict throws
+  // a UsageError that names it, and changes nothing.
   [[nodiscard]] StateDict state_dict() const;
   void load_state_dict(const StateDict& state);
 
@@ -85,7 +85,7 @@ class GradScaler {
   struct Seen {
     Stage stage = Stage::ready;
     bool found_inf = false;
-    std::vector<Tensor> params;  // of the optimizer, which may no longer exist at update()
+    std::vector<Tensor> params;  // the optimizer's, because it may no longer exist at update()
   };
   void require_scale(const char* call) const;
   void begin_step();

@@ -9,7 +9,7 @@
 //   lower    matmul linear conv2d attention attention_qkv              to the guard's dtype
 //   f32      softmax log_softmax layer_norm nll_loss cross_entropy     to f32
 //            mse_loss exp log pow sum
-//   widest   cat                                                       to its widest operand's
+//   widest   cat                                                       to f32 if dtypes differ
 //   others   unchanged: gelu after linear is bf16; add and mul of bf16 and f32 give f32
 //
 // These are PyTorch's lists for CUDA (aten/src/ATen/autocast_mode.cpp). They apply to every device,

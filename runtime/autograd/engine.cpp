@@ -27,7 +27,7 @@ struct Later {
 class Run;
 thread_local Run* current = nullptr;
 
-// One backward(). A hook may start another one, after which the outer one is current again.
+// One backward(). A hook may start a nested one; when that ends, the outer one is current again.
 class Run {
  public:
   Run(const std::vector<Edge>& roots, bool retain_graph) : retain_graph_(retain_graph) {

@@ -95,7 +95,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reductio
 // over the last dimension
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 // sum = x + residual and normed = layer_norm(sum). On a GPU, each direction is a single kernel if x
-// and residual have the same shape. The bits are the same either way.
+// and residual have the same shape and x is f32 or f64. The bits are the same either way.
 struct AddNorm {
   Tensor sum, normed;
 };

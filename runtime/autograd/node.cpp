@@ -69,7 +69,7 @@ std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots) {
   const auto visit = [&](const Edge& edge) {
     if (edge && seen.insert(edge.node.get()).second) stack.push_back(edge.node.get());
   };
-  std::vector<Edge> alive;  // keeps accumulators alive that gradient_edge() may create for leaves
+  std::vector<Edge> alive;  // keeps alive the accumulators that gradient_edge() may create
   for (const Tensor& root : roots) {
     alive.push_back(autograd::gradient_edge(root));
     visit(alive.back());

@@ -4,10 +4,11 @@
 //   AccumulateGrad(x) <---- MulBackward  graph, one edge per input
 //
 // A Node converts the gradients of its outputs to gradients of its inputs. At a leaf the graph ends
-// in an AccumulateGrad node, which adds to .grad and then calls the leaf's hooks, once per
-// backward, after all contributions have arrived. DistributedDataParallel is built on these hooks.
+// in an AccumulateGrad node, which adds to .grad and then calls the leaf's hooks. It does so once
+// per backward, after all gradients for the leaf have arrived. DistributedDataParallel is built on
+// these hooks.
 //
-// Instead of defining node classes, functions record() a closure (see the end of this file).
+// Instead of defining node classes, most functions record() a closure (see the end of this file).
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,7 @@ class Node {
   std::vector<Edge> edges;
   int outputs = 1;             // number of gradients that apply() takes
   std::uint64_t sequence = 0;  // creation number: the engine runs later nodes first
-  bool consumed = false;       // by a backward without retain_graph: a second one throws Error
+  bool consumed = false;       // a backward without retain_graph used it; another throws Error
   Stream stream;               // on a GPU: the stream of forward and of apply()
 };
 
@@ -90,8 +91,8 @@ void skip_step(const std::vector<Tensor>& leaves);
 // True if skip_step() was called for this leaf after its last backward.
 [[nodiscard]] bool step_was_skipped(const Tensor& leaf);
 
-// Records the factor by which the loss of these leaves' next backward is multiplied (GradScaler).
-// loss_scale() returns it, or 0 if none was recorded.
+// Records the factor by which the loss is scaled in the next backward that reaches these leaves
+// (GradScaler). loss_scale() returns it, or 0 if none was recorded.
 void set_loss_scale(const std::vector<Tensor>& leaves, double scale);
 [[nodiscard]] double loss_scale(const Tensor& leaf);
 

@@ -1,11 +1,11 @@
 // AccumulateGrad, the node at the end of the graph that adds a gradient to a leaf's .grad, and the
 // gradient state of a tensor.
 //
-//   .grad undefined, no target    the incoming tensor itself if it has no other owner; else a copy
+//   .grad undefined, no target    the incoming tensor itself if it can be kept as is; else a copy
 //   .grad undefined, target set   written into the target, and .grad becomes the target
 //   .grad defined                 .grad += incoming, in place: a view of a bucket stays that view
 //
-// If a leaf is used several times in one backward, its contributions are summed first, and .grad is
+// If a leaf is used several times in one backward, its gradients are summed first, and .grad is
 // modified once. Then the hooks run.
 //
 // The target lets DistributedDataParallel collect gradients in its buckets without an extra copy.
@@ -42,11 +42,11 @@ class AccumulateGrad : public Node {
 void set_grad_target(const Tensor& leaf, const Tensor& view);
 
 // For functions that can write a gradient directly to its destination (a GEMM with beta = 0 or 1).
-// Called inside apply(), it returns the destination of the gradient along `edge` if this function
-// is the only contributor in this backward. The function must write the gradient there (add to it
-// if `accumulate`) and return exactly this tensor for the edge. AccumulateGrad then does not copy.
-// If the tensor is undefined, there is no such destination, and the function returns a new tensor
-// as usual.
+// Called inside apply(), it returns the destination of the gradient along `edge` if no other
+// function contributes to this gradient in this backward. The function must write the gradient
+// there (add to it if `accumulate`) and return exactly this tensor for the edge. AccumulateGrad
+// then does not copy. If the tensor is undefined, there is no such destination, and the function
+// returns a new tensor as usual.
 struct GradDestination {
   Tensor tensor;
   bool accumulate = false;

@@ -1,4 +1,4 @@
-// Shared by the caching allocators of host, pinned and device memory: size classes and statistics.
+// Size classes and statistics, shared by the caching allocators of host, pinned and device memory.
 //
 // Requests of up to 512 bytes are rounded up to a multiple of 64 bytes, larger ones to one of eight
 // sizes per octave. A freed block can then serve the next request of a similar size, and rounding

@@ -49,15 +49,15 @@ std::string odd_kind(const struct stat& file) {
   return S_ISSOCK(file.st_mode) ? "a socket" : "a device";
 }
 
-// Follows symbolic links. Returns their target, which need not exist yet.
+// Follows symbolic links and returns the final target, which need not exist yet.
 fs::path behind_links(const std::string& path) {
   constexpr int kMostLinks = 40;  // the kernel's limit
   fs::path at = path;
   for (int links = 0; links < kMostLinks; ++links) {
     struct stat file {};
     if (::lstat(at.c_str(), &file) != 0 || !S_ISLNK(file.st_mode)) return at;
-    // Applies the rule of fs.protected_symlinks, because the kernel does not see this code follow
-    // links.
+    // Like fs.protected_symlinks, which does not apply to links followed in user space, but covers
+    // every world-writable folder, sticky or not.
     struct stat folder {};
     const fs::path parent = at.has_parent_path() ? at.parent_path() : fs::path(".");
     if (::stat(parent.c_str(), &folder) == 0 && (folder.st_mode & S_IWOTH) != 0 &&

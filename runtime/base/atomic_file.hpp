@@ -23,16 +23,16 @@ namespace ringsmith {
 // otherwise a UsageError.
 [[noreturn]] void cannot_write(const std::string& path, int error);
 
-// Makes the names in a folder durable (the second fsync) if the file system supports it. Throws as
-// cannot_write() does; the message names the file `path`.
+// Syncs a folder, so that the names in it are durable (the second fsync), if the file system
+// supports that. Throws as cannot_write() does; the message names the file `path`.
 void sync_folder(const std::string& folder, const std::string& path);
 
 // 16 unpredictable hexadecimal digits.
 [[nodiscard]] std::string random_name();
 
-// Returns "a folder", "a device", "a FIFO" or "a socket" if the path, or the target of a link
-// there, is one, and "" for a regular file or if there is nothing. Call it before open(), which
-// would wait for the other end of a FIFO without a deadline.
+// Returns the kind of a path that is no regular file ("a folder", "a device", "a FIFO" or "a
+// socket"), following links. Returns "" for a regular file or if nothing is there. Call it before
+// open(), which would wait for the other end of a FIFO without a deadline.
 [[nodiscard]] std::string odd_kind(const std::string& path);
 
 class AtomicFile {

@@ -3,7 +3,7 @@
 // Every failure in ringsmith is an exception derived from Error. A failure inside a collective
 // carries a Where: the rank that noticed, its peer, the operation, the operation's sequence number
 // and the step of its schedule. Programs wrap their body in run_main(), which prints one line and
-// converts the type of the error to an exit code (the table of nccl-tests), so that scripts can
+// converts the type of the error to an exit code (0 to 5 as in nccl-tests), so that scripts can
 // distinguish them.
 #pragma once
 
@@ -27,7 +27,7 @@ struct Where {
   std::int64_t peer_pid = -1;
 
   // "rank 2, peer 3, all_reduce(sum, f32, 1024) #41 at train.cpp:120, step 5"; empty if nothing is
-  // set. The peer's process is part of the message instead.
+  // set. Omits peer_host, because the message names the peer's process.
   [[nodiscard]] std::string describe() const;
 };
 

@@ -36,9 +36,9 @@ void open_standard_streams() noexcept;
 // Returns the resulting limit.
 std::uint64_t allow_open_files(std::uint64_t files);
 
-// Returns strerror(error). For too many open files, returns whose limit it is and how to raise it.
+// Returns strerror(error). If too many files are open, says whose limit it is and how to raise it.
 [[nodiscard]] std::string reason_of(int error);
-// True if a limit of this process or the machine was reached: files, memory, buffers.
+// True if this process or the machine reached a limit: files, memory, buffers.
 [[nodiscard]] bool is_lack(int error) noexcept;
 // Throws "what: reason" and the remedy as a ResourceError if is_lack(error), otherwise a CommError.
 [[noreturn]] void throw_errno(const std::string& what, int error, const std::string& remedy = {});
@@ -78,7 +78,7 @@ ssize_t send_with_descriptor(int socket, const void* data, std::size_t size,
                              int descriptor) noexcept;
 // Receives a message without blocking. Returns what recvmsg() returns. A received descriptor is
 // stored in `descriptor`; if that is null, the kernel drops it. Fails with EMFILE if a descriptor
-// arrived but this process has too many open.
+// arrived but this process has too many files open.
 ssize_t receive_with_descriptor(int socket, void* data, std::size_t size,
                                 Descriptor* descriptor) noexcept;
 

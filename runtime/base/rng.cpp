@@ -84,7 +84,8 @@ class DeviceCounters {
     const std::scoped_lock lock(mutex_);
     next_.insert_or_assign(device, place);
   }
-  // "SEED DEVICE SEED NEXT DEVICE SEED NEXT...": set() may have given a device a different seed.
+  // "SEED DEVICE SEED NEXT DEVICE SEED NEXT...". A device's seed may differ from the first after
+  // set().
   [[nodiscard]] std::string state() {
     const std::scoped_lock lock(mutex_);
     std::string out = std::to_string(seed_);

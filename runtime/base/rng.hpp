@@ -26,7 +26,7 @@ class Generator {
   double uniform_double();   // [0, 1): two words, low 53 bits
 
   // Returns the state as text for checkpoints: the standard library's format of mt19937, followed
-  // by the cached normal.
+  // by the seed and the cached normal.
   [[nodiscard]] std::string state() const;
   void set_state(const std::string& state);  // UsageError if it cannot be parsed
 

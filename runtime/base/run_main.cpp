@@ -32,7 +32,7 @@ int report(const char* program, const char* kind, const char* what, ExitCode cod
   return static_cast<int>(code);
 }
 
-// Writes buffered output, which may fail, e.g. on a full disk.
+// Flushes standard output. Returns `code`, or reports an error if code is 0 and output is lost.
 int flushed(const char* program, int code) {
   const bool before = std::ferror(stdout) != 0;
   const bool now = std::fflush(stdout) != 0;

@@ -9,8 +9,9 @@ namespace ringsmith::trace {
 
 namespace {
 
-// One producer, one consumer. Counters only grow; slot = counter mod capacity. The release store of
-// tail publishes the slot's contents; the release store of head frees the slot.
+// A queue for one producer and one consumer. The counters only grow; slot = counter mod capacity.
+// The release store of tail publishes the slot's contents; the release store of head frees the
+// slot.
 class Ring {
  public:
   void push(const Event& event) {
@@ -32,7 +33,7 @@ class Ring {
 
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
-  // Called last by the producer; a reader that sees true sees everything that was pushed.
+  // The producer's last call. A reader that sees true also sees everything that was pushed.
   void end() { ended_.store(true, std::memory_order_release); }
   [[nodiscard]] bool ended() const { return ended_.load(std::memory_order_acquire); }
 
@@ -84,7 +85,8 @@ Registry& registry() {
   return *instance;
 }
 
-// A thread gets a number and a ring with its first event, so it has none while the tracer is off.
+// A thread gets its number and its ring with its first event, so it has neither while the tracer is
+// off.
 struct Self {
   std::string name;  // empty: the default
   std::shared_ptr<Ring> ring;

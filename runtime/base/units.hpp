@@ -1,7 +1,7 @@
 // Strong types for quantities that are easily confused.
 //
-// Passing a size in bytes instead of a number of elements is a common bug of teaching code in this
-// field. Here the two are different types, converted only by naming the element size.
+// Passing a size in bytes instead of a number of elements is a common bug in communication code.
+// Here the two are different types, and converting one to the other requires the element size.
 #pragma once
 
 #include <compare>

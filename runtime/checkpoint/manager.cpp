@@ -25,7 +25,7 @@ namespace {
                    "; choose a writable folder for checkpoints");
 }
 
-// The kernel releases an flock when its process ends, even by kill -9. The file names the holder.
+// Locks with flock, which ends with the process, even by kill -9. Writes the holder into the file.
 Descriptor lock_folder(const std::string& folder) {
   const std::string path = fs::path(folder) / "lock";
   if (const std::string kind = odd_kind(path); !kind.empty())
@@ -144,7 +144,7 @@ void CheckpointManager::work() {
   }
 }
 
-// Nothing is removed before its replacement is on the disk.
+// Other checkpoints are removed only once this one is on the disk.
 void CheckpointManager::write(const Snapshot& snapshot) {
   const trace::Span span("write a checkpoint", trace::Category::frame);
   const std::string mine = fs::path(folder_) / snapshot_name(snapshot.step);
@@ -153,7 +153,7 @@ void CheckpointManager::write(const Snapshot& snapshot) {
   std::size_t kept = 0;
   for (auto all = list_snapshots(folder_); !all.empty(); all.pop_back()) {
     const auto& [step, path] = all.back();
-    if (step > snapshot.step) continue;  // from a training that got further; must not be removed
+    if (step > snapshot.step) continue;  // a training that got further wrote it: keep it
     const bool useful = useless_.count(path) == 0 && has_manifest(path);
     if (!useful || ++kept > keep_) remove_snapshot(path);
   }

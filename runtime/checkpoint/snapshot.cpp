@@ -134,7 +134,7 @@ void write_files(const Folder& folder, const Snapshot& snapshot) {
     FileFacts facts;
     try {
       facts = folder.examine(name);
-    } catch (const UsageError&) {  // the folder was moved away after the rename
+    } catch (const UsageError&) {  // the folder was moved away after the file was written
       cannot_write(folder.file(name), ENOENT);
     }
     files[name] = {{"bytes", facts.bytes}, {"sha256", facts.digest}};

@@ -1,4 +1,4 @@
-// A training at the end of a step, and the folder that holds it.
+// The state of a training at the end of a step, and the folder in which it is stored.
 //
 //   step-000200/
 //     model.safetensors       \  a StateDict each, by its name
@@ -8,8 +8,8 @@
 //
 // The snapshot is valid only if the folder has a manifest and all files named in it are intact.
 // Every file is written with fsync and rename (atomic_file.hpp) before the manifest, so kill -9, a
-// power cut or a full disk leave a folder without a manifest. The digests, which `sha256sum` prints
-// too, detect bytes that are later lost or changed on the disk.
+// power cut or a full disk leaves at worst a folder without a manifest. The digests, which
+// `sha256sum` prints too, detect bytes that are later lost or changed on the disk.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,9 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot);
 // unless every byte matches the manifest.
 [[nodiscard]] Snapshot read_snapshot(const std::string& path);
 
-// "step-000200". Folders of that form in `folder`, sorted by step; none if `folder` does not exist.
-[[nodiscard]] std::string snapshot_name(std::int64_t step);
+[[nodiscard]] std::string snapshot_name(std::int64_t step);  // e.g. "step-000200"
+// Returns the steps and paths of the folders with such names, sorted by step; none if `folder` does
+// not exist.
 [[nodiscard]] std::vector<std::pair<std::int64_t, std::string>> list_snapshots(
     const std::string& folder);
 

@@ -40,8 +40,8 @@ class Dataset {
   void check_index(std::int64_t index) const;  // for implementations of get()
 };
 
-// Reads a whole file. Throws UsageError "cannot read WHAT 'PATH': reason" if it is missing, a
-// directory or unreadable.
+// Reads a whole file, or a FIFO to its end. Throws UsageError "cannot read WHAT 'PATH': reason" if
+// it is missing, unreadable, compressed, or of another kind.
 [[nodiscard]] std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what);
 
 // ---- text as bytes ----

@@ -14,7 +14,7 @@ namespace ringsmith {
 namespace {
 
 constexpr std::int64_t kDigitSide = 28;
-constexpr double kGlyph = 19;       // pixels per unit square of a glyph
+constexpr double kGlyph = 19;       // pixels per side of a glyph's unit square
 constexpr int kPiecesPerCurve = 6;  // line segments between two points of a smooth stroke
 constexpr std::size_t kDigits = 10;
 
@@ -28,7 +28,7 @@ struct Stroke {
 };
 using Glyph = std::vector<Stroke>;
 
-// Several variants of each digit; a sample picks one.
+// The variants of each digit; a sample picks one.
 const std::array<std::vector<Glyph>, kDigits>& alphabet() {
   // clang-format off
   static const std::array<std::vector<Glyph>, kDigits> glyphs = {{

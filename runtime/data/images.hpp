@@ -26,8 +26,8 @@ struct PixelStatistics {
 // Throws UsageError if there are no pixels. A channel with a single value has deviation 1.
 [[nodiscard]] PixelStatistics statistics_of(const Images& images);
 
-// Random changes to a training image: padded with black, cropped to the original size at a random
-// position, and mirrored.
+// Random changes to a training image: it is padded with black, cropped to the original size at a
+// random position, and perhaps mirrored.
 //
 //     +-pad-------+
 //     |  +-----+  |       (seed, epoch, sample) determine one of (2 pad + 1)^2 positions and one of
@@ -115,11 +115,10 @@ struct IdxArray {
 // ---- drawn digits that look handwritten: a data set without a download ----
 //
 // Each digit consists of a few pen strokes on the unit square (digits.cpp). A sample jitters their
-// points, then rotates, shears, scales and shifts them, draws them with a pen of random width, and
+// points, then scales, shears, rotates and shifts them, draws them with a pen of random width, and
 // adds noise. Sample i depends only on (seed, i), so a longer set begins with the shorter one.
 //
-// Returns n images of 28 x 28 with labels 0..9, in random order. Use another seed for held-out
-// digits.
+// Returns n images of 28 x 28 with random labels 0..9. Use another seed for held-out digits.
 [[nodiscard]] GreyImages draw_digits(std::int64_t n, std::uint64_t seed);
 
 // ---- coloured shapes, also drawn (shapes.cpp) ----

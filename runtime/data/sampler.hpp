@@ -93,7 +93,7 @@ class DistributedSampler : public Sampler {
 
   std::int64_t dataset_size_;
   DistributedSamplerOptions options_;
-  SamplerState state_;        // the beginning of indices()
+  SamplerState state_;        // where indices() begins
   std::int64_t samples_ = 0;  // per rank, from there on
 };
 
@@ -125,7 +125,7 @@ class StepSampler {
   [[nodiscard]] std::int64_t batches(int ranks) const;
   // Epoch of the next step with `ranks` ranks.
   [[nodiscard]] std::int64_t epoch(int ranks) const { return next(ranks).epoch; }
-  void step_done(int ranks);  // the step of `ranks` ranks counts: advances
+  void step_done(int ranks);  // advances past a step of `ranks` ranks
   // The state before the next step, which may be the first of a new epoch.
   [[nodiscard]] const SamplerState& state() const { return state_; }
   void load_state(const SamplerState& state);

@@ -46,16 +46,16 @@ class Vocabulary {
 //
 //   256 numbers of 32 bits: 20240520, the version 1, the count n, zeros    | n tokens of 16 bits
 //
-// all little-endian. Throws UsageError naming the file if it is not a shard, or if its length
-// differs from its header.
+// All numbers are little-endian. Throws UsageError naming the file if it is not a shard, or if its
+// length differs from its header.
 [[nodiscard]] std::vector<Token> read_token_shard(const std::string& path);
 
 struct TokenText {
   std::vector<Token> train, validation;
 };
-// Reads a shard, or a folder's *.bin in the order of their names. Files with "val" in the name are
-// for validation; if there are none, the last tenth of each file is. Throws UsageError if a file
-// cannot be read, or if a token is not below `vocabulary`.
+// Reads a shard, or a folder's *.bin in the order of their names. Of several files, those with
+// "val" in the name are for validation; if there are none, the last tenth of each file is. Throws
+// UsageError if a file cannot be read, or if a token is not below `vocabulary`.
 [[nodiscard]] TokenText load_token_shards(const std::string& path, std::int64_t vocabulary);
 
 }  // namespace ringsmith

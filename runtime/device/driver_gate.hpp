@@ -1,5 +1,5 @@
-// Keeps two things apart within a process: driver calls that may wait for running kernels, and
-// launches of kernels that wait for each other.
+// Prevents two things from overlapping within a process: driver calls that may wait for running
+// kernels, and launches of kernels that wait for each other.
 //
 // cudaMalloc, cudaFree and cudaHostAlloc may wait until the device is idle, and may block launches
 // in the meantime. If ranks share a process, this occasionally causes a deadlock:
@@ -16,9 +16,9 @@
 
 namespace ringsmith {
 
-// Held by a rank that is about to launch a kernel that waits for other ranks' kernels. No rank
-// launches before all ranks of the process hold it. Any number of threads may hold it. A waiting
-// DriverCall does not block new holders, because the current holders wait for them.
+// Held by a rank while it launches a kernel that waits for other ranks' kernels. No rank launches
+// before all ranks of the process hold it. Any number of threads may hold it. A waiting DriverCall
+// does not block new holders, because the current holders wait for them.
 class JointLaunch {
  public:
   JointLaunch();

@@ -1,6 +1,6 @@
 // The caching device allocator: allocates and frees the memory of tensors on a GPU in stream order.
 //
-// cudaMalloc costs tens of microseconds, and both cudaMalloc and cudaFree wait for the device.
+// cudaMalloc costs tens of microseconds, and both cudaMalloc and cudaFree may wait for the device.
 // Together they would dominate a training step. Therefore freed blocks are kept by device, stream
 // and size class (runtime/base/allocator.hpp). The next request on the same stream may reuse a
 // block immediately, even if kernels that use the old contents are still queued:
@@ -31,8 +31,8 @@ namespace ringsmith::device_allocator {
 // bytes and never null, even for zero bytes. When out of memory, throws a CudaError that names the
 // size, the device and the memory in use.
 [[nodiscard]] std::byte* allocate(Device device, Bytes size);
-// May be called from any thread. The block must come from allocate(). It leaks if the device
-// failed.
+// May be called from any thread. The block must come from allocate(). If the device has failed, the
+// block leaks.
 void free(Device device, std::byte* block) noexcept;
 // Declares that `stream`, which may belong to another device, also uses the block.
 void record_use(Device device, std::byte* block, const Stream& stream);

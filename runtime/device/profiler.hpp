@@ -11,8 +11,9 @@
 // On a GPU the host only queues kernels. Two events on the stream, before and after each kernel,
 // measure its time, including the time between the kernel's launch and its first block.
 //
-// Operations are also spans of the tracer (Category::operation), on a separate track for each GPU.
-// When the profiler is off, each operation and each kernel costs one relaxed load.
+// Operations are also spans of the tracer (Category::operation): host time on the thread, and GPU
+// time on a separate track for each GPU. When the profiler is off, each operation and each kernel
+// costs one relaxed load.
 #pragma once
 
 #include <atomic>

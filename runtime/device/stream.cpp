@@ -41,7 +41,7 @@ T& slot(std::vector<T>& slots, Device device) {
   return slots[at(device.index)];
 }
 
-// Interprets the result of a query.
+// Returns false for cudaErrorNotReady, and true for success. Throws CudaError for any other code.
 bool is_done(cudaError_t answer) {
   if (answer == cudaErrorNotReady) {
     (void)cudaGetLastError();
@@ -177,7 +177,8 @@ class EventPool {
     return event;
   }
 
-  // Reuse does not affect queued waits, which keep waiting for the point recorded before them.
+  // Reuse does not affect queued waits: they wait for the point at which the event was recorded
+  // before.
   void give(cudaEvent_t event) {
     const std::scoped_lock lock(mutex_);
     idle_.push_back(event);

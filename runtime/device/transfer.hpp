@@ -33,7 +33,7 @@ bool enable_peer_access(Device device, Device peer);
 class PinnedBlock {
  public:
   explicit PinnedBlock(Bytes size);  // uninitialised, or throws CudaError
-  ~PinnedBlock();                    // may be reused after release_after()'s streams
+  ~PinnedBlock();                    // reused once release_after()'s streams are done
   PinnedBlock(const PinnedBlock&) = delete;
   PinnedBlock& operator=(const PinnedBlock&) = delete;
 

@@ -22,7 +22,7 @@ std::string local_time(std::int64_t us) {
                      us / 1000 % 1000);
 }
 
-constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // version 1's "no limit" is a huge number
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // in version 1, larger means no limit
 
 std::string whole_file(const std::string& path) {
   std::ifstream in(path);

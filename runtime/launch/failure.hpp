@@ -46,8 +46,8 @@ struct Failure {
   [[nodiscard]] static Failure decode(const std::string& text);
 };
 
-// The process that a rank's last output blames: "rank 2 (pid 4711 on host-a) is gone" or, if
-// several ranks are named, the rank after "To blame:". Never the process `own`.
+// The process that a rank's last output blames: the first one named in the last line that names
+// any, e.g. "rank 2 (pid 4711 on host-a) is gone", or after "To blame: ". Never the process `own`.
 struct Blamed {
   int rank = -1, pid = 0;  // rank -1: the message numbers the ranks of a subgroup
   std::string host;

@@ -81,7 +81,7 @@ RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::stri
     options.join_timeout = std::min(job.join_timeout, kToForm);
   }
   std::optional<Nodes> nodes;
-  // Destroyed before `nodes`, so that a second signal ends ringrun in ~Nodes().
+  // Destroyed before `nodes`, so that a second signal ends ringrun while ~Nodes() waits.
   const Signals signals;
   try {
     nodes.emplace(
@@ -107,8 +107,8 @@ int launch(const LaunchOptions& asked) {
   options.exit_timeout = checked_timeout("LaunchOptions::exit_timeout", asked.exit_timeout);
   options.quorum_timeout = checked_timeout("LaunchOptions::quorum_timeout", asked.quorum_timeout);
   options.grace = limited(options.grace);
-  // Makes the door of a launcher that started this one close-on-exec, so that the ranks of this
-  // launcher do not inherit it.
+  // If another launcher started this one, makes the descriptor that leads to its store (the door)
+  // close-on-exec, so that the ranks of this launcher do not inherit it.
   (void)comm::store::find_door(std::getenv(comm::store::kDoorVariable));
   allow_files(options);
   options.master_address = master_address(options);

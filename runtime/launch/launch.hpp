@@ -48,10 +48,11 @@ struct LaunchOptions {
 };
 
 // Runs the job: rendezvous, store, other nodes, ranks, report, further rounds. Returns the exit
-// code: 0 if all ranks of all nodes succeeded; otherwise, for the last round, the code of the rank
-// that failed first (128 + signal); 75 (ExitCode::preempted) if all ranks here ended with it (with
-// per_step: any); 128 + signal if a signal to ringrun ended them otherwise; 3 if another node's
-// launcher is lost. Throws UsageError or CommError for errors before the ranks start.
+// code: 0 if all ranks of all nodes succeeded (1 if some output was lost); otherwise, for the last
+// round, the code of the rank that failed first (128 + signal); 75 (ExitCode::preempted) if all
+// ranks here ended with it (with per_step: any); 128 + signal if a signal to ringrun ended them
+// otherwise; 3 if another node's launcher is lost. Throws UsageError or CommError for errors before
+// the ranks start.
 [[nodiscard]] int launch(const LaunchOptions& options);
 
 }  // namespace ringsmith::launch

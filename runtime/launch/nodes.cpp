@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 constexpr const char* kVerdict = "job/verdict";
 constexpr const char* kDone = "job/done";
 constexpr milliseconds kAtOnce{0};
-constexpr milliseconds kLongWait{3'600'000};  // then it waits again
+constexpr milliseconds kLongWait{3'600'000};  // one wait, which is repeated
 constexpr milliseconds kToAnswer{3'000};      // for a node once the job is over; then it is cut off
 constexpr milliseconds kTimeToRead{5'000};    // for the others to read this node's failures
 constexpr milliseconds kSomeToRead{500};      // the same, if a node is cut off

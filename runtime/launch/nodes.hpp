@@ -6,8 +6,8 @@
 //                     a launcher that dies (its will), so that the others notice
 //     job/done        a counter: nodes on which all ranks have succeeded (job/done/N: node N has)
 //     job/heard/N     node N knows the verdict: it ends its ranks and will report its failures
-//     job/failure/N   the failure on node N ("" for none), once its ranks have ended; also the
-//                     launcher's will if it dies after the verdict
+//     job/failure/N   the failure on node N ("" for none), once its ranks have ended, or, if its
+//                     launcher dies after the verdict, the launcher's will
 #pragma once
 
 #include <functional>
@@ -77,7 +77,8 @@ class Nodes {
   // Call when a rank has ended without failure. If the ranks have not met yet, the rank counts as
   // lost to the others.
   void say_rank_ended(int rank, const std::string& how);
-  // Publishes the failures of the ranks here, which have ended. Returns the failures of all nodes.
+  // Publishes the root cause of the failures here. Returns the failures here and the other nodes'
+  // causes.
   [[nodiscard]] std::vector<Failure> share_failures(const std::vector<Failure>& here,
                                                     std::chrono::milliseconds timeout);
 

@@ -38,11 +38,12 @@ class Output {
   ~Output();
 
   // Adds the two streams of a rank. Throws UsageError if its files cannot be created. After
-  // start(), the rank must have been restarted, and its files are appended to.
+  // start(), only a restarted rank may be added, and its files are appended to.
   void add(int rank, Descriptor out, Descriptor err);
   void start();
   // Stops reading at the deadline, even if a process that left its rank's group still holds a
-  // stream open. Without this call, reading stops when all streams have ended.
+  // stream open. Without this call, reading stops when all streams have ended (not with
+  // more_ranks).
   void stop_at(Deadline deadline);
   // An eventfd, readable when everything has been read and shown.
   [[nodiscard]] int done() const { return done_.get(); }

@@ -40,7 +40,8 @@ constexpr milliseconds kToListen{500};    // for the guardian to read when the p
 constexpr milliseconds kBetweenLooks{2};
 constexpr milliseconds kToBegin{10'000};  // for a new process to exec its program
 
-// The guardian's loop. It reads group numbers: positive to watch, negative to forget.
+// The guardian's loop. Reads group numbers: positive to watch, negative to forget. When the pipe
+// closes, kills the groups that are left.
 [[noreturn]] void guard(int pipe) {
   std::set<pid_t> groups;
   pid_t message = 0;
@@ -113,7 +114,7 @@ std::set<pid_t> children_of(pid_t parent) {
   return processes_that([=](pid_t, const ProcessState& s) { return s.parent == parent; });
 }
 
-// Runs in the child between fork and exec. Makes only calls that are safe while locks are held.
+// Runs in the child between fork and exec, so it must not need locks, which other threads may hold.
 [[noreturn]] void become(pid_t launcher, const char* path, char* const* argv, char* const* envp,
                          const Guardian& guardian, int keep, int out, int err, int report) {
   setpgid(0, 0);
@@ -121,7 +122,7 @@ std::set<pid_t> children_of(pid_t parent) {
   guardian.watch_me();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the line above
-  // Signals that ringrun was started to ignore stay ignored; ringrun itself blocks signals and
+  // Signals that were ignored when ringrun started stay ignored; ringrun itself blocks signals and
   // ignores none. If the guardian ended before watch_me(), SIGPIPE is pending. Ignoring it for a
   // moment discards it.
   const auto before = signal(SIGPIPE, SIG_IGN);

@@ -7,7 +7,7 @@
 // One ringrun holds the rendezvous: node 0, or with c10d the ringrun on the endpoint's host. It
 // takes part in every round as node 0 and alone decides which others do. There is no vote and no
 // lock, and if it is lost, so is the job. The other ringruns are its clients. Client A, numbered in
-// order of arrival, makes requests K = 1, 2, ...:
+// order of arrival from 1, makes requests K = 0, 1, ...:
 //
 //     meeting/ringruns    a counter: the last A
 //     meeting/ready/A/K   A has no running ranks and asks for a place: its options and process
@@ -42,8 +42,9 @@ class Rendezvous {
   // How a round ended. failed counts as a restart; joined (another node has arrived) does not.
   enum class End { none, well, failed, joined, stopped };
 
-  // Holds the rendezvous, or connects to its holder. Does neither if the job needs none, because it
-  // has one node, or numbered nodes and one round. Throws UsageError or TimeoutError.
+  // Holds the rendezvous, or connects to its holder. A job with one node, or with numbered nodes
+  // and a single round, needs no rendezvous; then this does nothing. Throws UsageError or
+  // TimeoutError.
   Rendezvous(const LaunchOptions& options, const comm::Secret& secret);
   ~Rendezvous();
 

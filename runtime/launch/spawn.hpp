@@ -59,9 +59,10 @@ class RankFailed : public Error {
 // init_process_group() without a launcher's variables creates further groups of the same ranks.
 // When a rank throws, exits with a code other than 0 or is killed, the others are ended (SIGTERM,
 // SIGKILL after the grace period), and RankFailed names the rank that failed first, with its error.
-// Ranks still running exit_timeout after another has succeeded are ended, too, and TimeoutError is
-// thrown. If this process dies, so do its ranks. Throws UsageError if ranks <= 0, threads run here,
-// SIGCHLD is ignored, or this process is a rank already (mpirun, ringrun, srun).
+// Ranks still running when `exit_timeout` has passed since the first success are ended too, and
+// TimeoutError is thrown. If this process dies, so do its ranks. Throws UsageError if ranks <= 0,
+// this process has other threads or ignores SIGCHLD, or it is itself a rank (mpirun, ringrun,
+// srun).
 void spawn(int ranks, const std::function<void(std::shared_ptr<comm::ProcessGroup>)>& body,
            const SpawnOptions& options = {});
 

@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kNodesSettle{200};
 constexpr int kMostVainLives = 5;            // in a row; then the rank is not restarted
-constexpr milliseconds kSameSignal{300};     // two are one request, because `timeout` sends two
+constexpr milliseconds kSameSignal{300};     // two within it count as one: `timeout` sends two
 constexpr milliseconds kLastOutput{1'000};   // for streams held open by a stray process
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, in addition to the grace period
 constexpr milliseconds kNodesLook{200};      // poll interval for arriving nodes
@@ -414,8 +414,8 @@ class Supervisor {
     }
     const Verdict::Kind verdict = nodes_.verdict().kind;
     const auto has_saved = [](const Rank& r) { return r.end.preempted(); };
-    // With per_step, one rank that has saved is enough, because a rank that was just restarted had
-    // nothing to save.
+    // With per_step, one rank that has saved is enough, because a rank that was just restarted may
+    // have nothing to save.
     const bool saved = options_.per_step ? std::ranges::any_of(ranks_, has_saved)
                                          : std::ranges::all_of(ranks_, has_saved);
     constexpr int kPreempted = static_cast<int>(ExitCode::preempted);

@@ -1,4 +1,4 @@
-// The launcher's watch over the ranks of one node, from their start to the report, in one round.
+// Watches over the ranks of one node during one round, from their start to the report.
 //
 //                 a rank fails,
 //               a node's verdict

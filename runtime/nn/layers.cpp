@@ -68,7 +68,7 @@ Dropout::Dropout(double p) : p_(p) {
   require(p >= 0 && p < 1, "Dropout: p must be in [0, 1), got " + std::to_string(p));
 }
 
-// The product is computed, because -1 would be ambiguous if n is 0.
+// Computes the second size, because -1 would be ambiguous if n is 0.
 Tensor Flatten::forward(const Tensor& x) {
   return reshape(x, {x.size(0), numel_of({x.sizes().begin() + 1, x.sizes().end()})});
 }

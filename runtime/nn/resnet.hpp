@@ -9,8 +9,8 @@
 //                |   (conv bn ReLU, twice, conv bn)|                 50: 1x1, 3x3, 1x1 with 4 times
 //                +--> identity, or conv 1x1 bn ----+                 the channels
 //
-// A block only has to learn the difference between its output and its input, and the gradient
-// passes undiminished along the lower path. In ResNet-50's blocks the 3x3 kernel has the stride, as
+// A block only has to learn the difference between its output and its input, and the gradient flows
+// back undiminished through the identity. In ResNet-50's blocks the 3x3 kernel has the stride, as
 // in torchvision. He, Zhang, Ren and Sun, "Deep residual learning for image recognition", 2015.
 #pragma once
 

@@ -68,9 +68,10 @@ class Optimizer {
   virtual void load_state_dict(const StateDict& state);
 
  protected:
-  // Throws UsageError if params is empty, or holds a tensor twice, a non-leaf, or a tensor that is
-  // neither f32 nor f64. `names` are the state tensors that the optimizer may keep per parameter.
-  // `counts` is true if the number of updates is part of the state.
+  // Throws UsageError if params is empty or holds a tensor twice, or if a tensor is undefined, not
+  // a leaf, not contiguous, or neither f32 nor f64. `names` are the state tensors that the
+  // optimizer may keep per parameter. `counts` is true if the number of updates is part of the
+  // state.
   Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names, bool counts);
 
   // All hyperparameters except lr. set_hyperparameters() gets the same names and numbers of values,
@@ -199,7 +200,7 @@ using LrSchedule = std::function<double(std::int64_t step)>;
 [[nodiscard]] LrSchedule cosine_lr(double peak, std::int64_t warmup, std::int64_t total,
                                    double floor = 0);
 
-// lr gamma^(step / every), in whole periods of `every` steps.
+// lr gamma^floor(step / every).
 [[nodiscard]] LrSchedule step_lr(double lr, std::int64_t every, double gamma = 0.1);
 
 }  // namespace ringsmith

@@ -55,9 +55,9 @@ class Storage {
 //
 // A training step allocates the same sizes repeatedly. Fresh pages from the system cost a page
 // fault per 4 KiB, while a block from the cache costs a list operation. Every size class
-// (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes. Those
-// from 4 MiB on are aligned to 2 MiB, and huge pages are requested for them. Thread-safe. Under
-// AddressSanitizer free blocks are poisoned, so that use after free is detected.
+// (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes, and from
+// 4 MiB on to 2 MiB, with a request for huge pages. Thread-safe. Under AddressSanitizer free blocks
+// are poisoned, so that use after free is detected.
 namespace host_allocator {
 
 inline constexpr std::size_t kAlignment = 64;

@@ -134,7 +134,7 @@ class Tensor {
   [[nodiscard]] Tensor to(Device device) const;
   [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
   // A copy in pinned host memory, or itself if already pinned. CPU only (UsageError). A later copy
-  // to a device reads it asynchronously, so do not write to it before the stream has completed.
+  // to a device reads it asynchronously, so do not write to it before that copy is complete.
   [[nodiscard]] Tensor pin_memory() const;
   [[nodiscard]] bool is_pinned() const;
   [[nodiscard]] Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }

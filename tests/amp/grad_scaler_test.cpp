@@ -80,7 +80,7 @@ TEST_CASE("GradScaler refuses options out of range and gradients in 16 bits") {
     return refusal([&] { const GradScaler scaler(o); });
   };
   CHECK(with({}).empty());
-  // In f32 these are 0, infinite, or have an infinite inverse.
+  // Negative, NaN or, in f32, 0, infinite or with an infinite inverse.
   for (const double scale : {0.0, -1.0, 1e-40, 1e-45, 1e40, 1e300, double{kInf}, std::nan("")}) {
     const std::string range = "the scale must be from 1.2e-38 to 3.4e+38 (the range of f32), got ";
     CHECK(says(with({.init_scale = scale}), range));
@@ -141,7 +141,7 @@ TEST_CASE("GradScaler skips a step whose gradients overflow only when they are u
 }
 
 TEST_CASE("GradScaler: gradients too small for f16 survive, and the scale falls to what fits") {
-  // The gradient of 1e-9 h with respect to h is below the smallest f16.
+  // The gradient of 1e-9 h with respect to h is below the smallest positive f16.
   const auto gradient = [](bool enabled) {
     const Tensor w = test::on_device(full({1, 1}, 1));
     w.requires_grad_();

@@ -53,13 +53,15 @@ std::vector<HelpLine> options_of(const std::string& program) {
 }
 
 // Returns the option with an accepted value other than the default (a flag has no value). Finds the
-// value by running the program, which stops at --help.
+// value by running the program, which checks its options first and then stops, because RANK is the
+// only variable of a launcher that is set. (With CLI11 2.6, --help precedes the checks.)
 std::optional<Options> another(const Program& program, const HelpLine& option) {
   if (option.type.empty()) return Options{option.name};
   const auto try_it = [&](const std::string& value) {
-    return run_program(Options{RINGSMITH_BINARY_DIR "/bin/" + program.name} + program.options +
-                           Options{option.name, value, "--help"},
-                       20);
+    return run_program(
+        Options{"/usr/bin/env", "RANK=0", RINGSMITH_BINARY_DIR "/bin/" + program.name} +
+            program.options + Options{option.name, value},
+        20);
   };
   Options values{"3", "0.25", "1", "2"};
   if (option.type == "TEXT") {
@@ -79,7 +81,10 @@ std::optional<Options> another(const Program& program, const HelpLine& option) {
     const bool same = given == program.options.end()
                           ? option.text.find("[" + value + "]") != option.text.npos
                           : *std::next(given) == value;
-    if (!same && try_it(value).exit_code == 0) return Options{option.name, value};
+    if (same) continue;
+    const std::string err = try_it(value).err;
+    if (err.find(": RANK is set in the environment, but not") != err.npos)
+      return Options{option.name, value};
   }
   return {};
 }

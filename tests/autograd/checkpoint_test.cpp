@@ -17,7 +17,7 @@ using test::on_device;
 
 namespace {
 
-// Whether to keep all activations or as few as possible.
+// Keeps all activations, only the input of each block, or only that of each pair of blocks.
 enum class Way { plain, checkpointed, nested };
 
 Tensor random(const Shape& sizes, std::uint64_t seed) {
@@ -91,7 +91,7 @@ TEST_CASE("a checkpointed function gives the same bits, hooks and random numbers
 
 TEST_CASE("checkpoints keep a block's input, and the activations of one block at a time",
           "[on_device]") {
-  // Every block saves kDepth tensors of kSize bytes, the results of its tanh.
+  // Every block saves kDepth tensors of kSize bytes, the results of its tanh calls.
   constexpr std::int64_t kElements = 1 << 16;
   constexpr std::size_t kSize = kElements * sizeof(float), kBlocks = 12, kDepth = 6;
   const auto block = [](const Tensor& in) {

@@ -19,7 +19,7 @@ using ringsmith::testing::widen;
 
 namespace {
 
-// q, k, v inside one (batch, tokens, 3 * heads * dim) array. out is (batch, tokens, heads * dim).
+// q, k and v in one (batch, tokens, 3 * heads * dim) array; out is (batch, tokens, heads * dim).
 template <class T>
 struct Packed {
   AttentionShape s;

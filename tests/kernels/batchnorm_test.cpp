@@ -102,7 +102,8 @@ TEST_CASE("a mean a thousand times the deviation does not eat the variance") {
 }
 
 TEST_CASE("the training gradient of x is orthogonal to a shift and to a scaling of x") {
-  // Neither changes y, so moving x along them must not change the loss.
+  // Shifting or scaling x does not change y, so moving x in either direction must not change the
+  // loss.
   const BatchNormShape s{5, 3, 7};
   const auto x = random_values<double>(105, 1);
   for (const Mode mode : {Mode::fast, Mode::oracle}) {

@@ -1,4 +1,4 @@
-// Compares fast convolution with the loops, whose sums must have the documented order.
+// Compares fast convolution with the oracle's loops, whose sums must have the documented order.
 #include "kernels/conv.hpp"
 
 #include <cmath>
@@ -25,14 +25,14 @@ std::vector<Conv2dShape> shapes() {
   return {
       {1, 1, 1, 1, 1, 1, 1},                       // one multiplication
       {2, 3, 7, 5, 4, 3, 3, 1, 1, 1, 1},           // the usual 3x3
-      {2, 4, 8, 9, 6, 1, 1},                       // 1x1: no columns
+      {2, 4, 8, 9, 6, 1, 1},                       // 1x1: needs no im2col
       {2, 4, 8, 9, 6, 1, 1, 2, 2},                 // 1x1 with a stride
-      {3, 2, 9, 7, 3, 3, 2, 2, 1, 0, 2},           // all sizes different
+      {3, 2, 9, 7, 3, 3, 2, 2, 1, 0, 2},           // different in height and width
       {1, 2, 9, 10, 2, 3, 3, 1, 1, 2, 2, 2, 2},    // dilated
       {2, 6, 6, 7, 4, 2, 3, 1, 2, 1, 1, 1, 1, 2},  // groups
       {2, 4, 5, 5, 4, 3, 3, 1, 1, 1, 1, 1, 1, 4},  // depthwise
-      {1, 2, 3, 3, 2, 3, 3, 1, 1, 3, 3},           // more padding than image at the corners
-      {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // windows that cover only padding
+      {1, 2, 3, 3, 2, 3, 3, 1, 1, 3, 3},           // windows that cover only padding
+      {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // strides, padding and dilation at once
       {0, 2, 4, 4, 3, 3, 3, 1, 1, 1, 1},           // an empty batch
       {1, 16, 17, 19, 32, 3, 3, 2, 2, 1, 1},
       {3, 48, 16, 16, 8, 3, 3, 1, 1, 1, 1},  // rows of one vector, more taps than fit in a tile

@@ -1,4 +1,5 @@
-// Compares Philox with its authors' known answers (Random123, kat_vectors), and tests its masks.
+// Compares Philox with its authors' known answers (Random123, kat_vectors), and tests the masks
+// made from it.
 #include "kernels/dropout.hpp"
 
 #include <algorithm>

@@ -108,7 +108,7 @@ std::vector<std::uint16_t> bits_of(const std::vector<T>& values) {
   return out;
 }
 
-// The exact a b + begin of the operands, and the largest error of a float sum in any order: k + 2
+// The exact values of a b + begin, and a bound on the error of a float sum in any order: k + 2
 // operations, each of which rounds to 24 bits or flushes to zero.
 struct Exact {
   std::vector<double> sums, bounds;

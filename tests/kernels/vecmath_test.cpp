@@ -1,4 +1,5 @@
-// Compares the vectorisable exp, log, tanh, sigmoid and erf with float64, over all floats.
+// Compares the vectorisable exp, log, tanh, sigmoid and erf with float64, over the whole range of
+// float.
 #include "kernels/cpu/fast/vecmath.hpp"
 
 #include <algorithm>

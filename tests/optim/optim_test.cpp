@@ -113,7 +113,7 @@ TEST_CASE("a parameter without gradient keeps its value and its step count") {
   CHECK(optimizer.state_dict().at("state.0.step").item<std::int64_t>() == 1);
   CHECK(optimizer.state_dict().count("state.1.step") == 0);
   CHECK(optimizer.state_dict().count("state.1.exp_avg") == 0);
-  // The bias correction uses the parameter's own step count, so Adam moves it by lr at first.
+  // Bias correction uses the parameter's own step count, so its first Adam step moves it by lr.
   params[1].set_grad(tensor({3}));
   optimizer.step();
   CHECK(params[1].item<float>() == Approx(4.5));
@@ -171,7 +171,7 @@ TEST_CASE("the state has PyTorch's entries") {
     return out;
   };
   // As in torch.optim.*.state_dict() after a step in which only parameter 1 had a gradient, without
-  // the flags of implementations (maximize, foreach, capturable, ...) that do not exist here.
+  // flags such as maximize, foreach and capturable, which do not exist here.
   const auto stepped = [&](auto optimizer, const std::vector<Tensor>& p) {
     p[1].set_grad(tensor({7}));
     optimizer->step();

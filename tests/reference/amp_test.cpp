@@ -227,11 +227,11 @@ double farthest(const std::vector<double>& losses, const nlohmann::json& wanted)
 
 }  // namespace
 
-// Losses fall from 4.2 to 2.3. If the terms of float sums are added in another order, about one
-// result in a few hundred is rounded the other way. The effect on 20 steps was measured in twelve
-// runs on the CPU, with each initial weight changed by at most one unit in its last place: the
-// largest deviation per run was 6e-4 to 1.54e-3, and 9e-4 to 1.45e-3 from PyTorch's own autocast,
-// which also rounds inside attention.
+// Losses fall from 4.2 to 2.3. If the terms of float sums are added in another order, one result in
+// a few hundred is rounded the other way. The effect on 20 steps was measured in twelve runs on the
+// CPU, with each initial weight changed by at most one unit in its last place: the largest
+// deviation per run was 6e-4 to 1.54e-3, and 9e-4 to 1.45e-3 from PyTorch's own autocast, which
+// also rounds inside attention.
 TEST_CASE("20 steps of a GPT under autocast have PyTorch's losses", "[on_device]") {
   if (!has_part("amp")) return;
   const nlohmann::json doc = load("amp/gpt.json");

@@ -14,9 +14,9 @@ namespace ringsmith::reference {
 // Returns max(2 * torch_err, 1e-6 m) + 4 ulp of s. torch_err is the distance between PyTorch's own
 // float32 and float64 results on the same inputs, and m the largest magnitude of want. The ulps are
 // added because torch_err is a single sample of a rounding error, which is sometimes small by
-// chance. s is m. If want was summed from a source with more elements, s is the largest magnitude
-// of the source if that is larger, because terms that nearly cancel leave a small sum, but were
-// rounded at their own magnitude.
+// chance. s is m or, if want was summed from a source with more elements, the source's largest
+// magnitude if that is larger, because terms that nearly cancel leave a small sum, but were rounded
+// at their own magnitude.
 [[nodiscard]] double tolerance(const Tensor& want, double torch_err, const Tensor& source = {});
 [[nodiscard]] double largest_magnitude(const Tensor& t);  // 0 for an empty tensor
 

@@ -281,12 +281,12 @@ double run_tolerance(const json& run, Device device) {
   // Norms and products of factors are not summed in PyTorch's order, and the orthogonalisation
   // amplifies the rounding of the previous step to a few times 1e-5.
   if (hook == "power_sgd") return 1e-4;
-  // One process normalises and sums a whole batch, but ranks combine the sums of their parts. In
-  // backward the nearly cancelling parts of dx are rounded separately.
+  // The reference is a single process, which normalises and sums the whole batch; here ranks
+  // combine partial sums. In backward, the nearly cancelling terms of dx are rounded separately.
   if (run.contains("alone")) return 2e-5;
   if (device.is_cpu()) return 0;
-  // A device sums in another order. In 16 bits a sum near a tie is then rounded the other way,
-  // which changes a gradient by 2^-11, times the learning rate, in several steps.
+  // A device sums in another order. In 16 bits a sum near a tie may then be rounded the other way,
+  // which changes a gradient by 2^-11 of its value in several steps.
   return hook == "fp16_compress" ? 1e-3 : 2e-5;
 }
 

@@ -1,7 +1,7 @@
-// Replays the golden trajectories in one process, the ranks one after the other and the ring as
-// data (ring_replay.hpp). This is the work of DistributedDataParallel in forty lines. If this test
-// fails, the order of a sum in a kernel is wrong. If only the test with real ranks (tests/multi)
-// fails, the runtime is wrong.
+// Replays the golden trajectories in one process: the ranks run one after the other, and the ring's
+// schedule is executed on their buffers (ring_replay.hpp). This is the work of
+// DistributedDataParallel in forty lines. If this test fails, the order of a sum in a kernel is
+// wrong. If only the test with real ranks (tests/multi) fails, the runtime is wrong.
 #include <cstdio>
 #include <fmt/format.h>
 #include <fmt/ranges.h>

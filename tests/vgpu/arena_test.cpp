@@ -1,4 +1,4 @@
-// An arena whose addresses are used up. It is small, because using up a tebibyte of addresses would
+// Tests an arena that has used up its addresses. It is small, because using up a tebibyte would
 // take days.
 #include "kernels/vgpu/arena.hpp"
 
@@ -31,7 +31,7 @@ TEST_CASE("an arena uses addresses again only when all were used, and never a li
   Addresses space(32 * kMiB);
   vgpu::Arena arena(0, space.base, space.bytes, 16 * kMiB, -1);
   void* const kept_large = arena.allocate(3 * kMiB);  // a block of 4 MiB
-  void* const kept_small = arena.allocate(100);       // one of 2 MiB
+  void* const kept_small = arena.allocate(100);       // a block of 2 MiB
   REQUIRE(kept_large != nullptr);
   REQUIRE(kept_small != nullptr);
   std::memset(kept_large, 1, 3 * kMiB);

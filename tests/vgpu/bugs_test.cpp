@@ -51,7 +51,7 @@ void caught(const std::string& program, const std::string& bug,
   CAPTURE(program, bug, wrong.out, wrong.err);
   CHECK_FALSE(wrong.timed_out);
   CHECK(wrong.exit_code != 0);
-  CHECK(wrong.exit_code < 128);  // it ended itself
+  CHECK(wrong.exit_code < 128);  // not killed by a signal
   for (const std::string& w : words) CHECK_THAT(wrong.err, ContainsSubstring(w));
   const auto right = run(program, bug, true, kRightDeadline_ms);
   CAPTURE(right.out, right.err);
@@ -159,7 +159,7 @@ TEST_CASE("a report of a fault is written to its end, though that takes longer t
 }
 
 TEST_CASE("host access to device memory, and access to a device that is no peer") {
-  use_keys = GENERATE(true, false);  // false, or without keys: pages guard the memory
+  use_keys = GENERATE(true, false);  // if false, or without keys, pages guard the memory
   guard = "pages";
   caught_by_emulator("host_access", {"host access to device memory", line_of("host_access")});
   caught_by_emulator("no_peer_access",

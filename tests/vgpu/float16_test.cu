@@ -80,7 +80,7 @@ void check(const std::vector<T>& x, int p, int least_exponent, float overflow) {
     wrong += !same(value(got[i].sum), want(a + b));
     wrong += !same(value(got[i].difference), want(a - b));
     wrong += !same(value(got[i].product), want(a * b));
-    // The oracle's 64 digits hold a sum only if the magnitudes of its terms are close enough.
+    // A sum fits in long double's 64 bits only if the magnitudes of its terms are close enough.
     const bool near = c == 0 || a * b == 0 || std::fabs(std::log2(std::fabs(a * b / c))) < 40;
     if (near || !std::isfinite(a * b + c))
       wrong += !same(value(got[i].fused), want(std::fma(a, b, c)));

@@ -22,7 +22,7 @@ void caught(const std::string& mistake, const std::vector<std::string>& words,
   CAPTURE(mistake, wrong.out, wrong.err);
   CHECK_FALSE(wrong.timed_out);
   CHECK(wrong.exit_code != 0);
-  CHECK(wrong.exit_code < 128);  // it ended itself
+  CHECK(wrong.exit_code < 128);  // not killed by a signal
   for (const std::string& w : words) CHECK_THAT(wrong.err, ContainsSubstring(w));
   const auto right = run({kProgram, mistake, "right"});
   CAPTURE(right.out, right.err);

@@ -36,8 +36,8 @@ Tile tile_at(std::int64_t begin, const AttentionShape& s) {
   return {begin, end, s.causal ? end : s.tokens};
 }
 
-// Unscaled scores of a tile: rows of tile.keys elements. keys_t is k^T of the whole head (dim x
-// tokens), because a plain product is faster than one that transposes on the fly.
+// Computes the unscaled scores of a tile, in rows of tile.keys elements. keys_t is k^T of the whole
+// head (dim x tokens), because a plain product is faster than one that transposes on the fly.
 void scores(const Tile& t, const float* q, std::int64_t q_stride, const float* keys_t,
             const AttentionShape& s, float* out) {
   sgemm({.m = t.rows(),

@@ -37,9 +37,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// The amount of work that a tile does in one pass: kPixels pixels for dw; for y and dx, as many
-// taps as possible while the weights of all rows and B fit in L2. (A tile reads less of B per cycle
-// than L2 delivers.)
+// Length of the sum that a tile runs in one pass: kPixels pixels for dw. For y and dx it is as many
+// taps as let the weights of all rows and B fit in L2. (A tile reads less of B per cycle than L2
+// delivers.)
 constexpr std::int64_t kPixels = 512;
 constexpr std::int64_t kWeights = 3 << 15, kLeastTaps = 384, kMostTaps = 1024;
 constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
@@ -48,12 +48,12 @@ constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
   return (taps + passes - 1) / passes;
 }
 constexpr std::int64_t kBlockColumns = 256;     // columns that are processed before the next taps
-constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that dw frames together
+constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that dw frames at a time
 
 using Offsets = std::vector<std::int64_t>;
 
-// A tile of C as in gemm_tile.hpp, with an image as one operand. `at` contains the offset from the
-// operand's first element to the element that step k reads. The other operand is stored in the
+// A tile of C as in gemm_tile.hpp, with an image as one operand. at[k] is the offset, from the
+// operand's first element, of the element that step k reads. The other operand is stored in the
 // order of k.
 //
 //   image as B   C[r][v] += A[r][k]     * B[v][at[k]]       y and dx
@@ -196,7 +196,7 @@ std::int64_t run_of(std::span<const std::int64_t> at) {
   return run;
 }
 
-// frame_stride: distance between samples. Panel::from counts from first_sample.
+// frame_stride: elements from one sample to the next. Panel::from is relative to first_sample.
 Panel make_panel(const ImageProduct& p, std::int64_t first, std::int64_t count,
                  std::int64_t first_sample, std::int64_t frame_stride) {
   const std::int64_t pixels = std::ssize(p.pixels);
@@ -347,8 +347,7 @@ Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t stride, std::
   Phase out;
   out.first = ((phase - pad) % stride + stride) % stride;
   out.count = out.first < size ? (size - out.first + stride - 1) / stride : 0;
-  for (std::int64_t k = kernel - 1; k >= 0;
-       --k) {  // output o reads pixel o stride - pad + k dilation
+  for (std::int64_t k = kernel - 1; k >= 0; --k) {  // output o reads o stride - pad + k dilation
     const std::int64_t far = out.first + pad - k * dilation;
     if (far % stride == 0) out.taps.emplace_back(k, far / stride);
   }
@@ -427,7 +426,7 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
       else
         for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
     };
-    constexpr std::int64_t kStreams = 8;  // rows that are written in turn, few enough for the cache
+    constexpr std::int64_t kStreams = 8;  // rows written alternately, few enough for the cache
     for (std::int64_t block = 0; block < channels; block += kStreams)
       for (std::int64_t o = 0; o < out_channels; ++o)
         for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c)
@@ -474,7 +473,7 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::sp
   const Frame& frame = windows.frame;
   const std::int64_t taps = s.taps(), channels = s.group_out_c(), pixels = s.out_pixels();
   const std::int64_t panels = (channels + kWidth - 1) / kWidth;
-  const std::int64_t together =  // samples
+  const std::int64_t together =  // number of samples
       std::clamp<std::int64_t>(kFrameFloats / std::max<std::int64_t>(1, frame.size()), 1, s.n);
   Offsets at;  // of the windows of these samples
   for (std::int64_t n = 0; n < together; ++n)

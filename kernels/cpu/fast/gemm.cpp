@@ -3,14 +3,14 @@
 //
 // 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs (gemm_tile.hpp).
 // 2. Caches. B is copied into panels as wide as the tile, in the order in which the tile reads
-//    them. Panels have kDepth rows, so that one fits in L1. A is read in place, or copied in the
-//    same way if it is stored transposed.
+//    them. Panels usually have kDepth rows, so that one fits in L1. A is read in place, or copied
+//    in the same way if it is stored transposed.
 // 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less. For a small batch times a large
 //    transposed weight, the batch is copied and the weight is read once, in place.
 //
 // Every element of C is one chain of fused multiply-adds over ascending k that starts from 0, the
 // old value of C or a bias. The bits are the same for every shape, blocking, orientation, number of
-// threads and vector width, on any processor that has the instruction.
+// threads and vector width, on any processor with fused multiply-adds.
 //
 // Paper: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008).
 #include "kernels/cpu/gemm.hpp"
@@ -33,7 +33,7 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-constexpr std::int64_t kDepth = 128;      // a panel of kDepth x kWidth floats is 32 KiB
+constexpr std::int64_t kDepth = 128;      // with AVX-512, a panel of kDepth x kWidth is 32 KiB
 constexpr std::int64_t kBlock = 1 << 16;  // floats of A or B processed at a time: 256 KiB
 
 struct Range {

@@ -6,9 +6,9 @@
 //     k   ..        [ ..                 ]
 //
 // One step loads 4 vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds. Each vector
-// is used 6 times and each number 4 times, so the arithmetic is the bottleneck, not the loads. AVX
-// has half the registers, so its steps have 2 vectors and 12 multiply-adds. The independent sums
-// also hide the latency of a multiply-add.
+// is used 6 times and each number 4 times, so the arithmetic is the bottleneck, not the loads. With
+// AVX, which has 16 registers instead of 32, a step has 2 vectors and 12 multiply-adds. The
+// independent sums also hide the latency of a multiply-add.
 #pragma once
 
 #include <array>
@@ -21,11 +21,11 @@ namespace ringsmith::kernels::cpu::fast {
 namespace {
 
 #if defined(__AVX512F__)
-inline constexpr std::int64_t kLanes = 16, kVectors = 4;  // 24 accumulators of 32 registers
+inline constexpr std::int64_t kLanes = 16, kVectors = 4;  // 24 of the 32 registers are sums
 #elif defined(__AVX__)
-inline constexpr std::int64_t kLanes = 8, kVectors = 2;  // 12 accumulators of 16 registers
+inline constexpr std::int64_t kLanes = 8, kVectors = 2;  // 12 of the 16 registers are sums
 #elif defined(__aarch64__)
-inline constexpr std::int64_t kLanes = 4, kVectors = 4;  // 24 of 32
+inline constexpr std::int64_t kLanes = 4, kVectors = 4;  // 24 of the 32 registers are sums
 #else
 inline constexpr std::int64_t kLanes = 4, kVectors = 2;
 #endif

@@ -1,6 +1,6 @@
 // Forward reads each row from memory once, and computes mean, variance and result while the row is
 // in L1. Backward computes a row's dx and then its part of dweight and dbias while the row is in
-// cache. The rows of a block add to the same share of dweight and dbias.
+// cache. The rows of a block add to one partial sum (a share) of dweight and dbias.
 #include "kernels/layernorm.hpp"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ constexpr float kFarOff = 1024;
 
 // Normalises such a row. The differences between its elements and a first mean are exact, or nearly
 // so, and the mean of these differences corrects the first mean. `rest` is the part of the
-// correction that does not fit into `mean`, which backward reads. The two additional passes read
-// from L1. Never inlined, so that the loop for other rows remains as it is.
+// correction that does not fit into `mean`, which backward reads. The additional passes read from
+// L1. Never inlined, so that the code of the loop for other rows does not change.
 [[gnu::noinline]] void far_off_row(const float* row, std::int64_t n, float eps, const float* w,
                                    const float* b, float* __restrict out, float& mean,
                                    float& rstd) {

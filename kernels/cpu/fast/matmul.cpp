@@ -36,7 +36,7 @@ Operand operand(Matrix<const float> x, std::vector<float>& packed) {
   return {packed.data(), std::max(x.cols, kOne), Transpose::no};
 }
 
-// The Gemm for a b, with c unset. Operands that need packing are packed into the vectors.
+// Returns the Gemm for a b, without c. Operands that need packing are packed into the vectors.
 Gemm product(Matrix<const float> a, Matrix<const float> b, std::vector<float>& packed_a,
              std::vector<float>& packed_b) {
   const Operand left = operand(a, packed_a), right = operand(b, packed_b);

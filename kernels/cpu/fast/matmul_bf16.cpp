@@ -174,9 +174,9 @@ Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::
 
 // ---- step 2 with AVX-512-BF16 ----
 
-constexpr int kRows = 6, kVectors = 4;  // 24 accumulators of 32 registers
+constexpr int kRows = 6, kVectors = 4;  // 24 of the 32 registers are sums
 
-// Sets c to, or adds, R rows of A, starting at a, times V vectors of columns of B, starting at b.
+// c = or += R rows of A, starting at a, times V vectors of columns of B, starting at b.
 template <int R, int V>
 [[gnu::target("avx512f,avx512bf16")]] void add_vectors(const Pair* a, std::int64_t a_stride,
                                                        const Pair* b, std::int64_t b_stride,

@@ -6,8 +6,8 @@
 // of the widened matrices, rounded once. An element of A is widened once per block column of C, and
 // an element of B once per block row.
 //
-// A processor with AVX-512-BF16 or AMX multiplies pairs of bf16 with float sums. Its instructions
-// are used instead, although they add in a different order (matmul_bf16.hpp).
+// If the processor has AVX-512-BF16 or AMX-BF16, products of bf16 use its instructions by default,
+// although they add in a different order (matmul_bf16.hpp).
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Each array is read and written once. The compiler vectorises every loop. Choices (first step,
-// Nesterov, amsgrad) are made outside the loops, by template parameters.
+// Optimizer steps that read and write each array once. The compiler vectorises every loop, because
+// choices (first step, Nesterov, amsgrad) are template parameters, made outside the loops.
 #include "kernels/optim.hpp"
 
 #include <algorithm>

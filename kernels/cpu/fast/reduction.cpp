@@ -1,7 +1,7 @@
-// Runs are summed with many totals in several vector registers. An addition waits four cycles for
-// its predecessor, so a single total would leave most of the processor idle. The totals are double,
-// so that a sum of floats is correct even when its terms nearly cancel. A loss or the gradient of a
-// scale may be the sum of a million terms.
+// A run is summed in many partial sums in several vector registers. An addition waits four cycles
+// for its predecessor, so a single sum would leave most of the processor idle. The partial sums are
+// double, so that a sum of floats is correct even when its terms nearly cancel. A loss or the
+// gradient of a scale may be the sum of a million terms.
 #include "kernels/reduction.hpp"
 
 #include <array>

@@ -1,8 +1,8 @@
 // Shared by __half and __nv_bfloat16: storage in 16 bits, and arithmetic that rounds once, to
-// nearest even. Float is enough for sums, because it has at least 2p + 2 digits for both types.
-// Products and quotients of bf16 can be so small that float would round them, too, so they use
-// double, as does a fused multiply-add. If a value does not fit into double or float, its last bit
-// is made odd, so that only the last rounding has an effect.
+// nearest even. Float suffices for sums, because its 24 bits are at least 2p + 2 for both types (p:
+// bits of the significand). Products and quotients of bf16 may be so small that float would round
+// them too, so they use double, as does a fused multiply-add. A value that float or double cannot
+// hold is rounded to odd, so that only the final rounding matters.
 #pragma once
 
 #include <bit>
@@ -50,8 +50,8 @@ class Float16 {
     h.bits_ = static_cast<std::uint16_t>(bits);
     return h;
   }
-  // a * b + c, rounded once. The product is exact in double. If the sum does not fit into double,
-  // its last bit is made odd.
+  // a * b + c, rounded once. The product is exact in double. A sum that double cannot hold is
+  // rounded to odd.
   static Float16 fma(Float16 a, Float16 b, Float16 c) {
     const double product = double(float(a)) * double(float(b)), addend = double(float(c));
     const double sum = product + addend;
@@ -64,7 +64,7 @@ class Float16 {
   }
 
  private:
-  // If float cannot hold the value, makes its last bit odd.
+  // Converts to float. A value that float cannot hold is rounded to odd.
   static float round_to_odd(double d) {
     float f = static_cast<float>(d);
     if (static_cast<double>(f) != d && std::isfinite(f)) {

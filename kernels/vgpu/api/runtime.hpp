@@ -5,8 +5,8 @@
 
 // ---- error codes and their texts ----
 //
-// In addition to the code, the emulator stores a sentence for the calling thread that describes the
-// error in the arguments (vgpu::why()). ringsmith's cuda_check appends it.
+// In addition to the code, the emulator stores, per thread, a sentence that describes the error in
+// the arguments (vgpu::why()). ringsmith's cuda_check appends it.
 
 enum cudaError_t : int {
   cudaSuccess = 0,
@@ -147,7 +147,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 // ---- device memory, pinned host memory and copies ----
 //
-// All copies are asynchronous, even from and to pageable memory, because CUDA promises no more.
+// cudaMemcpyAsync returns immediately even for pageable memory, because CUDA does not promise a
+// wait.
 
 enum cudaMemcpyKind : int {
   cudaMemcpyHostToHost = 0,

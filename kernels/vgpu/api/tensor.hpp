@@ -4,8 +4,8 @@
 //   ldmatrix   all 32 lanes meet, and the last one reads all rows
 //   mma        all 32 lanes meet
 //   cp.async   arrives either immediately or when its thread waits for its group. VGPU_SEED decides
-//              for each copy. Thus a missing wait, commit or barrier shows up, because a stage is
-//              read before it has arrived, or written while others still read it
+//              for each copy. Thus a missing wait, commit or barrier shows up, because a thread
+//              reads a stage before it has arrived, or overwrites one that others still read
 #pragma once
 
 #include <cstdint>

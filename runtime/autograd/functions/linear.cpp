@@ -1,7 +1,7 @@
 // linear, matmul and embedding.
 //
 // The backward of linear and of embedding writes the gradients of weights directly to their
-// destination (grad_destination), in one pass over a 4 MiB gradient instead of three.
+// destination (grad_destination), which takes one pass over the gradient instead of three.
 
 #include <array>
 #include <vector>

@@ -117,8 +117,8 @@ class AddLayerNormBackward : public Node {
 
 AddNorm add_layer_norm(const Tensor& given_x, const Tensor& given_residual,
                        const Tensor& given_weight, const Tensor& given_bias, double eps) {
-  // Fused only on GPUs, because a CPU reads the sum from its cache anyway. add() broadcasts and
-  // widens.
+  // Fused only on GPUs, because a CPU reads the sum from its cache anyway. All other cases use
+  // add(), which broadcasts and widens.
   const auto fits = [&] {
     return given_x.defined() && given_residual.defined() && given_x.device().is_cuda() &&
            given_x.sizes() == given_residual.sizes() && !is_half(given_x.dtype()) &&
@@ -200,7 +200,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
   Tensor y = Tensor::empty(x.sizes(), image.options());
   const Tensor mean = Tensor::empty({s.c}, image.options()), inv_std = empty_like(mean);
   detail::visit_float_type("batch_norm", image.dtype(), [&]<class T>(TypeTag<T>) {
-    double count = 1;  // divisor of inv_std, which at first holds squares or a variance
+    double count = 1;  // divisor of inv_std, which initially contains squares or a variance
     if (training) {
       count = static_cast<double>(s.per_channel());
       kernels::batch_stats(x.device(), s, input<T>(image), output<T>(mean), output<T>(inv_std));

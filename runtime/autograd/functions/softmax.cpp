@@ -74,8 +74,8 @@ std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
 }
 
 // nll_loss of the log-probabilities `given` or, if through_softmax, cross_entropy of the logits
-// `given`. A GPU never stores log-probabilities: its kernels recompute them from the logits each
-// time.
+// `given`. For cross_entropy, a GPU never stores log-probabilities: its kernels recompute them from
+// the logits each time.
 Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& target,
                        Reduction reduction, std::int64_t ignore_index, double smoothing,
                        bool through_softmax) {

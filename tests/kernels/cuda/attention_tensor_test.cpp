@@ -126,9 +126,10 @@ TEST_CASE("attention of bf16 has the same bits in each run", "[cuda][attention_t
 TEST_CASE("attention of bf16: NaN in a query is in its row alone", "[cuda][attention_tensor]") {
   const AttentionShape s{1, 2, 70, 32, true};
   auto qkv = halves(3 * s.rows() * s.dim, 5);
+  // In q, token 10, head 1.
   qkv[static_cast<std::size_t>(10 * 3 * 64 + 32 + 5)] =
       bf16(std::numeric_limits<float>::quiet_NaN());
-  const Run run = on_device(qkv, halves(s.rows() * s.dim, 6), s, 0, 0);  // token 10 of head 1
+  const Run run = on_device(qkv, halves(s.rows() * s.dim, 6), s, 0, 0);
   for (std::int64_t token = 0; token < 70; ++token)
     for (std::int64_t c = 0; c < 64; ++c)
       REQUIRE(std::isnan(static_cast<float>(run.out[static_cast<std::size_t>(token * 64 + c)])) ==

@@ -20,7 +20,7 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-// q, k, v inside one (batch, tokens, 3 * heads * dim) array. out is (batch, tokens, heads * dim).
+// q, k and v in one (batch, tokens, 3 * heads * dim) array; out is (batch, tokens, heads * dim).
 template <class T>
 Heads<T> part(T* packed, const AttentionShape& s, int i) {
   const std::int64_t c = s.heads * s.dim;

@@ -1,4 +1,4 @@
-// Convolution and its gradients on a device equal the CPU's loops if every sum is exact.
+// Convolution and its gradients on a device must equal the CPU's loops, because every sum is exact.
 #include "kernels/conv.hpp"
 
 #include <random>
@@ -57,12 +57,12 @@ TEMPLATE_TEST_CASE("convolution on a device equals the loops where every sum is 
            {2, 3, 7, 5, 4, 3, 3, 1, 1, 1, 1},           // the usual 3x3
            {2, 4, 8, 9, 6, 1, 1},                       // 1x1
            {2, 4, 8, 9, 6, 1, 1, 2, 2},                 // 1x1 with a stride
-           {3, 2, 9, 7, 3, 3, 2, 2, 1, 0, 2},           // all sizes different
+           {3, 2, 9, 7, 3, 3, 2, 2, 1, 0, 2},           // different in height and width
            {1, 2, 9, 10, 2, 3, 3, 1, 1, 2, 2, 2, 2},    // dilated
            {2, 6, 6, 7, 4, 2, 3, 1, 2, 1, 1, 1, 1, 2},  // groups
            {2, 4, 5, 5, 4, 3, 3, 1, 1, 1, 1, 1, 1, 4},  // depthwise
-           {1, 2, 3, 3, 2, 3, 3, 1, 1, 3, 3},           // more padding than image at the corners
-           {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // windows that cover only padding
+           {1, 2, 3, 3, 2, 3, 3, 1, 1, 3, 3},           // windows that cover only padding
+           {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // strides, padding and dilation at once
            {0, 2, 4, 4, 3, 3, 3, 1, 1, 1, 1},           // an empty batch
            {1, 16, 17, 19, 70, 3, 3, 2, 2, 1, 1},       // more channels than a tile has
            {5, 2, 33, 40, 3, 3, 3, 1, 1, 1, 1}})        // more pixels than a chunk has

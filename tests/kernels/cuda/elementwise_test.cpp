@@ -31,8 +31,8 @@ std::vector<T> special_values(std::int64_t n, unsigned seed) {
   return {x.begin(), x.end()};
 }
 
-// True if all elements agree within 8 epsilon relative to the wanted value (to 1e-6 if that is
-// smaller) or are both NaN. Infinities must be equal.
+// True if all elements agree within 8 epsilon relative to the wanted value (or to 1e-6, if that is
+// larger) or are both NaN. Infinities must be equal.
 template <class T>
 bool close(const std::vector<T>& got, const std::vector<T>& want) {
   const T ulps = 8 * std::numeric_limits<T>::epsilon();
@@ -85,7 +85,8 @@ TEST_CASE("two-operand kernels on a device agree with the oracle under every bro
   const ModeScope oracle(Mode::oracle);
   const Sizes shape{6, 5, 8};
   const auto values = random_values(numel_of(shape), 1);
-  for (unsigned choice = 0; choice < 64; ++choice) {  // bits: which dimensions of which operand
+  // The bits of `choice` say which dimensions of which operand are broadcast.
+  for (unsigned choice = 0; choice < 64; ++choice) {
     Layout a = contiguous_layout(shape), b = a;
     for (std::size_t d = 0; d < 3; ++d) {
       if ((choice >> d & 1U) != 0) a.strides[d] = 0;

@@ -41,7 +41,7 @@ struct Stored {
     const bool fit = gap == kFit;
     const std::int64_t stride = fit ? (inner + 7) / 8 * 8 : inner + gap;
     first = fit ? 8 : gap;
-    // Packs are aligned only in the first matrix of a batch.
+    // With kFit, packs are aligned only in the first matrix of a batch.
     const std::int64_t whole = stride * outer + (fit ? 4 : gap);
     batch = batches == 1 ? 0 : whole;
     memory.assign(static_cast<std::size_t>(first + batches * whole),

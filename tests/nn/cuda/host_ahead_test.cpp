@@ -1,4 +1,4 @@
-// The host does not wait for a device within a step: neither for the check of indices and targets,
+// The host must not wait for a device within a step: neither for the check of indices and targets,
 // nor for the loss. Errors that a device finds are reported later.
 #include <cmath>
 #include <string>

@@ -137,7 +137,7 @@ TEST_CASE("record_stream keeps memory that another stream still uses") {
   user.synchronize();
   const Tensor c = Tensor::empty({777}, {DType::f32, first()});
   CHECK(c.kernel_data<float>() == where);
-  counting({3}).record_stream(user);  // nothing to keep on the CPU
+  counting({3}).record_stream(user);  // has no effect on the CPU
 }
 
 TEST_CASE("memory of tensors goes back when the last handle goes") {
