@@ -43,7 +43,7 @@ std::vector<kit::Slots> slots_of(const kit::Request& in) {
   return slots;
 }
 
-// Element number `rank` of the list `name`, or 0 if the list is absent or too short.
+// Returns element `rank` of the list `name`, or 0 if the list is absent or too short.
 std::int64_t of_rank(const kit::Request& in, const char* name, int rank) {
   const std::vector<std::int64_t> values =
       in.has(name) ? in.integers(name) : std::vector<std::int64_t>{};
@@ -55,8 +55,8 @@ void put_outcome(kit::Observation& out, const lab00::Outcome& outcome) {
   out.put("outcome", outcome.code);
 }
 
-// Meets the other ranks with a card (host and process id) and records the outcome; "cards" has
-// one card per line.
+// Meets the other ranks with a card (host and process id) and records the outcome. The value
+// "cards" has one card per line.
 void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t patience,
                    kit::Observation& seen, bool blank = false) {
   const std::string card = blank ? "" : kit::host_name() + " " + std::to_string(getpid());
@@ -96,7 +96,7 @@ template <class Call>
 
 }  // namespace
 
-// Task 1 alone. `launchers` processes claim `names` names each, simultaneously, in the same folder.
+// Task 1 alone. `launchers` processes simultaneously claim `names` names each, in the same folder.
 KIT_SCENARIO(names) {
   kit::Folder folder("meeting");
   folder.answers_late_by(milliseconds(in.integer("hesitate", 0)));
@@ -112,9 +112,9 @@ KIT_SCENARIO(names) {
 }
 
 // Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with
-// codes[r]; before it ends, it creates two files. This process has launched a job before, and
-// another launcher has claimed a name since: `lost` counts the other launcher's files that launch
-// removed.
+// codes[r]; before it ends, it creates two files. Before this job, this process launches another
+// one, and another launcher then claims a name; `lost` counts the files of that launcher that
+// launch removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");
   kit::StagedNodes before({"a"}, folder, [](const kit::Seat&, kit::Observation&) { return 0; });
@@ -154,8 +154,9 @@ KIT_SCENARIO(launch) {
   nodes.observe(out, true);
 }
 
-// Task 1 together with task 2. A job ends slowly while another launcher claims names. taken: number
-// of files that the job still had and whose names began with a claimed name; -1: no job began.
+// Tasks 1 and 2 together. A job ends slowly while another launcher claims names. taken: number of
+// files of the job that still existed and whose names began with a claimed name; -1: the job did
+// not start.
 KIT_SCENARIO(succession) {
   kit::Folder folder("meeting");
   const auto launcher = [&] {
@@ -232,8 +233,8 @@ KIT_SCENARIO(meet_again) {
   nodes.observe(out);
 }
 
-// Task 4 alone: rank, world, local_rank, local_world, node, nodes of each rank. An earlier call
-// with other hosts must not change the results.
+// Task 4 alone. Reports rank, world, local_rank, local_world, node and nodes of each rank. An
+// earlier call with other hosts must not change the results.
 KIT_SCENARIO(place) {
   const std::vector<std::string> hosts = words_of(in.text("hosts"));
   std::vector<std::int64_t> places;
@@ -246,9 +247,9 @@ KIT_SCENARIO(place) {
   out.put("places", places);
 }
 
-// All tasks together: `jobs` launchers, one process each, started `stagger` ms apart, in the same
+// All tasks together. Starts `jobs` launchers, one process each, `stagger` ms apart, in the same
 // folder. Rank r arrives late[r] ms late and stays for `stay` ms. With stale = 1, an earlier
-// launcher started such a job; the job's last rank never arrived, and the launcher was killed
+// launcher has started such a job; the job's last rank never arrived, and the launcher was killed
 // while the other ranks waited.
 KIT_SCENARIO(jobs) {
   kit::Folder folder("meeting");

@@ -10,7 +10,7 @@ public = load_sibling(__file__, "public")
 def stale(lab):
     """Task 1: an earlier job was killed and left its files. The next job meets its own ranks
     only."""
-    public.whole(lab, [2, 2], stale=1, late=[300], deadline=12)  # rank 0's old card is there before its new one
+    public.whole(lab, [2, 2], stale=1, late=[300], deadline=12)  # rank 0's old card exists before its new one
     seen = lab.run("succession", hesitate=60)
     expect.equal("files that a job still had, and whose names began with the name that claim_name gave to another one",
                  seen["taken.1"], 0, seen)
@@ -33,13 +33,13 @@ def one_answer(lab):
     errors = [seen[f"error.{i}"] for i in (0, 1)]
     expect.that("rank 1 never came" in errors[0] and errors[1] == errors[0],
                 f"all must get the same error, and rank 0 was told {errors[0]!r}, rank 1 {errors[1]!r}", seen)
-    for late in (195, 203):  # just when the others lose patience: either outcome is right if all share it
+    for late in (195, 203):  # at the moment when the others lose patience; either outcome is right if all share it
         seen = lab.run("meet", world=4, ranks=[0, 1, 2, 3], late=[0, 5, 10, late], patience=200, deadline=5)
         errors = [bool(seen[f"error.{rank}"]) for rank in range(4)]
         expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(4) if not errors[r]]} continue, and ranks "
                     f"{[r for r in range(4) if errors[r]]} have given up", seen)
-    # Rank 0 gives up and says so late; meanwhile rank 1 arrives, and rank 2, with a later deadline,
-    # sees all cards.
+    # Rank 0 gives up, but announces it late. Meanwhile rank 1 arrives, and rank 2, with a later
+    # deadline, sees all cards.
     seen = lab.run("meet", world=3, ranks=[0, 1, 2], late=[0, 220, 130], patience=150, hesitate=200, deadline=5)
     errors = [bool(seen[f"error.{rank}"]) for rank in range(3)]
     expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(3) if not errors[r]]} continue, and ranks "

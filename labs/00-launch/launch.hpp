@@ -18,8 +18,8 @@
 
 namespace lab00 {
 
-// Result of a job. Success is {-1, 0}. Otherwise the rank that failed first and its exit code, or
-// 128 + the number of the signal that killed it, as a shell reports it.
+// Result of a job. Success is {-1, 0}. Otherwise `failed` is the rank that failed first, and `code`
+// is its exit code, or 128 + the number of the signal that killed it, as in a shell.
 struct Outcome {
   int failed = -1;
   int code = 0;

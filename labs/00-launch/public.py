@@ -11,7 +11,7 @@ def placing(counts, names="dbfaceg"):
 
 
 def places_of(hosts):
-    """rank, world, local rank, local world, node, nodes of each rank, concatenated."""
+    """Returns rank, world, local rank, local world, node and nodes of each rank, concatenated."""
     order = list(dict.fromkeys(hosts))
     return [number for rank, host in enumerate(hosts)
             for number in (rank, len(hosts), hosts[:rank].count(host), hosts.count(host), order.index(host),
@@ -86,7 +86,7 @@ def first_failure(lab):
         expect.equal("the code of the outcome", seen["outcome"], code, seen)
         clean(seen)
     hosts, where = placing([2, 2])
-    seen = lab.run("launch", after=[0, 200, 60, long], codes=[0, 9, 0, 0], deadline=4, **where)  # 0, 2 succeed first
+    seen = lab.run("launch", after=[0, 200, 60, long], codes=[0, 9, 0, 0], deadline=4, **where)  # ranks 0 and 2 succeed first
     expect.equal("the rank that failed first", seen["failed"], 1, seen)
     expect.equal("the code of the outcome", seen["outcome"], 9, seen)
     clean(seen)

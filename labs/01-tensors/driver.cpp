@@ -16,7 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 
-// The driver's access to storages: their costs, and their numbers.
+// Gives the driver access to storages: to the costs of operations, and to the numbers.
 struct kit::Audit {
   static auto& all() { return Storage::ledger().all; }
   static void begin() {
@@ -147,7 +147,8 @@ void perform(const Step& step, const std::string& k, Results& results, kit::Obse
   if (result != nullptr) put_tensor(out, k, *result, step.name == "empty");
 }
 
-// A signal in the student's code prints the current step, and is then raised again.
+// Prints the current step when a signal hits the student's code. The signal then occurs again, with
+// its default action.
 void crashed(int signal) {
   std::signal(signal, SIG_DFL);
   std::fputs(current, stderr);
@@ -190,7 +191,7 @@ KIT_SCENARIO(program) {
   }
 }
 
-// Task 1 without tensors: the results of numel_of and row_major.
+// Task 1 without tensors. Reports the results of numel_of and row_major.
 KIT_SCENARIO(shapes) {
   const Shape sizes = in.integers("sizes");
   const auto ask = [&](const char* name, auto f) {

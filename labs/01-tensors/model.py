@@ -1,4 +1,4 @@
-"""The judge's own tensors: no strides, but a list with the position of each element's number.
+"""The judge's own tensors: instead of strides, a list of the position of each element's number.
 
     p = Program(lab)
     m = p("empty", 2, 3)              # positions 0 1 2 3 4 5
@@ -28,7 +28,7 @@ class Store:
 
 
 class Seen:
-    """A tensor: sizes, and the positions of its elements in the order of their indices."""
+    """A tensor: its sizes, and the positions of its elements in the order of their indices."""
 
     def __init__(self, sizes, positions, store):
         self.sizes, self.positions, self.store = list(sizes), list(positions), store
@@ -46,7 +46,7 @@ class Seen:
             if self.positions else True
 
     def pick(self, sizes, source):
-        """A view: its element at an index is this tensor's element at source(index)."""
+        """Returns a view whose element at an index is this tensor's element at source(index)."""
         at = dict(zip(self.indices(), self.positions))
         return Seen(sizes, [at[tuple(source(i))] for i in itertools.product(*map(range, sizes))], self.store)
 
@@ -122,8 +122,8 @@ def resolve(t, sizes):
 
 
 def can_be_seen_as(positions, sizes):
-    """True if there are such strides: the strides given by the second element of each dimension
-    must fit all elements."""
+    """True if some strides give these positions with these sizes. The second element of each
+    dimension determines its stride, and all elements must then fit."""
     if not positions:
         return True
     inner = [math.prod(sizes[d + 1:]) for d in range(len(sizes))]
@@ -152,7 +152,7 @@ def position(t, *index):
 
 
 def write(target, numbers):
-    """numbers: a function from the old numbers to the new ones."""
+    """Writes to the target. numbers: a function from the old numbers to the new ones."""
     if len(set(target.positions)) != len(target.positions):
         raise Refused("the target shows one number at several places")
     for position, number in zip(target.positions, numbers(target.numbers())):

@@ -136,7 +136,7 @@ class Program:
 
 
 def check_numbers(storage, t, before, text):
-    """Compares the whole storage, beginning with the elements of t."""
+    """Compares the whole storage, starting with the elements of t."""
     def at(position):
         place = t.store.base + position
         return storage[place] if 0 <= place < len(storage) else math.nan

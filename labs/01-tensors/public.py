@@ -122,7 +122,7 @@ def flat(lab):
     p("fill_", p("slice", m, 1, 1, 4, 2), 0)
     ends = p("select", p("empty", 2, 3), 1, 0)  # positions 0 and 3
     p("fill_", ends, 5)
-    p("sum", p("expand", ends, 2, 2))           # as many numbers as from 0 to 3, but other ones
+    p("sum", p("expand", ends, 2, 2))           # as many numbers as the range 0 to 3, but different ones
     part = p("slice", p("empty", 2, 3, 4), 2, 0, 2, 1)  # a gap after each row
     p("fill_", part, 7)
     p("sum", part)

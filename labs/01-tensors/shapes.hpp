@@ -22,7 +22,7 @@ namespace lab01 {
 
 using Shape = std::vector<std::int64_t>;  // sizes, strides or an index; empty for a single number
 
-// Given: how to refuse. An impossible request throws this and changes nothing.
+// Given. Refuses an impossible request, which must not have changed anything.
 [[noreturn]] inline void refuse(const std::string& why) { throw std::invalid_argument(why); }
 
 inline std::string text(const Shape& shape) {  // "[2, 3]"
@@ -31,8 +31,8 @@ inline std::string text(const Shape& shape) {  // "[2, 3]"
   return all + "]";
 }
 
-// Task 1. Number of elements with these sizes: the product; 1 if there are no sizes. Refuses
-// negative sizes, and products beyond the largest std::int64_t.
+// Task 1. Returns the number of elements with these sizes: the product, or 1 if there are no sizes.
+// Refuses negative sizes, and products beyond the largest std::int64_t.
 inline std::int64_t numel_of(const Shape& sizes) {
 #ifdef SOLUTION
   std::int64_t count = 1;
@@ -49,8 +49,8 @@ inline std::int64_t numel_of(const Shape& sizes) {
 #endif
 }
 
-// Task 1. The strides of elements that are stored row by row without gaps: the last is 1, each
-// other stride is the next stride times the next size. A size of 0 counts as 1.
+// Task 1. Returns the strides of elements that are stored row by row without gaps: the last is 1,
+// and each other stride is the next stride times the next size. A size of 0 counts as 1.
 inline Shape row_major(const Shape& sizes) {
 #ifdef SOLUTION
   Shape strides(sizes.size());
@@ -64,9 +64,9 @@ inline Shape row_major(const Shape& sizes) {
 #endif
 }
 
-// Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements, of which one
-// may be -1, "the rest". Returns the sizes with a number in that place. Refuses sizes that do not
-// fit, and a -1 for which no whole number fits or every number does: 0 elements in [0, -1].
+// Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements, of which one may
+// be -1, the remaining size. Returns the sizes with that number instead of -1. Refuses sizes that
+// do not fit, and a -1 for which no whole number fits or every number does: 0 elements in [0, -1].
 inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 #ifdef SOLUTION
   Shape resolved = sizes;

@@ -6,7 +6,7 @@
 //     column      sizes [2]     strides [3]     offset 2      2 5
 //
 // position(index) = offset + index[0] strides[0] + index[1] strides[1] + ...   That is all: views
-// are other sizes, strides and offsets for the same storage, and no number moves. But a function
+// have other sizes, strides and offsets for the same storage, and no number moves. But a function
 // that knows only a first position and a count, like kit::Storage::sum, reads 2 and 3 for a column.
 #pragma once
 
@@ -42,43 +42,47 @@ class Tensor {
   static Tensor empty(const Shape& sizes);
   [[nodiscard]] kit::Storage& storage() const;
 
-  // Task 2. Position of an element. Refuses a wrong number of indices, and indices outside
-  // 0..size-1.
+  // Task 2. Returns the position of an element. Refuses a wrong number of indices, and indices
+  // outside 0..size-1.
   [[nodiscard]] std::int64_t position(const Shape& index) const;
   // Task 2. True if the elements are stored row by row without gaps. No loop over elements: there
   // may be 2^40. The stride of a size of 1 is never used; a tensor without elements is contiguous.
   [[nodiscard]] bool is_contiguous() const;
 
-  // Task 3. Views: other sizes, strides and offset for the same storage, without reading it.
+  // Task 3. Views: they have other sizes, strides and offsets for the same storage, and do not read
+  // it.
   // Swaps two dimensions.
   [[nodiscard]] Tensor transpose(int a, int b) const;
   // Dimension d of the result is dimension dims[d]. Refuses lists that are no permutation.
   [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
-  // Like Python's [start:stop:step] in one dimension: negative places count from the end, places
-  // outside are moved to the nearest end, and stop before start gives no elements. Refuses step <
-  // 1.
+  // Like Python's [start:stop:step] in one dimension: negative positions count from the end,
+  // positions outside are clamped to the nearest end, and there are no elements if stop is not
+  // after start. Refuses step < 1.
   [[nodiscard]] Tensor slice(int dim, std::int64_t start, std::int64_t stop,
                              std::int64_t step = 1) const;
-  // Fixes the index of one dimension and removes it. -1 is the last index; refuses others outside.
+  // Fixes the index in one dimension and removes the dimension. Negative indices count from the
+  // end; refuses an index out of range.
   [[nodiscard]] Tensor select(int dim, std::int64_t index) const;
   // Repeats elements. Sizes are matched from the back: where this tensor has a size of 1, or no
   // dimension, the result may have any size; other sizes must be equal. -1 keeps the present size.
   [[nodiscard]] Tensor expand(const Shape& sizes) const;
 
-  // Task 4. Other sizes for the same elements in the same order; one may be -1 (shapes.hpp).
-  // Always a view. Refuses if that needs a copy; the message has text() of sizes and strides.
+  // Task 4. Shows the same elements in the same order with other sizes; one size may be -1
+  // (shapes.hpp). The result is always a view. Refuses sizes that would need a copy; the message
+  // has text() of sizes and strides.
   [[nodiscard]] Tensor view(const Shape& sizes) const;
-  // A view if possible, else a view of a contiguous copy.
+  // Returns a view if possible, else a view of a contiguous copy.
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;
-  // This tensor itself if contiguous, else a contiguous copy: each element read and written once.
+  // Returns this tensor if it is contiguous, else a contiguous copy. Copying reads and writes each
+  // element once.
   [[nodiscard]] Tensor contiguous() const;
 
   // Task 5. Functions on the numbers of any tensor. Functions that write refuse a target that shows
-  // one number at several places; a target without elements is fine.
+  // one number at several places; a target may have no elements.
   [[nodiscard]] double sum() const;  // 0 if there are no elements
   void fill_(double value);
-  // source is expanded to these sizes. It may share numbers with the target: the result is
-  // computed from the numbers before the call. add_ adds to each element.
+  // source is expanded to these sizes. It may share numbers with the target: the result is computed
+  // from the values before the call. add_ adds to each element.
   void copy_(const Tensor& source);
   void add_(const Tensor& source);
 

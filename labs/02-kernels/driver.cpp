@@ -17,7 +17,7 @@ void seed_emulator(const kit::Request& in) {
   vgpu::Settings::insist("VGPU_SEED", std::uint64_t(in.integer("seed")));
 }
 
-// The grid may have fewer threads than the kernel has elements, or more.
+// The grid may have fewer threads than the kernel has elements, or more threads.
 dim3 blocks(const kit::Request& in) { return {unsigned(in.integer("blocks"))}; }
 dim3 threads(const kit::Request& in) { return {unsigned(in.integer("threads"))}; }
 
@@ -68,7 +68,7 @@ KIT_SCENARIO(matmul) {
   out.put("loads", std::vector<std::int64_t>{std::int64_t(counted[0]), std::int64_t(counted[1])});
 }
 
-// sgd_width for all triples of addresses. The addresses are never dereferenced.
+// Calls sgd_width for all triples of the addresses, which are never dereferenced.
 KIT_SCENARIO(widths) {
   std::vector<const float*> places;
   for (const std::int64_t address : in.integers("places"))
@@ -80,7 +80,7 @@ KIT_SCENARIO(widths) {
   out.put("widths", widths);
 }
 
-// sgd<4> on a misaligned array: the first float4 access to that array stops the kernel.
+// Runs sgd<4> on a misaligned array. The first float4 access to that array stops the kernel.
 KIT_SCENARIO(wide) {
   seed_emulator(in);
   const Stream stream;

@@ -90,7 +90,7 @@ def sgd_misaligned(lab):
         expect.equal("sgd_width of three aligned arrays", seen["width"], 4, seen)
     for offset in (0, 1):
         friendly.sgd(lab, 140003, 33000, 2, rates=rates[0], offset_p=offset)
-    for name in ("g", "p", "v"):  # it must stop; if it does not, it moves one float at a time
+    for name in ("g", "p", "v"):  # the kernel must stop; if it does not, it moves one float at a time
         message = ""
         try:
             lab.run("wide", misaligned=name)
@@ -101,5 +101,5 @@ def sgd_misaligned(lab):
     places = [64 * p + o for p, o in ((9, 0), (3, 4), (5, 8), (7, 12))] + [2 ** 40 + 16, 2 ** 40 + 8]
     seen = lab.run("widths", places=places)
     for at, got in enumerate(seen["widths"]):
-        three = [places[at // 36], places[at // 6 % 6], places[at % 6]]  # there are six
+        three = [places[at // 36], places[at // 6 % 6], places[at % 6]]  # there are six places
         expect.equal(f"sgd_width of arrays at addresses {three}", got, 1 if any(p % 16 for p in three) else 4, seen)

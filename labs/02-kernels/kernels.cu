@@ -32,10 +32,10 @@ __global__ void axpy(std::int64_t n, float a, const float* x, float* y) {
 
 constexpr int kMostThreads = 256;  // per block in task 2
 
-// Task 2. largest[r] and sum[r] of each row r of x, which has rows * cols elements, row by row. A
-// block works on one row at a time; if there are more rows than blocks, it continues with another
-// row. blockDim.x is a power of two, at most kMostThreads. The largest of no elements is
-// -infinity, the sum 0. A NaN in a row makes both results of this row NaN. The grader counts
+// Task 2. Computes largest[r] and sum[r] of each row r of x, which has rows * cols elements, row by
+// row. A block works on one row at a time; if there are more rows than blocks, it continues with
+// another row. blockDim.x is a power of two, at most kMostThreads. The largest of no elements is
+// -infinity, and the sum is 0. A NaN in a row makes both results of this row NaN. The grader counts
 // loads: two per element, one for each result, must suffice (x can only be read by []).
 __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<float> x,
                            float* largest, float* sum) {
@@ -74,7 +74,7 @@ __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<floa
 
 constexpr int kTile = 16;  // matmul runs with blocks of kTile x kTile threads
 
-// Task 3, on the host: the grid for a product of m x n elements.
+// Task 3, on the host. Returns the grid for a product of m x n elements.
 inline dim3 matmul_grid(std::int64_t m, std::int64_t n) {
 #ifdef SOLUTION
   return {unsigned((n + kTile - 1) / kTile), unsigned((m + kTile - 1) / kTile)};
@@ -113,7 +113,8 @@ struct Sgd {
   float lr, momentum, decay;
 };
 
-// Task 4. One step of SGD with momentum, in one pass over the arrays instead of one pass per line:
+// Task 4. Makes one step of SGD with momentum, in one pass over the arrays instead of one pass per
+// line:
 //
 //     d    = g[i] + decay * p[i]
 //     v[i] = momentum * v[i] + d

@@ -43,7 +43,7 @@ def matmul(lab, m, n, k, change=lambda a, b: None):
 
 
 def sgd(lab, n, blocks=2, threads=32, rates=(0.5, 2.0, 0.25), **offsets):
-    """Rates (lr, momentum, decay) must be powers of two or 0: then the results are exact."""
+    """Checks one step. The rates (lr, momentum, decay) must be powers of two or 0, so that the results are exact."""
     lr, momentum, decay = rates
     g, p, v = numbers(lab, n), numbers(lab, n), numbers(lab, n)
     want_v = floats(momentum * vi + (gi + decay * pi) for gi, pi, vi in zip(g, p, v))

@@ -119,7 +119,7 @@ void deeper(std::size_t kib, const What& what) {
 
 }  // namespace
 
-// Reports the values, runs one or more backwards, each from another stack depth, and logs the
+// Reports the values, runs one or more backwards, each at a different stack depth, and logs the
 // hooks.
 KIT_SCENARIO(program) {
   std::vector<Var> vars = leaves_of(in);
@@ -179,7 +179,8 @@ KIT_SCENARIO(program) {
   out.put("log", log);
 }
 
-// Task 2 alone: the number of gradients that each variable receives in a backward from root.
+// Task 2 alone. Reports the number of gradients that each variable receives in a backward from
+// root.
 KIT_SCENARIO(counts) {
   std::vector<Var> vars = leaves_of(in);
   compute(in, vars);
@@ -189,8 +190,8 @@ KIT_SCENARIO(counts) {
   out.put("counts", counts);
 }
 
-// A chain: h = h + w or h = h * w, n times, so that w receives n contributions; or n nested sums
-// or relus of w.
+// Builds a chain: h = h + w or h = h * w, n times, so that w receives n contributions; or n nested
+// sums or relus of w.
 KIT_SCENARIO(chain) {
   const Var w = lab03::leaf({1.0});
   const std::int64_t operation = in.integer("operation", 0);
@@ -209,7 +210,8 @@ KIT_SCENARIO(chain) {
   out.put("fired", fired);
 }
 
-// Steps of a small training loop with large values: records the bytes allocated after each step.
+// Runs steps of a small training loop with large values, and records the bytes allocated after each
+// step.
 KIT_SCENARIO(memory) {
   const auto size = std::size_t(in.integer("size"));
   const Var w = lab03::leaf(Values(size, 1.0)), unused = lab03::leaf(Values(size, 1.0));

@@ -7,12 +7,11 @@ HIDDEN_SEED = 40417853
 _public = load_sibling(__file__, "public")
 Program, check_grads, grads_of, run = _public.Program, _public.check_grads, _public.grads_of, _public.run
 ADD, MUL, SUM, RELU, MIX = range(5)
-EXACT = 2.0 ** 50  # below it every integer is exact in a double: sums are equal in any order
+EXACT = 2.0 ** 50  # every integer below it is exact in a double, so sums do not depend on the order
 
 
 def by_chance(random):
-    """A random graph of small integers with much sharing, some frozen leaves and some unused
-    results."""
+    """Returns a random graph of small integers with much sharing, some frozen leaves and some unused results."""
     p = Program()
     length = random.choice((1, 2, 3))
     for _ in range(random.randrange(2, 6)):

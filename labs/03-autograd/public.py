@@ -6,8 +6,8 @@ BINARY = (ADD, MUL, MIX, OUTER)
 
 
 class Program:
-    """A graph as the driver builds it, and its derivatives by another method: forward, one
-    direction at a time."""
+    """A graph as the driver builds it, whose derivatives are computed by another method: forward,
+    one direction at a time."""
 
     def __init__(self):
         self.leaves, self.needs, self.operations, self.names = [], [], [], []
@@ -36,7 +36,7 @@ class Program:
         return self.op(RELU, a)
 
     def mix(self, a, b):
-        """3 a + 5 b + 2 a: three inputs, one of them twice."""
+        """Records 3 a + 5 b + 2 a: three inputs, one of them twice."""
         return self.op(MIX, a, b)
 
     def outer(self, a, b):
@@ -72,7 +72,7 @@ class Program:
         return values, slopes
 
     def reaches(self, root):
-        """The leaves that need a gradient and on which root depends."""
+        """Returns the leaves that need a gradient and on which root depends."""
         needs = [bool(n) for n in self.needs]
         for kind, a, b in self.rows():
             needs.append(needs[a] or (kind in BINARY and needs[b]))
@@ -88,7 +88,7 @@ class Program:
         return sorted(i for i in seen if i < len(self.leaves))
 
     def gradients(self, root):
-        """{leaf: gradient} of a backward from root."""
+        """Returns {leaf: gradient} of a backward from root."""
         return {leaf: [self.forward(leaf, e)[1][root][0] for e in range(len(self.leaves[leaf]))]
                 for leaf in self.reaches(root)}
 

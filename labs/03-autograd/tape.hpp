@@ -50,7 +50,7 @@ struct Node {
   ~Node();
 };
 
-// Given. Each node holds its inputs: a long graph must not be destroyed by recursion.
+// Given. Destroys the inputs without recursion, which would be too deep for a long graph.
 inline Node::~Node() {
   std::vector<Var> dying = std::move(inputs);
   while (!dying.empty()) {
@@ -76,7 +76,7 @@ inline void zero_grad(const Var& v) { v->grad.reset(); }                        
 inline void on_grad(const Var& leaf, Hook hook) { leaf->hooks.push_back(std::move(hook)); }
 
 // ---- given: how an operation is recorded, and one operation ----
-// A value, its inputs and a rule suffice for further operations, without access to Node: the tests
+// A value, its inputs and a rule suffice to add an operation, without access to Node. The tests
 // record such operations, and so does lab 13.
 inline Var record(Values value, std::vector<Var> inputs, Rule rule) {
   auto node = std::make_shared<Node>();
@@ -124,7 +124,7 @@ inline Var mul(const Var& a, const Var& b) {
 #endif
 }
 
-// Task 1. One element: the sum of all elements of a, or 0 if there are none.
+// Task 1. Returns one element: the sum of all elements of a, or 0 if there are none.
 inline Var sum(const Var& a) {
 #ifdef SOLUTION
   double total = 0;
@@ -156,8 +156,8 @@ inline Var relu(const Var& a) {
 #endif
 }
 
-// Task 2. For every node on which root depends, along inputs that need a gradient: the number of
-// gradients that it will receive in a backward() from root. root itself receives none of them: 0.
+// Task 2. Returns, for every node on which root depends along inputs that need a gradient, the
+// number of gradients that it will receive in a backward() from root. For root itself this is 0.
 inline std::unordered_map<const Node*, int> count_contributions(const Var& root) {
 #ifdef SOLUTION
   std::unordered_map<const Node*, int> counts{{root.get(), 0}};
@@ -179,7 +179,7 @@ inline std::unordered_map<const Node*, int> count_contributions(const Var& root)
 #endif
 }
 
-// Given: the tests' query.
+// Given, for the tests. Returns the count of one node, or 0 if root does not depend on it.
 inline int contributions(const Var& root, const Var& of) {
   const auto counts = count_contributions(root);
   const auto entry = counts.find(of.get());
@@ -191,8 +191,8 @@ inline int contributions(const Var& root, const Var& of) {
 //
 // Task 3: root has one element and needs a gradient, else std::invalid_argument. A graph may be a
 //         million nodes deep and may share nodes in any way.
-// Task 4: when the last contribution of a leaf has been added, and before the rule of any other
-//         node is called, its hooks run, in the order of their registration: once per backward().
+// Task 4: as soon as the last contribution of a leaf has been added, before the rule of any other
+//         node is called, the leaf's hooks run in the order of registration, once per backward().
 //         An exception from a hook propagates; a later backward() of other graphs must work.
 // Task 5: unless retain is true, the graph is used up: a second backward() through any result of it
 //         throws std::logic_error and changes nothing. With retain it may be repeated.

@@ -162,8 +162,9 @@ KIT_SCENARIO(optimize) {
   for (const std::int64_t p : in.integers("frozen")) owned.at(std::size_t(p)).requires_grad = false;
   const std::vector<float> grads = in.floats("grads");
   const std::vector<double> lrs = in.numbers("lrs");
-  const std::int64_t resume_at = in.integer("resume_at", -1);  // before this step: a new optimizer
-  const bool refuse = in.integer("refuse", 0) != 0;  // before each step: load an invalid state
+  const std::int64_t resume_at =
+      in.integer("resume_at", -1);                   // a new optimizer takes over before this step
+  const bool refuse = in.integer("refuse", 0) != 0;  // loads an invalid state before each step
   std::vector<float> trajectory;
   std::vector<double> state, earlier;
   std::size_t step = 0;
@@ -178,7 +179,7 @@ KIT_SCENARIO(optimize) {
       for (Parameter& p : owned)
         for (float& g : p.grad) g = *next++;
       optimizer.set_lr(lrs[step]);
-      if (refuse) {  // the state from before the previous step, and one number more
+      if (refuse) {  // the state from before the previous step, plus one number
         earlier.push_back(1);
         try {
           optimizer.load(earlier);
@@ -254,8 +255,8 @@ KIT_SCENARIO(strange_state) {
   out.put("accepted", accepted);
 }
 
-// A training run over batches of the given sizes. Before it, one sample went through forward and
-// backward without a step, so gradients are present.
+// Runs a training over batches of the given sizes. Before it, one sample goes through forward and
+// backward without a step, so that gradients are present.
 KIT_SCENARIO(train) {
   lab04::MLP model(widths(in));
   const std::vector<Parameter*> parameters = model.parameters();

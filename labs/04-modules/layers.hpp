@@ -41,7 +41,7 @@ struct Parameter {
   std::vector<std::function<void()>> hooks;
   explicit Parameter(std::size_t count) : value(count, 0.0F), grad(count, 0.0F) {}
   // backward() calls this once, after its last addition to the gradient. Chapter 09 sends gradients
-  // from here, while the layers below are still at work.
+  // from here, while the layers below are still computing theirs.
   void complete() const {
     for (const auto& hook : hooks) hook();
   }
@@ -176,7 +176,8 @@ class MLP {
 #endif
   }
 
-  // Given. First layer first, and in each layer the weight before the bias: PyTorch's order.
+  // Given. Returns the parameters in PyTorch's order: first layer first, the weight before the
+  // bias.
   [[nodiscard]] std::vector<Parameter*> parameters() const {
     std::vector<Parameter*> all;
     for (const auto& linear : linears_) {

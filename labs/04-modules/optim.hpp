@@ -1,4 +1,5 @@
-// Lab 04, part 3: optimizers, which turn gradients into new values exactly as PyTorch's do.
+// Lab 04, part 3: optimizers, which turn gradients into new values by the same formulas as
+// PyTorch's.
 //
 //     SGD      d = g + weight_decay p
 //              buffer = momentum buffer + (1 - dampening) d       at the first step: buffer = d
@@ -10,8 +11,8 @@
 //              p = p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 //
 // The learning rate may change between steps, by set_lr(). Each parameter has its own state. A step
-// leaves frozen parameters (layers.hpp) alone, weight decay included; the set of frozen parameters
-// does not change as long as an optimizer lives.
+// does not change frozen parameters (layers.hpp), not even by weight decay; the set of frozen
+// parameters is the same for an optimizer's whole lifetime.
 //
 // state() returns everything that an optimizer remembers between steps, as numbers; load() restores
 // it in an optimizer of the same kind for parameters of the same lengths, which then continues as

@@ -5,8 +5,8 @@ from labs.course.testing import expect, floats, lab_test
 
 
 def close(name, got, want, seen, relative=4e-6):
-    """Equal within float rounding: the allowed difference is relative to the value, or to 1 if that
-    is larger."""
+    """Checks equality within float rounding: the allowed difference is relative to the value, or to
+    1 if that is larger."""
     got, want = list(got), list(want)
     expect.that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
     for i, (a, b) in enumerate(zip(got, want)):
@@ -32,7 +32,7 @@ def shaped(values, rows, cols):
 
 
 class Network:
-    """Linear layers with ReLU between them: PyTorch's order of parameters, W of shape (out, in)."""
+    """Linear layers with ReLU between them. The parameters are in PyTorch's order; W has the shape (out, in)."""
 
     def __init__(self, widths, values):
         self.widths, self.weights, self.biases, at = widths, [], [], 0
@@ -70,7 +70,7 @@ class Network:
 
 
 def softmax_loss(logits, targets):
-    """The mean loss and its gradient."""
+    """Returns the mean loss and its gradient."""
     total, grad = 0.0, []
     for row, target in zip(logits, targets):
         top = max(row)
@@ -157,7 +157,7 @@ def reference_run(kind, options, widths, values, x, targets, batches):
 def train(lab, kind, options, samples, batches):
     """Compares every loss and the final parameters with double precision."""
     widths, closest = [5, 7, 3], 0.0
-    while closest < 2e-5:  # near 0, rounding decides the side of a relu: no comparison possible
+    while closest < 2e-5:  # near 0, rounding decides the side of a relu, so results cannot be compared
         values = some(lab.random, Network.count(widths), 0.5)
         targets = [lab.random.randrange(3) for _ in range(samples)]
         x = [list(floats(lab.random.gauss(j == t, 0.5) for j in range(5))) for t in targets]

@@ -11,8 +11,8 @@
 
 namespace lab04 {
 
-// Task 6. One batch: forward, loss, backward, update. Returns the loss before the update. Gradients
-// of earlier batches must not contribute. Optimizer is Sgd or AdamW.
+// Task 6. Processes one batch: forward, loss, backward, update. Returns the loss before the update.
+// Gradients of earlier batches must not contribute. Optimizer is Sgd or AdamW.
 template <class Optimizer>
 float train_step(MLP& model, Optimizer& optimizer, const Matrix& x,
                  const std::vector<std::int64_t>& targets) {

@@ -31,7 +31,7 @@ struct Job {
   std::size_t element = 4;
 };
 
-// Task 1. Time of one message.
+// Task 1. Returns the time of one message.
 inline double message_time(const Machine& machine, double bytes) {
 #ifdef SOLUTION
   return machine.alpha + bytes * machine.beta;
@@ -53,8 +53,8 @@ inline double flat_time(const Machine& machine, const Job& job) {
 #endif
 }
 
-// Task 3. Number of rounds until one of `world` ranks is left, if in each round half of the
-// remaining ranks (rounded down) pass their sums to another rank. 0 for one rank.
+// Task 3. Returns the number of rounds until one of `world` ranks is left, if in each round half of
+// the remaining ranks (rounded down) pass their sums to another rank. 0 for one rank.
 inline int tree_rounds(int world) {
 #ifdef SOLUTION
   int rounds = 0;
@@ -66,7 +66,7 @@ inline int tree_rounds(int world) {
 #endif
 }
 
-// Task 3. Time up the tree, adding in every round, and down again without adding.
+// Task 3. Returns the time to send up the tree, adding in every round, and down without adding.
 inline double tree_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   const double bytes = double(job.count) * double(job.element), rounds = tree_rounds(job.world);
@@ -77,9 +77,9 @@ inline double tree_time(const Machine& machine, const Job& job) {
 #endif
 }
 
-// Task 4. The array is cut into world parts of whole elements, as equal as possible. In world-1
-// steps the received part is added, in world-1 more it replaces the old one; in each step every
-// rank sends one part and receives one.
+// Task 4. Returns the time of the ring. The array is cut into world parts of whole elements, as
+// equal as possible. In world-1 steps the received part is added; in world-1 more it replaces the
+// old one. In each step every rank sends one part and receives one.
 inline double ring_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   // In every step, some link carries the longest part, which determines the time.
@@ -107,9 +107,9 @@ inline Algorithm cheapest(const Machine& machine, const Job& job) {
 #endif
 }
 
-// Task 6. The smallest length in bytes at which the ring costs no more than the tree. Assume
-// parts of exactly bytes / world, whole elements or not. 0 if the ring never costs more; infinity
-// if it always does.
+// Task 6. Returns the smallest length in bytes at which the ring costs no more than the tree.
+// Assume parts of exactly bytes / world, whole elements or not. Returns 0 if the ring never costs
+// more, and infinity if it always does.
 inline double crossover_bytes(const Machine& machine, int world) {
 #ifdef SOLUTION
   const double n = world, rounds = tree_rounds(world);
@@ -124,9 +124,9 @@ inline double crossover_bytes(const Machine& machine, int world) {
 #endif
 }
 
-// Task 7. Lower bound for the time of any all-reduce if only beta counts: each element makes
-// world-1 journeys to be added and world-1 journeys back, and at best all ranks share them equally.
-// (Not rounded to whole elements.)
+// Task 7. Returns a lower bound for the time of any all-reduce if only beta counts: each element
+// must be sent world-1 times to be added and world-1 times to return the sum, and at best all ranks
+// send equally much. (Not rounded to whole elements.)
 inline double least_time(const Machine& machine, const Job& job) {
 #ifdef SOLUTION
   const double bytes = double(job.count) * double(job.element), n = job.world;
@@ -144,8 +144,8 @@ struct Sample {
 };
 
 // Task 8. Fits alpha and beta to measurements (gamma stays 0): minimizes the sum of the squares of
-// (alpha + bytes beta - seconds) / seconds. Relative errors, because 1 us is nothing compared with
-// 10 ms and everything compared with 5 us. At least two lengths differ; no time is 0.
+// (alpha + bytes beta - seconds) / seconds. These are relative errors, because 1 us is nothing
+// compared with 10 ms and everything compared with 5 us. At least two lengths differ; no time is 0.
 inline Machine fit(std::span<const Sample> samples) {
 #ifdef SOLUTION
   // With x = 1 / seconds and y = bytes / seconds, the two normal equations of alpha x + beta y = 1.

@@ -25,7 +25,7 @@ def machine(lab):
 
 
 def calls_of(name, world, count):
-    """The messages of an algorithm as (rank, to, out, from, in): lengths only, no data and no sums."""
+    """Returns the messages of an algorithm as (rank, to, out, from, in): lengths only, no data and no sums."""
     found = []
     if name == "flat":
         for r in range(1, world):

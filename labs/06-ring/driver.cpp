@@ -22,7 +22,7 @@ std::string name_of(const char* what, int rank) { return what + ("." + std::to_s
 template <class T, class Fill, class Report>
 void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Report report) {
   const kit::FabricOptions options = kit::fabric_options(in);
-  const auto offset = std::size_t(in.integer("offset", 0));  // in elements: 1 is misaligned
+  const auto offset = std::size_t(in.integer("offset", 0));  // in elements; 1 misaligns the data
   const std::vector<std::int64_t> earlier =
       in.has("earlier") ? in.integers("earlier") : std::vector<std::int64_t>{};
   const auto calls = in.integer("calls", 1) + std::int64_t(earlier.size());
@@ -39,7 +39,8 @@ void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Re
                              ? std::size_t(earlier[std::size_t(call)])
                              : std::size_t(in.integer("count"));
       kit::Guarded<T> one(count, offset), other(count, offset);
-      const bool mirrored = in.integer("mirrored", 0) != 0;  // which buffer has the lower address?
+      const bool mirrored =
+          in.integer("mirrored", 0) != 0;  // swaps which buffer has the lower address
       kit::Guarded<T>&input = mirrored ? other : one, &output = mirrored ? one : other;
       for (std::size_t i = 0; i < count; ++i) input.span()[i] = fill(rank, i);
       const std::vector<T> before(input.span().begin(), input.span().end());
@@ -86,7 +87,7 @@ KIT_SCENARIO(floats) {
       });
 }
 
-// Task 1 alone: the chunks of one buffer.
+// Task 1 alone. Reports the chunks of one buffer.
 KIT_SCENARIO(chunks) {
   std::vector<std::int64_t> firsts, lengths;
   const int world = int(in.integer("world"));
@@ -100,7 +101,7 @@ KIT_SCENARIO(chunks) {
   out.put("length", lengths);
 }
 
-// Task 2 alone. For each step, and within it for each rank: to, send_chunk, from, recv_chunk.
+// Task 2 alone. Reports to, send_chunk, from and recv_chunk of each rank, step by step.
 KIT_SCENARIO(schedule) {
   const int world = int(in.integer("world"));
   (void)lab06::all_gather_step(world + 2, 1, 1), lab06::reduce_scatter_step(world + 2, 1, 1);

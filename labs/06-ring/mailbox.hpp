@@ -64,7 +64,7 @@ inline void take_piece(Mailbox& box, std::span<std::byte> piece, int peer) {
 class SharedLink {
  public:
   explicit SharedLink(kit::Member& member) : member_(member) {}
-  // Size of the shared memory of a world, in bytes.
+  // Returns the size of the shared memory of a world, in bytes.
   static std::size_t bytes(int world) { return sizeof(Mailbox) * std::size_t(world * world); }
   [[nodiscard]] int rank() const { return member_.rank(); }
   [[nodiscard]] int world() const { return member_.world(); }
@@ -92,8 +92,8 @@ class SharedLink {
   // consider what happens if every rank first sends its whole message.
   void transfer(int to, std::span<const std::byte> out, int from, std::span<std::byte> in) {
 #ifdef SOLUTION
-    // One piece out, one piece in: each rank empties its neighbour's slots as fast as it fills its
-    // own.
+    // Alternates between sending and receiving one piece, so each rank empties its neighbour's
+    // slots as fast as it fills its own.
     while (!out.empty() || !in.empty()) {
       const std::size_t sent = std::min(out.size(), Mailbox::slot_bytes);
       if (sent > 0) put_piece(mailbox(rank(), to), out.first(sent), to);

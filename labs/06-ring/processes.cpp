@@ -13,10 +13,10 @@
 
 namespace {
 
-// Makes a mailbox look as if nearly 2^32 pieces had passed: passes two rounds of equal pieces, then
-// lets every word that grew from the first to the second grow as it would in the skipped rounds.
-// Whatever the mailbox consists of, its counts are the words that grow; any number of slots up to 6
-// divides a round.
+// Makes a mailbox look as if nearly 2^32 pieces had passed. It passes two rounds of equal pieces,
+// and then advances every word that grew from the first round to the second, as the skipped rounds
+// would have advanced it. Whatever the mailbox consists of, its counts are the words that grow. Any
+// number of slots up to 6 divides a round.
 constexpr std::uint64_t round_pieces = 240;
 constexpr std::uint64_t rounds_skipped = (std::uint64_t{1} << 32) / round_pieces - 2;
 
@@ -56,9 +56,9 @@ kit::ProcessOptions options_of(const kit::Request& in) {
 
 }  // namespace
 
-// Pieces from rank 0 to rank 1 through one mailbox: piece i holds sizes[i] bytes of value i + 1.
-// The receiver reports the first and the last byte of each. old: the mailbox looks as if nearly
-// 2^32 pieces had passed before.
+// Sends pieces from rank 0 to rank 1 through one mailbox. Piece i holds sizes[i] bytes of value i +
+// 1. The receiver reports the first and the last byte of each piece. old: the mailbox looks as if
+// nearly 2^32 pieces had passed before.
 KIT_SCENARIO(pieces) {
   const std::vector<std::int64_t> sizes = in.integers("sizes");
   const bool old = in.integer("old", 0) != 0;
@@ -95,8 +95,8 @@ KIT_SCENARIO(pieces) {
       out);
 }
 
-// `calls` all-reduces in succession, without a barrier. Element i of rank r at call k is table[r *
-// period + (i + k) % period]. Reports the outputs of all calls, concatenated.
+// Runs `calls` all-reduces in succession, without a barrier. Element i of rank r at call k is
+// table[r * period + (i + k) % period]. Reports the outputs of all calls, concatenated.
 KIT_SCENARIO(processes) {
   const std::vector<float> table = in.floats("table");
   const auto period = std::size_t(in.integer("period"));
@@ -126,7 +126,7 @@ KIT_SCENARIO(processes) {
       out);
 }
 
-// Messages of sizes[i] elements of one byte, from rank 0 to the last rank and back. Both ranks
+// Sends messages of sizes[i] elements of one byte from rank 0 to the last rank and back. Both ranks
 // report the received bytes.
 KIT_SCENARIO(messages) {
   const std::vector<std::int64_t> sizes = in.integers("sizes");

@@ -102,8 +102,7 @@ def two_processes(lab):
 
 
 def between_processes(lab, world, count, calls=1, **how):
-    """all_reduce over mailboxes, compared with the serial sum, which is exact for small whole
-    numbers."""
+    """Runs all_reduce over mailboxes, and compares it with the serial sum, which is exact for small whole numbers."""
     period = 61
     table = floats(lab.random.randrange(-500, 500) for _ in range(world * period))
     seen = lab.run("processes", world=world, count=count, calls=calls, period=period, table=table, **how)

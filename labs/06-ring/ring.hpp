@@ -47,7 +47,7 @@ struct Step {
   int recv_chunk = 0;
 };
 
-// Task 2. The schedule of reduce-scatter, steps 0 to world - 2. A pure function: no data moves yet.
+// Task 2. Returns a step of reduce-scatter, 0 to world - 2. A pure function: no data moves yet.
 inline Step reduce_scatter_step(int world, int rank, int step) {
 #ifdef SOLUTION
   // Chunk c starts at rank c + 1; at step s it leaves rank c + 1 + s.
@@ -59,7 +59,7 @@ inline Step reduce_scatter_step(int world, int rank, int step) {
 #endif
 }
 
-// Task 2. The schedule of all-gather, steps 0 to world - 2. It begins where reduce-scatter ended.
+// Task 2. Returns a step of all-gather, 0 to world - 2. It begins where reduce-scatter ended.
 inline Step all_gather_step(int world, int rank, int step) {
 #ifdef SOLUTION
   const auto wrap = [world](int i) { return (i % world + world) % world; };
@@ -85,7 +85,8 @@ void reduce_scatter(Link& link, std::span<T> work) {
     const Step now = reduce_scatter_step(world, rank, step);
     const std::span<T> mine = part(now.recv_chunk);
     const std::span<T> in = std::span<T>(arrived).first(mine.size());
-    // Simultaneously: if all ranks sent first, each would wait for a neighbour that also sends.
+    // Simultaneously, because if all ranks sent first, each would wait for a neighbour that also
+    // sends.
     link.exchange(now.to, part(now.send_chunk), now.from, in);
     for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += in[i];
   }

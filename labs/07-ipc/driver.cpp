@@ -36,7 +36,8 @@ using kit::Counted;
 
 namespace {
 
-// Memory in which the ranks meet: zeroed, and shared by all of them, threads or processes.
+// Memory in which the ranks (threads or processes) meet. It is initially zero, and all ranks share
+// it.
 struct Meeting {
   std::atomic<int> arrived;
   std::atomic<int> enqueued;  // ranks that have enqueued all their calls
@@ -52,7 +53,7 @@ struct Plan {
   int world = 1;
   std::int64_t count = 0, calls = 1, slots = 2, slot_elements = 8;
   bool in_place = false, in_turns = false;
-  std::int64_t rings = 1;            // used in turn, each with other slot sizes
+  std::int64_t rings = 1;            // used in turn, each with a different slot size
   std::uint64_t lived = 0;           // messages that each ring has passed on before
   std::vector<std::int64_t> counts;  // one per call; by default all are `count`
   explicit Plan(const kit::Request& in)
@@ -81,8 +82,8 @@ void start_device(int rank, int world, bool one_process) {
     if (r != rank) kit::check(cudaDeviceEnablePeerAccess(r, 0), "cudaDeviceEnablePeerAccess");
 }
 
-// Number of flags whose last value is not the last one that the neighbour, in this process,
-// posted. These flags were changed by other means.
+// Number of flags that hold neither their initial value nor the last value that the neighbour
+// posted, so they were changed by other means. Counted only for neighbours in this process.
 std::atomic<std::int64_t> unwatched = 0;
 std::atomic<std::int64_t> changed = 0;  // ranks whose input changed although it is not the output
 
@@ -136,7 +137,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = Counted::of(rank, i);
   const kit::DeviceArray<Counted> input(stream, values), apart(stream, values.size());
   Counted* const output = plan.in_place ? input.data() : apart.data();
-  // A rank that waits for another rank inside all_reduce hangs if the other calls it later.
+  // The ranks call one after the other, so a rank whose all_reduce waits for a later rank hangs.
   while (plan.in_turns && meeting.enqueued < rank)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   std::int64_t at = 0;
@@ -151,7 +152,8 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   const std::vector<Counted> got = plan.in_place ? input.host() : apart.host();
   if (!plan.in_place) changed += runs_of(input.host()) != runs_of(values);
   hostile::ranks[rank].done = true;
-  // A kernel that is still running must fail by its result, not by memory freed under it.
+  // Waits for the kernel. If it is wrong, it must fail by its result, not because its memory was
+  // freed.
   kit::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   meeting.wait(plan.world, ++turn);
   for (Place& place : places) {
@@ -218,7 +220,7 @@ std::string describe_ring() {
 
 }  // namespace
 
-// The ranks are threads of this process: neighbours' memory is accessed by pointer.
+// The ranks are threads of this process, and access their neighbours' memory by pointer.
 KIT_SCENARIO(threads) {
   struct Shared {
     Plan plan;
@@ -264,7 +266,7 @@ KIT_SCENARIO(threads) {
   put_counts(out);
 }
 
-// The ranks are processes: neighbours' memory is accessed through handles.
+// The ranks are processes, and access their neighbours' memory through handles.
 KIT_SCENARIO(processes) {
   const Plan plan(in);
   kit::ProcessOptions options;
@@ -289,7 +291,7 @@ __global__ void fill(int* x, std::int64_t n, int value) {
 }  // namespace
 
 // Rank 0 offers pieces of its memory; rank 1 opens them and writes 100 + i into piece i. "same":
-// rank 0's own offer, opened by rank 0, gives the pointer that was offered.
+// whether rank 0's own offer, opened by rank 0, gives the pointer that was offered.
 KIT_SCENARIO(offers) {
   const Plan plan(in);
   const std::vector<std::int64_t> sizes = in.integers("sizes");

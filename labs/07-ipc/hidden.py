@@ -65,8 +65,8 @@ def nothing_hidden(lab):
     seen = ring(lab, 2, 32, slots=2, slot_elements=8, calls=4)
     expect.equal("waits for a device, stream or event inside all_reduce", seen["syncs"], 0, seen)
     expect.equal("bytes copied from or to the host's memory", seen["staged"], 0, seen)
-    # Each rank calls when the rank before it has enqueued all its calls: any wait in there, counted
-    # or not, never ends.
+    # Each rank calls only after the previous rank has enqueued all its calls, so a wait for another
+    # rank inside all_reduce never ends, whether it is counted or not.
     ring(lab, 3, 32, slots=2, slot_elements=8, calls=4, in_turns=1)
 
 

@@ -1,5 +1,6 @@
 // A layer between the student's file of lab 07 and CUDA: it counts calls, watches flags, and delays
-// ranks that store or see a flag. Included before that file; driver.cpp undefines the macros later.
+// ranks that store or see a flag. It must be included before that file; driver.cpp undefines the
+// macros later.
 //
 //   a post of a flag     the whole block pauses after it, by seed: data that follow it are late
 //   a look that sees     the block pauses before it continues: a slot that is not protected by a
@@ -30,8 +31,8 @@ struct Rank {
   std::atomic<std::uint64_t>& sees(const void* flag) {
     return seen[reinterpret_cast<std::uintptr_t>(flag) / 128 % 16];
   }
-  // A post without release needs a releasing fence between the data and the post; a look without
-  // acquire that has seen something new needs an acquiring fence before the data that follow.
+  // A post without release needs a releasing fence between the data and the post. A look without
+  // acquire that has seen something new needs an acquiring fence before the next access to data.
   std::atomic<bool> released = false, unfenced_look = false;
   std::atomic<std::int64_t> bare_posts = 0, bare_looks = 0;
   void data_may_follow() {
@@ -158,7 +159,7 @@ inline void barrier(vgpu::Source where = vgpu::Source::current()) {
 
 namespace cuda {
 
-// A fence whose scope ends at the device does not order anything for a neighbour.
+// A fence whose scope ends at the device orders nothing for a neighbour.
 inline void watched_fence(memory_order order, thread_scope scope = thread_scope_system) {
   if (scope == thread_scope_system)
     hostile::me().fence(hostile::acquires(order), hostile::releases(order));
@@ -200,8 +201,8 @@ class watched_ref : public atomic_ref<T, Scope> {
                              Source where = Source::current()) const {
     return compare_exchange_strong(expected, desired, order, where);
   }
-  // The other operations use compare_exchange: whether they change the flag depends on its old
-  // value.
+  // The other operations use compare_exchange, because whether they change the flag depends on its
+  // old value.
   T exchange(T value, memory_order order = memory_order_seq_cst,
              Source where = Source::current()) const {
     return change([&](T) { return value; }, order, where);

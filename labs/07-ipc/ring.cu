@@ -37,10 +37,10 @@ struct Mapped {
   void* base = nullptr;     // from cudaIpcOpenMemHandle; null if nothing was opened
 };
 
-// One per rank, all zero when the ranks meet; its slots follow it. Do not change it.
+// One per rank, followed by its slots; all zero when the ranks meet. Do not change it.
 struct Station {
-  alignas(128) std::uint64_t tail;  // by the previous rank: messages put into this rank's slots
-  alignas(128) std::uint64_t head;  // by the next rank: this rank's messages taken from its slots
+  alignas(128) std::uint64_t tail;  // set by the previous rank: messages put into this rank's slots
+  alignas(128) std::uint64_t head;  // set by the next rank: messages of this rank that it has taken
   alignas(128) std::uint64_t sent;  // private to this rank, kept from call to call
   std::uint64_t taken;
 };
@@ -104,8 +104,8 @@ inline void close_mapped(Mapped& mapped) {
 #endif
 }
 
-// Task 3. The four ends of the two hand-offs; called by one thread of the block. The counts cover
-// the whole life of the ring.
+// Task 3. The two operations of the sender and the two of the receiver, for messages and for free
+// slots. One thread of the block calls them. The counts cover the whole lifetime of the ring.
 __device__ inline void wait_message(const Ring& ring, std::uint64_t taken) {
 #ifdef SOLUTION
   while (Flag(ring.mine->tail).load(cuda::memory_order_acquire) <= taken) {
@@ -142,9 +142,9 @@ __device__ inline void return_slot(const Ring& ring, std::uint64_t taken) {
 #endif
 }
 
-// Task 4. output = the sum of all ranks' inputs, on every rank; computed by one block. Chunks as in
-// lab 06, cut into pieces that fit a slot, so that a long chunk uses several slots simultaneously.
-// output may be input. T has += and may be larger than 8 bytes.
+// Task 4. Computes output = the sum of all ranks' inputs, on every rank, with one block. The chunks
+// are those of lab 06, cut into pieces that fit a slot, so that a long chunk uses several slots
+// simultaneously. output may be input. T has += and may be larger than 8 bytes.
 template <class T>
 __global__ void ring_kernel(Ring ring, const T* input, T* output, std::int64_t count) {
 #ifdef SOLUTION

@@ -34,7 +34,7 @@ struct Part {
 
 // Task 1. Assigns rows to devices: ceil(rows / devices) to each, in order, until no rows are left;
 // the last part may be shorter. There are as many parts as devices that have work: 5 rows on 4
-// devices make 2 + 2 + 1. No rows make one empty part. Compute, do not count: rows may be 2^40.
+// devices make 2 + 2 + 1. No rows make one empty part. Do not loop over rows: there may be 2^40.
 inline std::vector<Part> split_rows(std::size_t rows, int devices) {
 #ifdef SOLUTION
   const std::size_t n = std::size_t(devices), each = (rows + n - 1) / n;
@@ -111,7 +111,7 @@ inline kit::Buffer gather(kit::Devices& devices, const std::vector<kit::Buffer>&
 class DataParallel {
  public:
   // parameters are on the root; the optimizer writes to them between a backward and the next
-  // forward. All three outlive this object.
+  // forward. devices, model and parameters outlive this object.
   DataParallel(kit::Devices& devices, kit::DeviceModel& model,
                const std::vector<kit::Buffer>& parameters)
       : devices_(devices), model_(model), parameters_(parameters) {}
@@ -139,8 +139,8 @@ class DataParallel {
 #endif
   }
 
-  // Task 6. Returns the gradient of each parameter, on the root, for the loss's gradient with
-  // respect to the last forward's output. It must be the gradient of one device with the whole
+  // Task 6. Returns the gradient of each parameter, on the root, given the gradient of the loss
+  // with respect to the last forward's output. It must be the gradient of one device with the whole
   // batch, so the replicas' gradients are added, the lowest replica first. Frees the replicas'
   // memory. Never hold all replicas' gradients on the root simultaneously.
   std::vector<kit::Buffer> backward(const kit::Buffer& output_gradient) {

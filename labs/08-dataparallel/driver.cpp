@@ -1,7 +1,7 @@
 // Runs the student's DataParallel on the kit's devices and reports the results. The judge gives the
 // verdicts.
 //
-// The model is y = W x + b, row by row, with whole numbers, so that sums are exact. It refuses data
+// The model is y = W x + b, row by row, with whole numbers, so that sums are exact. It rejects data
 // on another device, and detects whether all replicas are in the model simultaneously.
 #include LAB08_DATA_PARALLEL
 
@@ -62,8 +62,8 @@ class Linear : public kit::DeviceModel {
     return out;
   }
 
-  // From here on, this many replicas must be in the model simultaneously; with `fail`, the listed
-  // replicas throw.
+  // From this call on, this many replicas must be in the model simultaneously. With `fail`, the
+  // listed replicas throw.
   void expect(int replicas, bool fail) {
     expected_ = replicas;
     inside_ = 0;
@@ -192,7 +192,7 @@ KIT_SCENARIO(apply) {
   out.put("ran", times);
 }
 
-// Two objects in one process, with separate devices, used alternately. ops: rows of (object, 0
+// Uses two objects alternately, in one process and with separate devices. ops: rows of (object, 0
 // for forward or 1 for backward, rows, salt, replicas). No batch outlives its forward.
 KIT_SCENARIO(by_turns) {
   const auto ops = in.integers("ops"), counts = in.integers("devices");

@@ -3,7 +3,7 @@ from labs.course.testing import expect, floats, lab_test
 
 
 def filled(rows, width, salt):
-    """The same formula as in driver.cpp: whole numbers, so that sums are exact."""
+    """Returns whole numbers, so that sums are exact. driver.cpp has the same formula."""
     return [[(i * 7 + salt * 13) % 19 - 9 for i in range(r * width, (r + 1) * width)] for r in range(rows)]
 
 
@@ -38,7 +38,7 @@ class OneDevice:
 
 
 def expected(rows, inputs, outputs, steps):
-    """Output and gradients of the last step, on one device."""
+    """Returns the output and the gradients of the last step, on one device."""
     model = OneDevice(inputs, outputs)
     for step in steps:
         y = model.forward(filled(rows, inputs, 10 + step))

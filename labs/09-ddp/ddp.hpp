@@ -46,8 +46,7 @@ inline std::vector<std::vector<int>> plan_buckets(const std::vector<std::size_t>
 #endif
 }
 
-// The compiler deduces both types from the arguments: DistributedDataParallel ddp(model, group,
-// 64).
+// The arguments determine both types: DistributedDataParallel ddp(model, group, 64).
 template <kit::HookedModel Model, kit::AsyncGroup Group>
 class DistributedDataParallel {
   using Tensor = kit::ParameterOf<Model>;  // tensor->value, ->grad, ->requires_grad
@@ -92,7 +91,7 @@ class DistributedDataParallel {
     kit::todo("task 2, the constructor");
 #endif
   }
-  // The hooks hold `this`.
+  // Not copyable, because the hooks hold `this`.
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
@@ -116,7 +115,7 @@ class DistributedDataParallel {
   }
 
  private:
-  // A parameter that gets gradients, and its place in a bucket.
+  // A parameter that gets gradients, and its position in a bucket.
   struct Slot {
     Tensor parameter;
     std::size_t bucket = 0;

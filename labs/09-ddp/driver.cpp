@@ -25,7 +25,7 @@ using kit::Tensor;
 
 std::string of_rank(const char* what, int rank) { return what + ("." + std::to_string(rank)); }
 
-// A whole number, so that sums are exact; the same formula as in public.py.
+// Returns a whole number, so that sums are exact. public.py has the same formula.
 float made_up(std::int64_t step, std::int64_t rank, std::size_t p, std::size_t i,
               std::int64_t base) {
   return float((std::int64_t(i) * 7 + std::int64_t(p) * 13 + rank * 29 + step * 31 + base) % 41 -
@@ -111,7 +111,7 @@ class Replica {
   std::int64_t step_ = 0;
 };
 
-// The same model and group, as other types: handles are plain pointers, as in lab 04.
+// The same model and group with other types: handles are plain pointers, as in lab 04.
 class PointerModel {
  public:
   explicit PointerModel(kit::ToyModel& toy) : toy_(toy) {}
@@ -194,7 +194,7 @@ KIT_SCENARIO(train) {
   kit::Cluster cluster(kit::cluster_options(in));
   cluster.run([&](kit::Group& group) {
     Replica replica(in, cluster, group.rank());
-    if (in.integer("again", 0) != 0) {  // the same parameters in another model, wrapped before
+    if (in.integer("again", 0) != 0) {  // wraps the same parameters before, in another model
       kit::ToyModel earlier = replica.model();
       const lab09::DistributedDataParallel ddp(earlier, group, limit);
     }
@@ -228,8 +228,8 @@ KIT_SCENARIO(plan) {
   out.put("buckets", flat);
 }
 
-// The other end of the overlap meter's scale: all communication follows the computation. Uses no
-// code of the student.
+// The zero of the overlap score: all communication follows the computation. Uses no code of the
+// student.
 KIT_SCENARIO(serial) {
   kit::Cluster cluster(kit::cluster_options(in));
   cluster.run([&](kit::Group& group) {

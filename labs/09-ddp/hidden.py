@@ -77,12 +77,12 @@ def unused(lab):
             model.others = {(rank, step): [p for p in all_of if p != missing]
                             for rank in range(world) if rank not in holders for step in (0, 2)}
             expect_buckets(train(lab, model, "cszszs", 20), model, 20, 3)
-    # Used in the pass under no_sync, but not in the synchronising one: its accumulated gradient
-    # still counts.
+    # A parameter is used in the pass under no_sync, but not in the synchronising one. Its
+    # accumulated gradient still counts.
     model = Model(sizes, 2)
     model.others = {(0, 1): [3, 2], (1, 1): [3, 2, 1]}
     train(lab, model, "zns", 8)
-    # Two gradients, 6 and -6, with the average 0: that is an average, and no rank keeps its own
+    # Two gradients, 6 and -6, have the average 0. That is an average, too: no rank keeps its own
     # gradient.
     train(lab, Model([1, 3], 2), "s", 8, base=26)
 
@@ -104,7 +104,7 @@ def no_sync(lab):
 
 
 def ready_times(model, limit, seconds):
-    """When each bucket is complete if gradients arrive from the last parameter to the first."""
+    """Returns the time at which each bucket is complete if gradients arrive from the last parameter to the first."""
     ready, now, members = [], 0.0, iter(reversed(range(len(model.sizes))))
     for length in model.buckets(limit):
         while length > 0:

@@ -3,7 +3,7 @@ from labs.course.testing import Wrong, expect, floats, lab_test
 
 
 def made_up(step, rank, p, i, base):
-    """The same formula as in driver.cpp: whole numbers, so that sums are exact."""
+    """Returns a whole number, so that sums are exact. driver.cpp has the same formula."""
     return (i * 7 + p * 13 + rank * 29 + step * 31 + base) % 41 - 20
 
 
@@ -28,7 +28,7 @@ class Model:
         return values
 
     def buckets(self, limit):
-        """Number of elements of each bucket, by tasks 1 and 2."""
+        """Returns the number of elements of each bucket, by tasks 1 and 2."""
         out, filled = [], None
         for p in reversed([p for p in range(len(self.sizes)) if p not in self.frozen]):
             if filled is None:
@@ -108,8 +108,7 @@ def train(lab, model, script, limit=1 << 20, check=True, base=None, **how):
 
 
 def same(name, got, want, model, seen):
-    """Exact if the division by the number of ranks is exact; else within a few roundings of a
-    float."""
+    """Checks for equality if the division by the number of ranks is exact, else within a few roundings of a float."""
     exact = model.world in (1, 2, 4, 8) and not model.coupling
     if exact:
         expect.same_bits(name, got, floats(want), seen)
@@ -136,8 +135,8 @@ def expect_buckets(seen, model, limit, steps=1):
 
 
 def expect_lengths(seen, model, limit, flags):
-    """The gradients of a bucket travel together: one all-reduce each, perhaps with some flags in it
-    or in another."""
+    """Checks that the gradients of a bucket travel together: one all-reduce each, perhaps with some
+    flags in it or in another."""
     want, got = sorted(model.buckets(limit)), sorted(reduces(seen))
     ways = [got] if len(got) == len(want) else [got[:i] + got[i + 1:] for i, n in enumerate(got) if n <= flags]
     expect.that(any(all(w <= g <= w + flags for w, g in zip(want, way)) for way in ways),
@@ -207,7 +206,7 @@ def steps(lab):
     """Five steps with momentum: every rank has the same parameters as one process with the whole
     batch."""
     for world, limit in ((2, 16), (3, 1 << 20), (4, 24)):
-        for pointers in (0, 1):  # the same model and group, as other types
+        for pointers in (0, 1):  # the same model and group, with other types
             train(lab, Model([5, 4, 3, 2], world, coupling=0.125), "zso" * 5, limit, pointers=pointers)
 
 

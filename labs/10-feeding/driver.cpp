@@ -56,7 +56,7 @@ struct CannotBeRead : std::runtime_error {
 };
 
 // A data set that a test can slow down: it counts the fetches that have begun and ended, and can
-// let a batch wait for others.
+// make a batch wait for others.
 class Shelf {
  public:
   struct Batch {  // movable, but not copyable
@@ -143,13 +143,14 @@ KIT_SCENARIO(permutations) {
     out.put("order." + std::to_string(i), lab10::randperm(sizes[i], std::uint64_t(seeds[i])));
 }
 
-// For each rank (or each of `ranks`), the indices of each epoch in turn, from one sampler object.
+// Reports, for each rank (or each of `ranks`), the indices of each epoch in turn, from one sampler
+// object.
 KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
-  // A sampler of another data set, with one sample, must not affect the observed ones;
+  // Two other samplers must not affect the observed ones: one of a data set with one sample,
   lab10::DistributedSampler other(1, {.shuffle = false});
   (void)other.indices();
-  if (in.integer("samples") < 1 << 20) {  // nor may one with another seed
+  if (in.integer("samples") < 1 << 20) {  // and one with another seed
     const std::uint64_t seed = std::uint64_t(in.integer("sampler_seed")) + 77;
     (void)lab10::DistributedSampler(in.integer("samples"), {.seed = seed}).indices();
   }
@@ -255,7 +256,7 @@ KIT_SCENARIO(load) {
   out.put("after_the_end", std::int64_t(shelf.after_the_end));
 }
 
-// Two loaders simultaneously, each in its own thread, with batches of different lengths.
+// Runs two loaders simultaneously, each in its own thread, with batches of different lengths.
 KIT_SCENARIO(two_loaders) {
   const std::vector<std::int64_t> order = in.integers("order"), batch = in.integers("batch");
   std::vector<std::int64_t> ids[2];
@@ -276,8 +277,8 @@ KIT_SCENARIO(two_loaders) {
   out.put("second", ids[1]);
 }
 
-// A loader whose memory is watched while its threads run: fetches take some time, so that next()
-// looks before a batch is ready; some fetches throw.
+// Runs a loader whose memory is watched while its threads run. Fetches take some time, so that
+// next() is called before a batch is ready. Some fetches throw.
 KIT_SCENARIO(races) {
   using Batch = std::vector<std::int64_t>;
   using Loader = lab10::Loader<Batch>;

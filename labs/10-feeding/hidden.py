@@ -12,8 +12,7 @@ distinct = load_sibling(__file__, "public").distinct
 
 
 def pytorch_randperm(n, seed):
-    """The result of torch.randperm. Python's generator is MT19937, too; only its seeding
-    differs."""
+    """Returns the result of torch.randperm. Python's generator is MT19937, too; only its seeding differs."""
     words = [seed & 0xFFFFFFFF]
     for i in range(1, 624):
         words.append((1812433253 * (words[-1] ^ (words[-1] >> 30)) + i) & 0xFFFFFFFF)
@@ -27,7 +26,8 @@ def pytorch_randperm(n, seed):
 
 
 def pytorch_share(samples, world, rank, shuffle, seed, epoch, drop_last, used=0):
-    """torch.utils.data.DistributedSampler, or the rest of its order if `used` places are done."""
+    """Returns the result of torch.utils.data.DistributedSampler, or the rest of its order if `used`
+    places are done."""
     order = pytorch_randperm(samples, seed + epoch) if shuffle else range(samples)
     left = max(samples - used, 0)
     size = left // world if drop_last else -(-left // world)

@@ -78,7 +78,7 @@ def order(lab):
 
 
 def distinct(lab, seeds, epochs, samples):
-    """No two of (seed, epoch, sample) share a seed, and repeated calls return the same seed."""
+    """Checks that no two of (seed, epoch, sample) share a seed, and that repeated calls return the same seed."""
     seen = lab.run("seeds", seeds=seeds + seeds, epochs=epochs, samples=samples)
     found = list(seen["seeds"])
     half = len(found) // 2

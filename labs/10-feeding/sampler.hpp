@@ -20,8 +20,8 @@
 
 namespace lab10 {
 
-// Task 1. A permutation of 0 .. n-1, index by index the one that torch.randperm(n) draws on a CPU
-// after manual_seed(seed):
+// Task 1. Returns the permutation of 0 .. n-1 that torch.randperm(n) draws on a CPU after
+// manual_seed(seed):
 //   - the engine is MT19937 (std::mt19937), seeded with the low 32 bits of seed;
 //   - begin with 0 1 2 ... n-1; for i = 0 .. n-2 draw one 32-bit word and swap element i with
 //     element i + word % (n - i). The last element is left where it is: n-1 draws.
@@ -44,7 +44,8 @@ struct SamplerOptions {
   int rank = 0;
   bool shuffle = true;     // else the order of every epoch is 0 1 2 ...
   std::uint64_t seed = 0;  // equal on all ranks; an epoch's order is drawn from seed + epoch
-  bool drop_last = false;  // cut the remainder of a division by world, instead of repeating samples
+  bool drop_last =
+      false;  // drop the remainder of a division by world, instead of repeating samples
 };
 
 class DistributedSampler {
@@ -54,9 +55,9 @@ class DistributedSampler {
 
   // Task 3. From now on indices() and size() refer to this epoch. used: number of places of its
   // order that have already been used, summed over all ranks. A job that resumes in mid-epoch
-  // begins there, perhaps with another world than before. The rest is distributed in the same way
-  // as a whole order, and is also padded with the beginning of the epoch's order, not of the
-  // rest. Before the first call: epoch 0, nothing used.
+  // begins there, perhaps with a different number of ranks. The rest is distributed in the same way
+  // as a whole order, and is also padded with the beginning of the epoch's order, not of the rest.
+  // Before the first call: epoch 0, nothing used.
   void set_epoch(std::int64_t epoch, std::int64_t used = 0) {
 #ifdef SOLUTION
     epoch_ = epoch;
@@ -67,7 +68,7 @@ class DistributedSampler {
 #endif
   }
 
-  // Task 2. Number of samples of each rank; the same on all ranks.
+  // Task 2. Returns the number of samples of each rank, the same on all ranks.
   [[nodiscard]] std::int64_t size() const {
 #ifdef SOLUTION
     const std::int64_t left = std::max<std::int64_t>(samples_ - used_, 0);
@@ -77,8 +78,8 @@ class DistributedSampler {
 #endif
   }
 
-  // Task 2. This rank's samples, in order. The order is padded with its own beginning, as often as
-  // needed: there may be fewer samples than ranks.
+  // Task 2. Returns this rank's samples, in order. The order is padded with its own beginning,
+  // repeatedly if there are fewer samples than ranks.
   [[nodiscard]] std::vector<std::int64_t> indices() const {
 #ifdef SOLUTION
     std::vector<std::int64_t> order(static_cast<std::size_t>(samples_));
@@ -106,9 +107,9 @@ class DistributedSampler {
 #endif
 };
 
-// Task 4. Seed of everything random about one sample: crops, flips, noise. It must not depend on
-// the place where the sample is loaded (rank, world, worker), and must differ between any two
-// seeds, epochs or samples. (A sum does not: 1 + 0 is 0 + 1.)
+// Task 4. Returns the seed of all random choices for one sample: crops, flips, noise. It must not
+// depend on the place where the sample is loaded (rank, world, worker), and must differ between any
+// two seeds, epochs or samples. (A sum does not: 1 + 0 is 0 + 1.)
 inline std::uint64_t sample_seed(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
 #ifdef SOLUTION
   // SplitMix64's finisher is a bijection that scatters: mix, add the next part, mix again.

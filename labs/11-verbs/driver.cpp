@@ -101,7 +101,7 @@ void take_all(Pair& pair, int rank, Endpoint& end, std::vector<std::int64_t>& va
 
 }  // namespace
 
-// Puts from rank 0 to rank 1, or both ways; rank 1 is first busy for `pause` turns.
+// Rank 0 puts to rank 1, or both put to each other. Rank 1 is busy for the first `pause` turns.
 KIT_SCENARIO(talk) {
   Pair pair(in);
   const bool both = in.integer("both", 0) != 0;
@@ -136,9 +136,10 @@ KIT_SCENARIO(talk) {
   kit::verbs::observe(out);
 }
 
-// A wrong key, address, route or packet number, a put outside the memory, or a peer that has
-// left. Rank 0 puts until it gets an error, and then once more; rank 1 polls, and should get an
-// error, too, if the device flushes its requests. once: rank 0 stops at its first error.
+// Runs with a fault: a wrong key, address, route or packet number, a put outside the memory, or a
+// peer that has left. Rank 0 puts until it gets an error, and then once more. Rank 1 polls, and
+// should get an error, too, if the device flushes its requests. once: rank 0 stops at its first
+// error.
 KIT_SCENARIO(faulty) {
   Pair pair(in);
   const std::string fault = in.text("fault");
@@ -191,7 +192,7 @@ KIT_SCENARIO(faulty) {
   kit::verbs::observe(out);
 }
 
-// An object for which the device has no memory, a GID that does not exist, or a second connect.
+// The device has no memory for an object, the GID does not exist, or connect() is called twice.
 KIT_SCENARIO(refused) {
   const std::string what = in.text("what");
   std::string error = "nothing";
@@ -212,7 +213,7 @@ KIT_SCENARIO(refused) {
   kit::verbs::observe(out);
 }
 
-// Endpoints that are created and destroyed, and one for a device that does not exist.
+// Creates and destroys endpoints, and opens one for a device that does not exist.
 KIT_SCENARIO(objects) {
   std::string error;
   kit::verbs::run(1, std::uint64_t(in.integer("seed")), [&](int) {

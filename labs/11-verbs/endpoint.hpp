@@ -92,7 +92,8 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // Task 1. The data for the peer. The first packet's number has 24 bits and is yours to choose.
+  // Task 1. Returns the data for the peer. You may choose the first packet's number, which has 24
+  // bits.
   [[nodiscard]] Address address() const {
 #ifdef SOLUTION
     Address mine;
@@ -113,9 +114,10 @@ class Endpoint {
 #endif
   }
 
-  // Task 2. RESET, INIT, RTR (ready to receive), RTS (ready to send), with all receive requests
-  // posted before the peer may send. Port 1, MTU 1024, a global route (RoCE), hop limit 64;
-  // min_rnr_timer 12, timeout 18, retry_cnt 7; no limit on retries while the peer is not ready.
+  // Task 2. Moves the queue pair through RESET, INIT, RTR (ready to receive) and RTS (ready to
+  // send), with all receive requests posted before the peer may send. Port 1, MTU 1024, a global
+  // route (RoCE), hop limit 64; min_rnr_timer 12, timeout 18, retry_cnt 7; no limit on retries
+  // while the peer is not ready.
   void connect(const Address& theirs) {
 #ifdef SOLUTION
     theirs_ = theirs;
@@ -251,8 +253,8 @@ class Endpoint {
       fail("ibv_post_send", error);
     ++posted_;
   }
-  // Takes completions of both kinds: a full send queue must not prevent receiving, or two ends that
-  // both wait for room deadlock.
+  // Takes completions of both kinds, because a full send queue must not prevent receiving: two ends
+  // that both wait for room would deadlock.
   void take() {
     ibv_wc found[8];
     const int count = ibv_poll_cq(completions_, 8, found);
@@ -267,7 +269,8 @@ class Endpoint {
       post_receive();
     }
   }
-  // After an error every posted request completes; all completions are taken.
+  // After an error every posted request completes, and all completions are taken before this
+  // throws.
   void throw_if_failed() {
     if (failed_.empty()) return;
     while (posted_ != done_) take();

@@ -14,8 +14,8 @@
 namespace {
 
 // Endpoint whose put() makes the message available at the peer before it returns. The bytes are
-// copied out of the outbox then or, if late, only when the peer polls the value: a device may do
-// either.
+// copied out of the outbox in put() or, if `late`, only when the peer polls the value, because a
+// device may do either.
 struct End {
   struct Put {
     std::size_t from, to, bytes;
@@ -50,8 +50,8 @@ using Channel = lab12::Channel<End>;
 
 // Ages two channels by nearly 2^32 messages. After a first round of messages, a word that grows by
 // round_messages in each of the next two rounds is taken for a message counter, and is advanced by
-// `skipped`. 243 is odd, so no pointer grows by it. 243 and `skipped` are multiples of the three
-// slots, so the positions in the slots still agree.
+// `skipped`. 243 is odd, so no pointer grows by it. 243 and `skipped` are multiples of 3, the
+// number of slots, so the positions in the slots still agree.
 constexpr std::uint64_t round_messages = 243;
 constexpr std::uint64_t skipped = (std::uint64_t{1} << 32) - 1 - 3 * round_messages - 30;
 
@@ -155,8 +155,8 @@ KIT_SCENARIO(at_once) {
   out.put("wrong", wrong);
 }
 
-// all_reduce of rank 1 of 3, whose neighbours accept `takes` and deliver `gives` pieces. The third
-// idle() throws.
+// Runs all_reduce on rank 1 of 3, whose neighbours accept `takes` and deliver `gives` pieces. The
+// third idle() throws.
 KIT_SCENARIO(silence) {
   std::int64_t tries = 0;
   Silent right{in.integer("takes"), &tries}, left{in.integer("gives"), &tries};

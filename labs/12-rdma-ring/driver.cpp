@@ -109,7 +109,7 @@ struct Net {
 
 }  // namespace
 
-// Messages of given lengths from rank 0 to rank 1. The receiver pauses before each one.
+// Sends messages of given lengths from rank 0 to rank 1. The receiver pauses before each one.
 KIT_SCENARIO(messages) {
   Net net(in);
   const std::vector<std::int64_t> lengths = in.integers("lengths");
@@ -283,8 +283,8 @@ struct Ring {
 
 }  // namespace
 
-// `nodes` machines with `local` ranks each; rank = node * local + place. A call with `before`
-// elements precedes the observed one.
+// Runs the hierarchical all-reduce on `nodes` machines with `local` ranks each; rank = node * local
+// + place. A call with `before` elements precedes the observed one.
 KIT_SCENARIO(hierarchy) {
   const int nodes = int(in.integer("nodes")), local = int(in.integer("local"));
   kit::FabricOptions options = kit::fabric_options(in);

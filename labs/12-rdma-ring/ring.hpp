@@ -29,7 +29,7 @@ struct Slots {
 // One end of a connection, for messages in both directions. Endpoint is lab 11's:
 //   put(from, to, bytes, value)   outbox[from..] to the peer's inbox[to..], announced by value
 //   poll()                        the next value that has arrived, if any
-// inbox and outbox are the endpoint's, slots.bytes * slots.count bytes each.
+// inbox and outbox are the endpoint's, with slots.bytes * slots.count bytes each.
 template <class Endpoint>
 class Channel {
  public:
@@ -129,8 +129,8 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
         out = out.subspan(next.size());
         moved = true;
       }
-      // Receive even while nothing can be sent: the right neighbour may be waiting for us in a
-      // cycle.
+      // Receive even while nothing can be sent, because the right neighbour may be waiting for us
+      // in a cycle.
       const std::span<T> expected = std::span<T>(landing).first(std::min(piece, in.size()));
       if (!expected.empty() && left.try_receive(std::as_writable_bytes(expected))) {
         for (std::size_t i = 0; i < expected.size(); ++i)
@@ -147,11 +147,11 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
 #endif
 }
 
-// Task 4. Several ranks on each machine: `inside` links the ranks of one machine, `across` the
-// ranks with the same place on all machines. Both are links as in lab 06, whose three collectives
-// are given as Ring::reduce_scatter, Ring::all_gather, Ring::all_reduce (link, span). Send between
-// machines only the data that must cross: each rank sends 1 / inside.world() of the array's ring
-// traffic.
+// Task 4. There are several ranks on each machine: `inside` links the ranks of one machine,
+// `across` the ranks with the same place on all machines. Both are links as in lab 06, whose three
+// collectives are given as Ring::reduce_scatter, Ring::all_gather, Ring::all_reduce (link, span).
+// Send between machines only the data that must cross: each rank sends 1 / inside.world() of the
+// array's ring traffic.
 template <class Ring, class T, class Inside, class Across>
 void hierarchical_all_reduce(Inside& inside, Across& across, std::span<T> work) {
 #ifdef SOLUTION

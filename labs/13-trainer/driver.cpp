@@ -6,9 +6,9 @@
 
 #include "labs/13-trainer/requests.hpp"
 
-// Task 1: a matrix product of views. `how` is a set of bits: a is transposed (1), b is transposed
-// (2), a is a range of columns of a larger tensor (4), b is every second row of a larger tensor
-// (8).
+// Task 1. Multiplies views as matrices. `how` is a set of bits: a is transposed (1), b is
+// transposed (2), a is a range of columns of a larger tensor (4), b is every second row of a larger
+// tensor (8).
 KIT_SCENARIO(product) {
   const std::int64_t rows = in.integer("rows"), inner = in.integer("inner"),
                      cols = in.integer("cols"), how = in.integer("how");
@@ -44,7 +44,8 @@ KIT_SCENARIO(product) {
   }
 }
 
-// Task 2: one operation, and the gradients of all inputs for a given gradient of the result.
+// Task 2. Runs one operation, and computes all inputs' gradients for a given gradient of the
+// result.
 KIT_SCENARIO(operation) {
   std::vector<lab03::Var> leaves;
   for (const char* name : {"x", "weight", "bias"})
@@ -63,9 +64,9 @@ KIT_SCENARIO(operation) {
   }
 }
 
-// Task 3: one batch through a model, `repeats` times. Logs which hook ran (p, or -1 and -2 for the
-// two end-of-backward callbacks) and the gradients at that moment. Then the batch's first
-// `then_rows` rows alone.
+// Task 3. Passes one batch through a model, `repeats` times. Logs which hook ran (p, or -1 and -2
+// for the two end-of-backward callbacks) and the gradients at that moment. Then passes the batch's
+// first `then_rows` rows alone.
 KIT_SCENARIO(learn) {
   lab13::Model model(widths_of(in));
   prepare(in, model, 0);
@@ -97,7 +98,7 @@ KIT_SCENARIO(learn) {
   out.put("then_grads", values_of(model.parameters(), true));
 }
 
-// Stage 1: lab 04's own train_step, in this process, on the batches that the judge names.
+// Stage 1. Runs lab 04's own train_step, in this process, on the batches that the judge names.
 KIT_SCENARIO(lab04_alone) {
   lab04::MLP model(widths_of(in));
   prepare(in, model, 0);
@@ -137,7 +138,7 @@ struct LeftRing {  // a correct ring in the opposite direction
 
 }  // namespace
 
-// Task 5 alone: rank, to, send_chunk, from, recv_chunk, adds of each step, rank by rank.
+// Task 5 alone. Reports rank, to, send_chunk, from, recv_chunk and adds of each step, rank by rank.
 KIT_SCENARIO(schedule) {
   for (const bool own : {true, false}) {
     const int world = int(in.integer("world"));
@@ -156,7 +157,7 @@ KIT_SCENARIO(schedule) {
   }
 }
 
-// The student's ring as text, for programs of the runtime.
+// Reports the student's ring as text, for programs of the runtime.
 KIT_SCENARIO(schedule_text) {
   out.put("text", kit::text_of(lab13::schedule_of<lab13::OwnRing>(int(in.integer("world")))));
 }

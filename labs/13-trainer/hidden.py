@@ -102,7 +102,7 @@ def killed(lab):
             seen = resumed(lab, job, world, whole, save_every=lab.random.choice((1, 2, 4)),
                            kill_rank=lab.random.randrange(world), kill_after=lab.random.randrange(50, 2500))
             kills += seen["killed"]
-        # A different number of ranks may resume: the same batches, but sums in a different order.
+        # A different number of ranks may resume: the batches are the same, but the sums have a different order.
         other = 3 if world == 2 else 2
         seen = lab.run("train", **job.request(world, save_every=4, before=6, world_before=other))
         _public.check_replicas(seen, job, world, 4)

@@ -216,7 +216,7 @@ void train_all(const kit::Request& in, const kit::ProcessOptions& options, kit::
       out);
 }
 
-// An earlier job of `before` steps, which leaves its checkpoint in the vault.
+// Runs an earlier job of `before` steps, which leaves its checkpoint in the vault.
 void train_first(const kit::Request& in, kit::Vault& vault) {
   kit::Request first = in;
   first.put("steps", in.integer("before"));
@@ -226,7 +226,8 @@ void train_first(const kit::Request& in, kit::Vault& vault) {
   train_all(first, processes_of(first), vault, ignored);
 }
 
-// The same link with ranks shifted by `by`, so that a process has a different rank in each group.
+// The same link with renumbered ranks: rank r is rank (r - by) modulo the world here. Therefore a
+// process has a different rank in each group.
 class Turned {
  public:
   Turned(Link& link, int by) : link_(link), by_(by) {}
@@ -253,8 +254,8 @@ class Turned {
 
 }  // namespace
 
-// Task 4 alone: a sum, then a broadcast from each rank in turn. Then the same again in a second
-// group whose ranks are numbered differently.
+// Task 4 alone. Computes a sum, then broadcasts from each rank in turn. Does the same again in a
+// second group whose ranks are numbered differently.
 KIT_SCENARIO(group) {
   kit::Processes processes(processes_of(in));
   processes.run(
@@ -286,7 +287,7 @@ KIT_SCENARIO(group) {
       out);
 }
 
-// A training on real processes. first_batch: batch of a short job that runs first in these
+// Runs a training on real processes. first_batch: batch of a short job that runs first in these
 // processes. before: number of steps that an earlier job trained with the same vault. kill_rank,
 // kill_after: the earlier job ends by kill -9 instead. then_save_every: save_every of the last job.
 KIT_SCENARIO(train) {
@@ -353,7 +354,8 @@ lab05::Machine measured(Link& link) {
     for (int turn = 0; turn < 6; ++turn) {
       const Clock::time_point begin = Clock::now();
       link.exchange(right, std::span<float>(out), left, std::span<float>(in));
-      if (turn > 0) least = std::min(least, seconds_since(begin));  // the first one synchronizes
+      if (turn > 0)
+        least = std::min(least, seconds_since(begin));  // the first exchange synchronizes the ranks
     }
     samples.push_back({double(count * sizeof(float)), least});
   }
@@ -362,9 +364,9 @@ lab05::Machine measured(Link& link) {
 
 }  // namespace
 
-// A slow link, and a backward in which each parameter's gradient takes `seconds` longer. Measures
-// the time from the last gradient, and from the first, until all averages are complete, and reports
-// the student's prediction.
+// Trains over a slow link, with a backward in which each parameter's gradient takes `seconds`
+// longer. Measures the time from the last gradient, and from the first, until all averages are
+// complete. Reports the student's prediction, too.
 KIT_SCENARIO(overlap) {
   const double seconds = in.number("seconds");
   kit::Vault vault(std::size_t{1} << 18);
@@ -378,7 +380,7 @@ KIT_SCENARIO(overlap) {
         AnyModel model(in);
         prepare(in, model, link.rank());
         const lab13::Data data = data_of(in);
-        // The buckets, planned in the order of backward: the last parameter first.
+        // Plans the buckets in the order of backward, the last parameter first.
         std::vector<std::size_t> bytes;
         const std::vector<Parameter*> parameters = model.parameters();
         for (auto p = parameters.rbegin(); p != parameters.rend(); ++p)

@@ -76,7 +76,8 @@ class Job:
 
 
 def check_replicas(seen, job, world, first):
-    """Each rank had its part of each batch and logged each step once, and all ranks have the same parameters."""
+    """Checks that each rank had its part of each batch and logged each step once, and that all
+    parameters are the same."""
     for rank in range(world):
         expect.equal(f"the number of samples that rank {rank} learned from in steps {first} to {job.steps - 1}",
                      seen[f"samples.{rank}"], (job.steps - first) * job.batch // world, seen)
@@ -101,7 +102,8 @@ def train(lab, job, world, **how):
 
 
 def resumed(lab, job, world, whole, **how):
-    """A training that resumes from a vault: from there on bitwise equal to `whole`, which was never interrupted."""
+    """Runs a training that resumes from a vault. From there on it must be bitwise equal to `whole`,
+    which was never interrupted."""
     seen = lab.run("train", **job.request(world, **how))
     first = seen["saves"] * how["save_every"]
     check_replicas(seen, job, world, first)
@@ -229,7 +231,7 @@ def schedule(lab):
             for rank in range(world):
                 adds = [row[5] for row in rows if row[0] == rank]
                 expect.equal(f"in which steps rank {rank} adds", adds, [1] * (world - 1) + [0] * (world - 1), seen)
-        for at, (rank, to, out, source, into, _) in enumerate(rows):  # of the second, the judge's ring
+        for at, (rank, to, out, source, into, _) in enumerate(rows):  # of the second ring, the judge's
             s = at % (2 * (world - 1))
             shift = 1 + s if s < world - 1 else s - (world - 1)
             want = [(rank - 1) % world, (rank + shift) % world, (rank + 1) % world, (rank + shift + 1) % world]
@@ -252,7 +254,7 @@ def one_rank(lab):
 
 
 def group(lab, world, count):
-    """Task 4 alone: a sum over the ranks, then each rank's data broadcast to all ranks, bit for bit."""
+    """Task 4 alone: checks a sum over the ranks, and then broadcasts from each rank to all ranks, bit for bit."""
     special = [0x80000000, 0x00000001, 0x7FC00123, 0xFF800000, 0x3F800001]  # -0, the smallest float, NaN, -infinity
     data = [array.array("f", array.array("I", [bits ^ rank for bits in special]).tobytes()) for rank in range(world)]
     seen = lab.run("group", world=world, count=count, **{f"data.{rank}": one for rank, one in enumerate(data)})

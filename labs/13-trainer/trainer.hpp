@@ -8,8 +8,8 @@
 //     lab 06  ring ---------------> averages                 in a thread, concurrent with backward
 //     lab 04  optimizer ----------> the same step            on every rank
 //
-// All of it is yours: work/01-tensors, work/03-autograd and so on. (LAB03=ref takes the course's
-// lab 03 instead, and forfeits the points of the tests of that lab.)
+// All of it is yours: work/01-tensors, work/03-autograd and so on. (LAB03=ref uses the course's lab
+// 03 instead, but forfeits the points of the tests that require your own lab 03.)
 #pragma once
 
 #include LAB01_TENSOR
@@ -68,9 +68,9 @@ inline Values numbers_of(const Tensor& t) {
   return numbers;
 }
 
-// Task 1. c(i, j) = sum over k of a(i, k) b(k, j). a and b have two dimensions and may be any views
-// (a transpose, a column of another tensor): read them in place. Refuses unequal inner sizes with
-// lab01::refuse.
+// Task 1. Returns c with c(i, j) = sum over k of a(i, k) b(k, j). a and b have two dimensions and
+// may be any views (a transpose, a column of another tensor): read them in place. Refuses unequal
+// inner sizes with lab01::refuse.
 inline Tensor matmul(const Tensor& a, const Tensor& b) {
 #ifdef SOLUTION
   if (a.dim() != 2 || b.dim() != 2 || a.sizes()[1] != b.sizes()[0])
@@ -91,8 +91,8 @@ inline Tensor matmul(const Tensor& a, const Tensor& b) {
 #endif
 }
 
-// Task 2. y = x W^T + b, recorded on your tape. x is rows by in, weight is out by in, bias has out
-// elements, y is rows by out; all are stored row by row.
+// Task 2. Returns y = x W^T + b, recorded on your tape. x is rows by in, weight is out by in, bias
+// has out elements, y is rows by out; all are stored row by row.
 inline Var linear(const Var& x, const Var& weight, const Var& bias, std::int64_t rows) {
 #ifdef SOLUTION
   const auto outs = std::int64_t(lab03::value(bias).size());
@@ -169,10 +169,10 @@ class Model {
   }
   void on_backward_end(std::function<void()> callback) { ends_.push_back(std::move(callback)); }
 
-  // Task 3. Forward and backward of one batch: linear layers with a relu between adjacent ones, and
-  // the mean of -log_softmax at the targets. Returns the loss. Adds d loss / d p to the .grad of
-  // every parameter that is not frozen. The parameter's hooks run as soon as its gradient is
-  // complete, while your tape still works on the layers below; the end-of-backward callbacks run
+  // Task 3. Runs forward and backward of one batch: linear layers with a relu between adjacent
+  // ones, and the mean of -log_softmax at the targets. Returns the loss. Adds d loss / d p to the
+  // .grad of every parameter that is not frozen. The parameter's hooks run as soon as its gradient
+  // is complete, while your tape still works on the layers below; the end-of-backward callbacks run
   // last. (labs/04-modules: Parameter defines "frozen" and complete().)
   double learn(const Matrix& x, const Targets& targets) {
 #ifdef SOLUTION
@@ -209,7 +209,7 @@ class Model {
   std::vector<std::function<void()>> ends_;
 };
 
-// Given. Lab 04's model with its own backward: the same computation without a tape.
+// Given. Lab 04's model with its own backward, which computes the same without a tape.
 class ByHand : public lab04::MLP {
  public:
   using MLP::MLP;

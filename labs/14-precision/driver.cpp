@@ -25,8 +25,9 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span<const T>(values));
 }
 
-// The toy model's own arithmetic: the numbers of a format from 0 up; the last entry is the value
-// that would follow the largest finite one. Rounds by searching for the nearest entry, in double.
+// The toy model's own arithmetic. Lists the numbers of a format from 0 up, followed by the value
+// that would come after the largest finite one. Rounds by searching for the nearest entry, in
+// double.
 class Table {
  public:
   explicit Table(Format format) {
@@ -121,7 +122,7 @@ class ToyLoss {
   std::vector<std::uint16_t> seen_;
 };
 
-// Five numbers per state.
+// Appends five numbers per state.
 void append(std::vector<double>& states, const lab14::ScalerState& state) {
   states.insert(states.end(), {double(state.scale), state.growth_factor, state.backoff_factor,
                                double(state.growth_interval), double(state.growth_tracker)});

@@ -65,7 +65,8 @@ def scaler_rules(lab):
     do.unscale([3e38, 3e38], [3e38])  # each is finite, though their sum overflows a float
     do.update()
     do.check(lab)
-    # Up to the largest scale, which stays while the count restarts; down to the smallest float, and below.
+    # A scale grows to the largest one, which stays while the count restarts. Then a small scale falls to the
+    # smallest float, and below.
     do = Deeds()
     do.load((2.0 ** 126, 2, 0.5, 2, 1))
     for _ in range(7):

@@ -28,14 +28,15 @@ def bits_of(values):
 
 @functools.cache
 def values_of(form):
-    """The value of each code, from Python: f16 by the module struct, bf16 as the upper half of a float."""
+    """Returns the value of each code, from Python: f16 by the module struct, bf16 as the upper half of a float."""
     if form == "f16":
         return struct.unpack("<65536e", array.array("H", range(65536)).tobytes())
     return tuple(from_bits(code << 16 for code in range(65536)))
 
 
 def encode(form, x):
-    """The code of the nearest number, without the tricks of the task: exact fractions, and round() ties to even."""
+    """Returns the code of the nearest number, without the tricks of the task: by exact fractions,
+    and round() ties to even."""
     sign = 0x8000 if math.copysign(1, x) < 0 else 0
     if math.isnan(x):
         return sign | QUIET[form]
@@ -56,7 +57,7 @@ def show(x):
 
 
 def decodes(lab, form):
-    """All 65,536 codes to floats."""
+    """Checks the floats of all 65,536 codes."""
     seen, want = lab.run("to_floats", f16=form == "f16"), floats(values_of(form))
     got, wrong = seen["values"], []
     for first in (0, 0x8000):
@@ -69,7 +70,7 @@ def decodes(lab, form):
 
 
 def encodes(lab, form, values, want):
-    """to_bf16 or to_f16 of `values` (array of float): the codes `want`, where None is any quiet NaN."""
+    """Checks to_bf16 or to_f16 of `values` (array of float) against the codes `want`, where None is any quiet NaN."""
     seen = lab.run("to_codes", f16=form == "f16", values=values)
     got = array.array("H", seen["codes"])
     expect.equal("the number of codes", len(got), len(want), seen)
@@ -87,7 +88,8 @@ def encodes(lab, form, values, want):
 
 @functools.cache
 def at_every_code(form):
-    """Each finite number of a format, its midpoint to the next, and the floats next to the midpoint: (bits, codes)."""
+    """Returns each finite number of a format, its midpoint to the next, and the floats next to the
+    midpoint: (bits, codes)."""
     value = values_of(form)[:INFINITE[form]]
     middle = bits_of(floats(a / 2 + b / 2 for a, b in zip(value, [*value[1:], BEYOND[form]])))
     bits = [b for exact, half in zip(bits_of(floats(value)), middle) for b in (exact, half - 1, half, half + 1)]
@@ -259,7 +261,7 @@ class Training:
         return values
 
     def gradient(self, rank, batch, weights, factor):
-        """The gradients as floats, each rounded to 16 bits."""
+        """Returns the gradients as floats, each rounded to 16 bits."""
         found = []
         for i, code in enumerate(weights):
             at = batch * self.size + i
@@ -369,7 +371,7 @@ def replica(lab, form, world, script, rows):
     weights = [encode(form, m) for m in training.initial]
     grads, batch, reductions = [[0.0] * 3 for _ in range(world)], 0, 0
     for at, deed in enumerate(script):
-        if deed == "f":  # another model, of the other format: its gradients, once
+        if deed == "f":  # another model in the other format; reports its gradients once
             other = Training(FORMATS[form == FORMATS[0]], world, training.initial, spread)
             codes = [encode(other.form, m) for m in other.initial]
             mean = other.average([other.gradient(rank, batch, codes, 1.0) for rank in range(world)])
@@ -417,7 +419,7 @@ def accumulation(lab):
 
 
 def with_overflow(world, size, batches, where, value=1e6):
-    """Small integer gradients; where: (rank, batch, weight) of a gradient that overflows f16."""
+    """Returns small integer gradients. where: (rank, batch, weight) of a gradient that overflows f16."""
     offset = [[float((b * 7 + r * 3 + i * 5) % 11 - 5) for b in range(batches) for i in range(size)] for r in range(world)]
     for rank, batch, weight in where:
         offset[rank][batch * size + weight] = value

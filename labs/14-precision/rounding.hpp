@@ -22,7 +22,7 @@ namespace lab14 {
 
 // Task 1. Returns the nearest bf16; of two that are equally near, the one whose last bit is 0. A
 // value that exceeds the largest finite one by half a step or more becomes infinite. The sign is
-// kept, also for zero. A NaN, whichever of its bits are set, becomes a quiet NaN; any quiet NaN of
+// kept, even for zero. A NaN, whichever of its bits are set, becomes a quiet NaN; any quiet NaN of
 // either sign is accepted.
 inline std::uint16_t to_bf16(float value) {
 #ifdef SOLUTION
@@ -37,7 +37,7 @@ inline std::uint16_t to_bf16(float value) {
 #endif
 }
 
-// Also task 1: exact.
+// Also task 1. Returns the exact value.
 inline float from_bf16(std::uint16_t code) {
 #ifdef SOLUTION
   return std::bit_cast<float>(std::uint32_t(code) << 16);
@@ -71,7 +71,7 @@ inline std::uint16_t to_f16(float value) {
 #endif
 }
 
-// Also task 2: exact.
+// Also task 2. Returns the exact value.
 inline float from_f16(std::uint16_t code) {
 #ifdef SOLUTION
   const std::uint32_t sign = std::uint32_t(code & 0x8000) << 16;

@@ -64,7 +64,7 @@ class GradScaler {
 #endif
   }
 
-  // Also task 3: returns loss times the scale.
+  // Also task 3. Returns loss times the scale.
   [[nodiscard]] float scale(float loss) const {
 #ifdef SOLUTION
     return loss * state_.scale;
@@ -95,7 +95,7 @@ class GradScaler {
 #endif
   }
 
-  // Also task 4: ends a step, made or skipped. The new scale is computed in double and rounded to
+  // Also task 4. Ends a step, made or skipped. The new scale is computed in double and rounded to
   // float. If it would grow to infinity, the scale stays and the count of steps restarts at 0.
   // Throws std::logic_error if there was no unscale() since the last update(), and
   // std::runtime_error if the scale has fallen to 0.

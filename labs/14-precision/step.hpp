@@ -145,8 +145,8 @@ class Trainer {
         replica_.backward(weights, batch, factor);
     }
     replica_.backward(weights, batches.back(), factor);
-    // After the average, because all ranks then check the same numbers, and they include any rank's
-    // infinity.
+    // Unscales after the average, because all ranks then check the same numbers, which include any
+    // rank's infinity.
     const bool found = scaler_.unscale({replica_.grad()});
     if (!found) optimizer_.step(masters_, replica_.grad());
     scaler_.update();
@@ -157,8 +157,8 @@ class Trainer {
 #endif
   }
 
-  // Task 8. One pass over the batches, in groups of `accumulate`; the last group may be smaller.
-  // Returns the number of steps made.
+  // Task 8. Makes one pass over the batches, in groups of `accumulate`; the last group may be
+  // smaller. Returns the number of steps made.
   int epoch(std::span<const int> batches) {
 #ifdef SOLUTION
     int made = 0;

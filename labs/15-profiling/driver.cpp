@@ -81,7 +81,7 @@ KIT_SCENARIO(exposed) {
   out.put("results", results);
 }
 
-// Each trace has a window of two numbers.
+// windows: two numbers, begin and end, for each trace.
 KIT_SCENARIO(measure) {
   Cases<lab15::Event> traces(in, "events", 4, event_of);
   const Integers windows = in.integers("windows");
@@ -91,7 +91,7 @@ KIT_SCENARIO(measure) {
   out.put("times", times);
 }
 
-// Input from the judge: step, compute, comm, exposed of each case.
+// times: step, compute, comm and exposed of each case, from the judge.
 KIT_SCENARIO(hidden) {
   const Integers times = in.integers("times");
   std::vector<double> fractions;
@@ -115,7 +115,7 @@ KIT_SCENARIO(offsets) {
   out.put("offsets", offsets);
 }
 
-// Rows of stamp, offset and at of `before`, offset and at of `after`.
+// rows: a stamp, offset and at of `before`, and offset and at of `after`.
 KIT_SCENARIO(stamps) {
   const Integers rows = in.integers("rows");
   Integers stamps;
@@ -145,8 +145,8 @@ KIT_SCENARIO(lateness) {
   out.put("stragglers", stragglers);
 }
 
-// A step of several ranks, each of which has stamped its events with its own clock: two rounds of
-// pings (none for rank 0), events, and the rank's arrival times at the collectives.
+// Analyses a step of several ranks, each of which has stamped its events with its own clock. Each
+// rank has two rounds of pings (rank 0 has none), events, and its arrival times at the collectives.
 KIT_SCENARIO(trace) {
   const auto ranks = std::size_t(in.integer("ranks"));
   Cases<lab15::Ping> pings(in, "pings", 4, ping_of);

@@ -13,7 +13,8 @@ SHIFTS = (0, -40, -(1 << 55), 1 << 33, 1 << 60, -(1 << 60) + (1 << 42))
 
 
 def total(points, holds):
-    """The time between the first and the last point during which holds(moment) is true. It changes only at points."""
+    """Returns the time between the first and the last point during which holds(moment) is true. It
+    changes only at points."""
     points = sorted(set(points))
     return sum(b - a for a, b in zip(points, points[1:]) if holds(a))
 
@@ -56,7 +57,7 @@ def sets(lab):
 
 
 def measured(events, window):
-    """The four times, by evaluating every moment at which anything changes."""
+    """Returns the four times, by evaluating every moment at which anything changes."""
     threads = {thread for _, thread, _, _ in events}
 
     def are(at, kinds, own):
@@ -111,7 +112,7 @@ def steps(lab):
 
 
 def swept(events):
-    """Of events (begin, end, key): {set of keys: time during which exactly these keys are active}."""
+    """Returns, for events (begin, end, key), {set of keys: time during which exactly these keys are active}."""
     changes = sorted([(b, 1, k) for b, e, k in events if e > b] + [(e, -1, k) for b, e, k in events if e > b])
     counts, last, times = {}, None, {}
     for at, change, key in changes:
@@ -124,7 +125,7 @@ def swept(events):
 
 
 def mixed(some):
-    """A different order; cheaper than shuffle()."""
+    """Returns the same in a different order; cheaper than shuffle()."""
     return [some[i * 7919 % len(some)] for i in range(len(some))]
 
 
@@ -349,7 +350,7 @@ def roofs(lab):
     many = [(0, 0, 1)] * 40_000 + [(0, 0, 2)]
     tuned += [[(0, 0, 5), (0, 0, 1 << 41)], [(0, 0, 1 << 33), (0, 0, 5)], [(10 ** 12, 0, 10 ** 9)], [(9500, 0, 10)], many,
               [(0, 0, 1 << 30), (0, 0, (1 << 30) + 1)], [(0, 0, 0), (10 ** 9, 0, 0), (10 ** 9, 0, 5 * 10 ** 6)],
-              [(10 ** 9, 0, 0), (0, 0, 0)]]  # a measured time of 0 must not refuse the list
+              [(10 ** 9, 0, 0), (0, 0, 0)]]  # a measured time of 0 must not make the list invalid
     seen = lab.run("first_to_tune", machines=how + [1e12, 1e11] * 8, **cases("kernels", tuned))
     for some, got, want in zip(tuned, seen["found"], [*wants, 1, 0, -1, 0, 40_000, 1, 2, -1]):
         expect.equal(f"the kernel to tune first of {some[:9]}{'...' if len(some) > 9 else ''}, 1 Tflop/s, 100 GB/s,", got,

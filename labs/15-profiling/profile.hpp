@@ -45,7 +45,7 @@ inline std::vector<Interval> unite(std::vector<Interval> intervals) {
   return out;
 }
 
-// Returns a without b; both as unite() returns them.
+// Returns a without b. Both must be sorted and disjoint, as unite() returns them.
 inline std::vector<Interval> subtract(const std::vector<Interval>& a,
                                       const std::vector<Interval>& b) {
   std::vector<Interval> out;
@@ -147,9 +147,9 @@ inline double hidden_fraction(const StepTime& time) {
 #endif
 }
 
-// Task 3. Returns the most that hiding communication could win: the time by which the step would
-// become shorter if as much communication as possible were hidden. Computation can hide at most its
-// own length.
+// Task 3. Returns the most that hiding communication could win: how much shorter the step would
+// become if as much communication as possible were hidden. Computation can hide at most its own
+// length.
 inline Time most_to_win(const StepTime& time) {
 #ifdef SOLUTION
   return time.exposed - std::max<Time>(0, time.comm - time.compute);
@@ -176,12 +176,13 @@ struct ClockOffset {
   Time at = 0;           // time of the estimate, on the rank's clock
 };
 
-// Task 4. No message arrives before it was sent, so each exchange gives two bounds on the offset;
-// their distance is the round trip without the time that the rank took to answer. The exchange with
-// the shortest distance decides, the first of several. `offset` is the midpoint of its bounds, half
-// a nanosecond rounded down (also below 0), `uncertainty` the distance from there to the farther
-// bound, `at` is `arrived` of that exchange. Throws std::invalid_argument if there is no exchange,
-// or if any is impossible: answered before it arrived, or with a round trip below 0.
+// Task 4. No message arrives before it was sent, so each exchange gives two bounds on the offset.
+// Their distance is the round trip minus the time that the rank took to answer. The exchange with
+// the shortest distance decides (of several, the first). `offset` is the midpoint of its bounds,
+// with half a nanosecond rounded down (also below 0). `uncertainty` is the distance from `offset`
+// to the farther bound. `at` is `arrived` of that exchange. Throws std::invalid_argument if there
+// is no exchange, or if any is impossible: answered before it arrived, or with a negative round
+// trip.
 inline ClockOffset estimate_offset(std::span<const Ping> pings) {
 #ifdef SOLUTION
   if (pings.empty()) throw std::invalid_argument("estimate_offset: no exchange");
@@ -200,10 +201,10 @@ inline ClockOffset estimate_offset(std::span<const Ping> pings) {
 #endif
 }
 
-// Task 4. Returns the time on rank 0's clock at which the rank's clock shows `stamp`. No two
-// clocks run at the same rate, so the offset was estimated twice. At other times, also before and
-// after both estimates, it is on the straight line through them. If both have the same `at`, only
-// `before` counts. Accurate to 1 ns. (The two offsets differ by less than an hour.)
+// Task 4. Returns the time on rank 0's clock at which the rank's clock shows `stamp`. No two clocks
+// run at the same rate, so the offset was estimated twice. The offset at any other time, even
+// before or after both estimates, follows from the straight line through them. If both have the
+// same `at`, only `before` counts. Accurate to 1 ns. (The two offsets differ by less than an hour.)
 inline Time to_rank_0(Time stamp, const ClockOffset& before, const ClockOffset& after) {
 #ifdef SOLUTION
   if (before.at == after.at) return stamp - before.offset;
@@ -251,8 +252,8 @@ inline std::vector<Lateness> lateness(std::span<const Time> arrivals, int ranks)
 #endif
 }
 
-// Task 5. Returns the rank for which others waited longest in total, the lowest of several; -1 if
-// no rank waited.
+// Task 5. Returns the rank for which others waited longest in total (of several, the lowest), or -1
+// if no rank waited.
 inline int straggler(std::span<const Time> arrivals, int ranks) {
 #ifdef SOLUTION
   const std::vector<Lateness> all = lateness(arrivals, ranks);

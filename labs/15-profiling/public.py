@@ -9,7 +9,7 @@ HOUR = 3600 * 10 ** 9
 
 
 def cases(name, some):
-    """A request for several cases, each a list of rows (Cases in driver.cpp)."""
+    """Returns a request for several cases, each a list of rows (Cases in driver.cpp)."""
     some = [list(one) for one in some]
     flat = array.array("q", (n for one in some for row in one for n in row))
     return {name: flat, f"{name}.counts": array.array("q", map(len, some))}

@@ -31,7 +31,7 @@ struct Network {
   std::int64_t beta = 0;  // picoseconds per byte: 80 is 12.5 GB/s
 };
 
-// Given: the time of one all-reduce, rounded up to a nanosecond.
+// Given. Returns the time of one all-reduce, rounded up to a nanosecond.
 inline Time all_reduce_time(const Network& network, std::int64_t bytes) {
   return network.alpha + (bytes * network.beta + 999) / 1000;
 }
@@ -137,7 +137,7 @@ inline double least_time(const Machine& machine, const Kernel& kernel) {
 
 enum class Limit { compute, memory };
 
-// Task 8. Returns which of the two decides; compute if they are equal.
+// Task 8. Returns which of the two takes longer, or compute if they are equal.
 inline Limit limit(const Machine& machine, const Kernel& kernel) {
 #ifdef SOLUTION
   return double(kernel.flops) * machine.bandwidth >= double(kernel.bytes) * machine.peak
@@ -177,7 +177,7 @@ inline double roof_share(const Machine& machine, const Kernel& kernel) {
 }
 
 // Task 9. Returns the index of the kernel to tune first: the one that would save the most time if
-// it reached its roof. The first of several; -1 if no kernel could save any.
+// it reached its roof (of several, the first). Returns -1 if no kernel could save any time.
 inline std::int64_t first_to_tune(const Machine& machine, std::span<const Kernel> kernels) {
 #ifdef SOLUTION
   std::int64_t found = -1;

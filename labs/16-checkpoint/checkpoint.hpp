@@ -137,7 +137,7 @@ inline void write_atomically(Disk& disk, const std::string& folder, const std::s
 #endif
 }
 
-// "step-20" for 20, and the inverse: nullopt for names of any other form.
+// Returns "step-20" for 20. step_of() is the inverse, and returns nullopt for any other name.
 inline std::string snapshot_name(std::int64_t step) { return "step-" + std::to_string(step); }
 inline std::optional<std::int64_t> step_of(const std::string& name) {
   std::int64_t step = 0;
@@ -156,10 +156,10 @@ class Checkpoints {
       : disk_(disk), folder_(std::move(folder)), keep_(keep) {}
 
   // When it returns, the snapshot is durable, and of the usable checkpoints exactly the newest
-  // `keep` exist. At no time do fewer usable ones exist than before the call, up to `keep`. (A
-  // checkpoint that the last load_newest() skipped is not usable.) A step may be saved again.
-  // Removes unfinished files of an earlier power cut. Throws whatever write_atomically() throws;
-  // the folder is then unchanged.
+  // `keep` exist. At all times, at least as many usable ones exist as before the call, up to
+  // `keep`. (A checkpoint that the last load_newest() skipped is not usable.) A step may be saved
+  // again. Removes unfinished files of an earlier power cut. Throws whatever write_atomically()
+  // throws; the folder is then unchanged.
   void save(const Snapshot& snapshot) {
 #ifdef SOLUTION
     write_atomically(disk_, folder_, snapshot_name(snapshot.step), pack(snapshot));
@@ -180,8 +180,8 @@ class Checkpoints {
 #endif
   }
 
-  // Returns the newest usable checkpoint, or nullopt if there is none. Unusable ones are skipped,
-  // and stay.
+  // Returns the newest usable checkpoint, or nullopt if there is none. Skips unusable ones, and
+  // leaves them in the folder.
   [[nodiscard]] std::optional<Snapshot> load_newest() {
 #ifdef SOLUTION
     useless_.clear();

@@ -4,10 +4,10 @@
 //   visible immediately     append                  create, rename, remove
 //   durable                 sync(path)              sync_folder(folder)
 //
-// A power cut between the two may leave anything: the whole change, a part, nothing; the name
-// without the bytes, the bytes without the name, zeros instead of the bytes. Changes of different
-// names reach the disk in any order. (Pillai et al., All File Systems Are Not Created Equal, 2014,
-// found every one of these on a file system in use.)
+// A power cut between the change and its sync may leave anything: the whole change, a part of it,
+// or nothing; the name without the bytes, the bytes without the name, or zeros instead of the
+// bytes. Changes to different names reach the disk in any order. (Pillai et al., All File Systems
+// Are Not Created Equal, 2014, found every one of these on file systems in real use.)
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@ namespace lab16 {
 
 using Bytes = std::vector<std::byte>;
 
-// 64-bit FNV-1a. Differs for inputs that differ in one byte, and almost always for other
-// differences.
+// 64-bit FNV-1a. The digests of inputs that differ in one byte differ, and those of other inputs
+// almost always.
 inline std::uint64_t digest(std::span<const std::byte> bytes) {
   std::uint64_t hash = 14695981039346656037U;
   for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 1099511628211U;
@@ -105,7 +105,7 @@ class Disk {
   void set_capacity(std::size_t bytes) { capacity_ = bytes; }
   [[nodiscard]] std::int64_t operations() const { return operations_; }
   [[nodiscard]] std::size_t files() const { return names_.size(); }  // in all folders
-  // The disk after the power cut, in one of its possible states.
+  // Returns the disk after the power cut, in one of its possible states.
   [[nodiscard]] Disk reboot(After after, std::uint64_t seed) const;
   // Changes a file outside of the program, durably and without counting an operation.
   void overwrite(const std::string& path, const Bytes& bytes) {

@@ -51,7 +51,7 @@ Snapshot snapshot_of(const kit::Request& in) {
   return out;
 }
 
-// 1 if unpack() accepts the bytes, 0 for Damaged, -1 for any other exception.
+// Returns 1 if unpack() accepts the bytes, 0 for Damaged, -1 for any other exception.
 int opinion(const Bytes& bytes) {
   try {
     (void)unpack(bytes);
@@ -135,9 +135,9 @@ KIT_SCENARIO(packing) {
   out.put("other", other);
 }
 
-// Saves the steps one after the other, once for each operation before which the power is cut.
-// Then the disk in each state of `afters` is read, saved to, and read again. depth 1: for every
-// third operation, also with a second power cut during that save. Reports rows of 9 numbers:
+// Saves the steps one after the other, in a separate run for each operation before which the power
+// is cut. Then the disk in each state of `afters` is read, saved to, and read again. depth 1: for
+// every third operation, also with a second power cut during that save. Reports rows of 9 numbers:
 // operation of the cut, operation of the second cut (-1: none), state, last step whose save() had
 // returned, step being saved (-1: none), step loaded, whether its content is right, step loaded
 // after the next save, files on the disk then.
@@ -293,9 +293,9 @@ KIT_SCENARIO(history) {
   out.put("neighbour", names);
 }
 
-// Phases of a training. Each is a new program with its number of ranks that resumes, trains, saves
-// after `saves` of its steps (-1: never), and continues until it is killed after `steps`. fresh:
-// the phase starts with an empty disk.
+// Phases of a training. Each phase is a new program with its own number of ranks. It resumes,
+// trains, saves after `saves` of its steps (-1: never), and continues until it is killed after
+// `steps`. fresh: the phase starts with an empty disk.
 KIT_SCENARIO(train) {
   const auto worlds = in.integers("worlds"), steps = in.integers("steps"),
              saves = in.integers("saves");

@@ -8,7 +8,7 @@ AFTER = ["nothing that was not synced is there", "names are there, bytes are not
 
 
 def request(step, tensors, texts):
-    """The request that describes a snapshot: tensors and texts by name."""
+    """Returns the request that describes a snapshot: tensors and texts by name."""
     out = {"step": step, "tensors": len(tensors), "lines": len(texts)}
     for i, (name, values) in enumerate(tensors.items()):
         out.update({f"tensor.{i}": name, f"floats.{i}": floats(values)})

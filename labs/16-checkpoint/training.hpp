@@ -62,7 +62,7 @@ class Training {
       std::swap(order_[i], order_[i + draw() % (order_.size() - i)]);
   }
 
-  // One step; all ranks call it.
+  // Makes one step; all ranks call it.
   void train(kit::Link& link) {
     const std::int64_t now = std::min<std::int64_t>(world_, options_.samples - used);
     std::vector<float> sum(parameters.size() + 1);  // gradients and the loss

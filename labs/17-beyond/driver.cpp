@@ -81,8 +81,8 @@ KIT_SCENARIO(hooks) {
   });
 }
 
-// One large bucket of zeros with a few values. Reports the places and values that are not zero
-// afterwards.
+// Reduces one large bucket that is zero except for a few values, with TopK. Reports the places and
+// values that are not zero afterwards.
 KIT_SCENARIO(far) {
   const std::vector<std::int64_t> places = in.integers("places");
   const std::vector<float> values = in.floats("values");
@@ -178,8 +178,8 @@ KIT_SCENARIO(exchange) {
   });
 }
 
-// `rounds` consecutive trainings with the same model. batches.R.N: the batches of rank R in round
-// N.
+// Runs `rounds` consecutive trainings with the same model. batches.R.N: the batches of rank R in
+// round N.
 KIT_SCENARIO(join) {
   run(in, out, [&](Group& group) {
     const int rank = group.rank();

@@ -84,8 +84,8 @@ class Group {
     collect(from, counts, std::span(all));
   }
 
-  // Replaces data by the sum over all ranks. Sends the bytes of a reduce_scatter and an all_gather,
-  // because it consists of the two.
+  // Replaces data by the sum over all ranks. Sends as many bytes as a reduce_scatter and an
+  // all_gather, of which it consists.
   template <class Data>
   void all_reduce(Data&& data) {
     const std::span all(data);
@@ -144,7 +144,7 @@ class Group {
                          " elements, must have " + std::to_string(wanted)};
   }
 
-  // The rank `distance` before this one, and the rank `distance` after it.
+  // Return the rank `distance` before this one, and the rank `distance` after it.
   [[nodiscard]] int before(int distance) const { return (rank() + world() - distance) % world(); }
   [[nodiscard]] int after(int distance) const { return (rank() + distance) % world(); }
 

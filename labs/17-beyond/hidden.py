@@ -74,7 +74,7 @@ def long_feedback(lab):
                                     (1, 0, [math.nan, math.nan, math.nan]), (1, 0, [1.0, 2.0, 3.0]), (1, 0, [1.0, 2.0, 3.0])])
     # k is a std::size_t: a k beyond 32 bits sends all values.
     public.compresses(lab, (2 ** 32, 2 ** 40 + 1), [(which, 0, [4.0, -3.0, 2.0]) for which in (0, 1, 1, 0)])
-    # A size, another one, and the first again: its first residual must be gone. Also an empty bucket.
+    # One size, another one, and the first one again, whose first residual must be gone. Also an empty bucket.
     public.compresses(lab, (1, 1), [(0, 5, [1.0, 2.0, 3.0]), (0, 5, []), (0, 5, [1.0, 2.0, 3.0]), (0, 5, [4.0]), (0, 6, [3.0, 1.0]),
                                     (0, 5, [9.0, 1.0])])
     for world in (1, 2, 4, 5, 8):
@@ -84,7 +84,7 @@ def long_feedback(lab):
         calls = [(lab.random.randrange(2), index, [[awkward(lab.random) for _ in range(sizes[index])] for _ in range(world)])
                  for _ in range(4) for index in (0, 1, 2, 3)]
         Buckets("top_k", calls, k=k).check(lab, capacity=lab.random.choice((0, 2)))
-    # Only one rank sends values: the low, middle, high one.
+    # Only one rank sends values: the lowest, the middle or the highest one.
     for rank in range(3):
         rows = [[1.0, -7.0, 3.0] for _ in range(3)]
         Buckets("top_k", [(0, 0, rows), (0, 0, rows)], k=[[2 * (r == rank), 0] for r in range(3)]).check(lab)
@@ -202,7 +202,7 @@ def optimizer_worlds(lab):
             run.clip(1.0)
             run.step()
         run.check(lab)
-    # Only one rank has gradients that are not zero: the low, middle, high one.
+    # Only one rank has gradients that are not zero: the lowest, the middle or the highest one.
     for only in range(3):
         run = Sharded(3, Adam([5], [0], [1.0, 2.0, 3.0, 4.0, 5.0]))
         run.gradients([[3.0 * (r == only)] * 5 for r in range(3)])
@@ -234,7 +234,7 @@ def two_optimizers(lab):
         run.load(-1, *good)
         run.load(3, good[0][:4], good[1])
         run.load(3, good[0], [*good[1], 1.0])
-        run.load(3, good[0][:4], [*good[1], 1.0])  # the total of m and v is right, but not each
+        run.load(3, good[0][:4], [*good[1], 1.0])  # the total length of m and v is right, but neither length
         run.load(3, [], [])
         run.save()                                  # unchanged
         run.load(2 ** 40, *good)

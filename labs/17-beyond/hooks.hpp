@@ -5,7 +5,7 @@
 // A hook is called with each full bucket of gradients, on every rank. It replaces the gradients in
 // the bucket by those that the optimizer will use. A hook that sums must also divide.
 //
-//     average      n floats travel                          exact
+//     average      n floats                                 rounded as floats
 //     bf16         n numbers of 16 bits                     rounded twice
 //     top-k        k floats and k places                    the rest is kept for the next step
 #pragma once
@@ -43,7 +43,7 @@ inline void average_hook(Group& group, const Bucket& bucket) {
 #endif
 }
 
-// Given: conversion to the nearest bf16 and back, as in lab 14.
+// Given. Convert to the nearest bf16 and back, as in lab 14.
 inline std::uint16_t bf16_of(float value) {
   const auto all = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t upper = all >> 16, rest = all % 0x10000;
@@ -153,9 +153,9 @@ class TopK {
   }
 
   // Task 5. The hook: replaces the bucket by the sum, in rank order, of the values that each rank
-  // sends, each value divided by the number of ranks before it is added. At most three collectives:
-  // the number of values of each rank, which may differ, then their places and values. Bytes to
-  // each other rank: 8 for the number, 8 for each value with its place.
+  // sends, each value divided by the number of ranks before it is added. Uses at most three
+  // collectives: the number of values of each rank, which may differ, then their places and values.
+  // Sends to each other rank 8 bytes for the number, and 8 bytes for each value with its place.
   void operator()(Group& group, const Bucket& bucket) {
 #ifdef SOLUTION
     const std::size_t world = std::size_t(group.world());

@@ -78,9 +78,9 @@ class Join {
 #endif
   }
 
-  // Also task 6. For the last next() that returned true: the number by which gradients are
-  // divided, and the highest rank that had a batch. Before the first one: as if all ranks had a
-  // batch.
+  // Also task 6. Return the number by which gradients are divided, and the highest rank that had a
+  // batch, both for the last next() that returned true. Before the first such call, they return
+  // these as if all ranks had a batch.
   [[nodiscard]] int divisor() const {
 #ifdef SOLUTION
     const bool fixed = options_.divide_by_initial_world_size || steps_ == 0;

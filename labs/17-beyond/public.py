@@ -15,7 +15,7 @@ def f32(x):
 
 
 def total(row):
-    """The float sum in rank order."""
+    """Returns the float sum in rank order."""
     return functools.reduce(lambda a, b: f32(a + b), row)
 
 
@@ -37,12 +37,12 @@ def expect_collectives(seen, most, what):
 # --- hooks ---------------------------------------------------------------------------------------
 
 def average(columns):
-    """The average of one element: the ranks' gradients of it."""
+    """Returns the average of one element, given each rank's gradient of it."""
     return total([f32(g / len(columns)) for g in columns])
 
 
 def to_bf16(x):
-    """The nearest bf16, ties to even, as a float: by exact arithmetic, without bit operations."""
+    """Returns the nearest bf16, ties to even, as a float, by exact arithmetic without bit operations."""
     if not math.isfinite(x) or x == 0:
         return x
     quantum = math.ldexp(1, max(math.frexp(x)[1] - 8, -133))
@@ -55,7 +55,7 @@ def bf16_average(columns):
 
 
 def chosen(values, k):
-    """The places that task 3 must return, by sorting."""
+    """Returns the places that task 3 must return, by sorting."""
     order = sorted(range(len(values)), key=lambda i: (not math.isnan(values[i]), 0 if math.isnan(values[i]) else -abs(values[i]), i))
     return sorted(order[:k])
 
@@ -267,7 +267,8 @@ class Joined:
         return [f32(o + f32(self.slope * p)) for o, p in zip(row, state)]
 
     def expected(self):
-        """For each round: steps (-1: thrown), the exception, the states; and the actions of each rank."""
+        """Returns, for each round, the steps (-1: thrown), the exception and the states; and the
+        actions of each rank."""
         self.deeds, outcomes, self.calls = [""] * self.world, [], 0
         for batches in self.rounds:
             steps, thrown, active = 0, "", []
@@ -488,7 +489,7 @@ def trains(lab, world, sizes, frozen=None, steps=3, limit=None, **options):
     size = sum(sizes)
     run = Sharded(world, Adam(sizes, frozen or [0] * len(sizes), [lab.random.uniform(-3, 3) for _ in range(size)], **options))
     for _ in range(steps):
-        # Quarters: the sum of their squares is exact in double, in any order.
+        # Multiples of 1/4, because the sum of their squares is exact in double, in any order.
         run.gradients([[lab.random.randrange(-64, 64) / 4 * world for _ in range(size)] for _ in range(world)]
                       if limit else random_rows(lab.random, world, size))
         run.reduce()

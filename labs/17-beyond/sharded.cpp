@@ -143,7 +143,7 @@ KIT_SCENARIO(zero) {
   });
 }
 
-// The memory that one optimizer holds: after its constructor, and after steps.
+// Reports the memory that one optimizer holds, after its constructor and after steps.
 KIT_SCENARIO(memory) {
   run(in, out, [&](Group& group) {
     const auto count = std::size_t(in.integer("size")), parts = std::size_t(in.integer("parts"));

@@ -55,7 +55,7 @@ struct Parameter {
 struct AdamW {
   float lr = 1e-3F, beta1 = 0.9F, beta2 = 0.999F, eps = 1e-8F, weight_decay = 0.01F;
 };
-// Given: one element's update; `step` is 1 in the first one. Do not rewrite it: the bits matter.
+// Given. Updates one element; `step` is 1 in the first update. Do not rewrite it: the bits matter.
 inline void adamw(const AdamW& o, std::int64_t step, float grad, float& value, float& m, float& v) {
   m = o.beta1 * m + (1 - o.beta1) * grad;
   v = o.beta2 * v + (1 - o.beta2) * (grad * grad);

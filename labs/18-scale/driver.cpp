@@ -22,7 +22,7 @@ Plan plan_of(const Integers& numbers, std::size_t i) {
   return {numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 2], numbers[4 * i + 3]};
 }
 
-// Rows of kind, begin, end, cut.
+// Returns rows of kind, begin, end, cut.
 Integers rows_of(const std::vector<Phase>& phases) {
   Integers rows;
   rows.reserve(4 * phases.size());
@@ -105,7 +105,7 @@ KIT_SCENARIO(queue) {
   out.put("refuses", threw);
 }
 
-// Several jobs in one process. plans: four numbers each; failures: the failures of all jobs,
+// Runs several jobs in one process. plans: four numbers each; failures: the failures of all jobs,
 // concatenated, with counts[i] of job i.
 KIT_SCENARIO(timelines) {
   const Integers plans = in.integers("plans"), counts = in.integers("counts");
@@ -123,7 +123,7 @@ KIT_SCENARIO(timelines) {
   out.put("lengths", lengths);
 }
 
-// Accounts of the judge's phases; lengths[i] phases belong to account i.
+// Computes the accounts of the judge's phases; lengths[i] phases belong to account i.
 KIT_SCENARIO(accounts) {
   const std::vector<Phase> phases = phases_of(in.integers("rows"));
   std::size_t from = 0;
@@ -143,8 +143,8 @@ KIT_SCENARIO(gpu_hours) {
   out.put("hours", hours);
 }
 
-// A cluster whose machine m lives lives[m * draws + k] after its k-th joining, and forever after
-// the last.
+// Runs a cluster whose machine m fails lives[m * draws + k] after it joins for the k-th time. After
+// it has joined more than `draws` times, it never fails.
 KIT_SCENARIO(cluster) {
   const lab18::Cluster cluster{int(in.integer("machines")), int(in.integer("spares")),
                                in.integer("repair")};
@@ -192,7 +192,7 @@ KIT_SCENARIO(refusals) {
   out.put("clusters", of_clusters);
 }
 
-// Several tables of times[step * ranks + rank] in one process.
+// Runs several tables of times[step * ranks + rank] in one process.
 KIT_SCENARIO(steps) {
   const Integers times = in.integers("times"), ranks = in.integers("ranks");
   const Integers counts = in.integers("counts");
@@ -224,8 +224,8 @@ KIT_SCENARIO(worth) {
   out.put("from", from);
 }
 
-// Many trials of one plan; reports when each is done. failures: the failures of all trials,
-// concatenated, with counts[t] of trial t.
+// Runs many trials of one plan, and reports when each is done. failures: the failures of all
+// trials, concatenated, with counts[t] of trial t.
 KIT_SCENARIO(trials) {
   const Plan plan = plan_of(in.integers("plan"), 0);
   const Integers failures = in.integers("failures");

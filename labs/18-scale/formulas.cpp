@@ -47,7 +47,7 @@ KIT_SCENARIO(statistics) {
   }
 }
 
-// `count` samples, alternately 0 and 1.
+// Estimates from `count` samples, alternately 0 and 1.
 KIT_SCENARIO(many_samples) {
   std::vector<double> samples(std::size_t(in.integer("count")));
   for (std::size_t i = 1; i < samples.size(); i += 2) samples[i] = 1;

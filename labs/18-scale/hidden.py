@@ -171,7 +171,7 @@ def long_jobs(lab):
         rows.append((work, interval, float(lab.random.randrange(0, 900)), float(lab.random.randrange(0, 900)),
                      10.0 ** lab.random.uniform(3, 14)))
     rows += [(100.0, 100.0, 9.0, 5.0, 1000.0), (100.0, 500.0, 9.0, 5.0, 1000.0), (7e6, 1e3, 20.0, 0.0, 1e15)]
-    never = [(100.0, 1e6, 9.0, 5.0, 1000.0), (100.0, 100.0, 1e6, 5.0, 1000.0)]  # e^1000 is beyond a double
+    never = [(100.0, 1e6, 9.0, 5.0, 1000.0), (100.0, 100.0, 1e6, 5.0, 1000.0)]  # e^1000 overflows a double
     got, seen = formula(lab, "expected_time", *rows, *never)
     for row, value in zip([*rows, *never], got):
         expect.near("the expected time of work {:g}, interval {:g}, save {:g}, restart {:g}, MTBF {:g}".format(*row), value,
@@ -255,7 +255,7 @@ def order(lab):
         limit = len(operations) * (8 * math.log2(size) + 24)
         expect.at_most(f"{len(operations)} pushes and pops with up to {size} events take", seen["work"], limit,
                        "comparisons and copies of keys", seen)
-    # More simultaneous events than 16 bits can number.
+    # More simultaneous events than a 16-bit number can count.
     operations = [7] * 140_000 + [-1] * 70_000
     seen = lab.run("queue", operations=operations)
     got, want = list(seen["popped"][2::3]), list(range(0, 140_000, 2))

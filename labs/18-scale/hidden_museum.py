@@ -6,7 +6,8 @@ WORK, SAVE, RESTART = public.WORK, public.SAVE, public.RESTART
 
 
 def exhibit(bug=None, most=None, rounded=int):
-    """A simulator with the named bug, that knows at most `most` failures and rounds its sums. Defaults: correct."""
+    """Returns a simulator with the named bug that knows at most `most` failures and rounds its
+    sums. The defaults are correct."""
     def overlooked(at, kind, begin, end, saved, last):
         return at < end and (bug == f"overlooked in {public.KINDS[kind]}" or
                              bug == "overlooked in the last stretch" and kind == WORK and last or
@@ -84,7 +85,7 @@ def exhibit(bug=None, most=None, rounded=int):
 
 
 def as_float(number):
-    """number, truncated to the 24 bits of a float"""
+    """Returns number, truncated to the 24 bits of a float."""
     shift = max(0, number.bit_length() - 24)
     return number >> shift << shift
 

@@ -151,7 +151,7 @@ class Progress {
  private:
   Plan plan_;
   Kind kind_ = Kind::work;
-  // Work: saved_ in the last complete save, done_ in memory.
+  // Amounts of work: saved_ is in the last complete save; done_ includes unsaved work.
   Time begin_ = 0, saved_ = 0, done_ = 0;
 };
 #endif
@@ -332,9 +332,10 @@ struct Update {
   std::int64_t staleness = 0;
 };
 
-// Task 10. The same gradients without waiting: rank r pulls at 0, computes its s-th gradient in
-// times[s * ranks + r], pushes it, pulls at the same moment, and continues until it has done all
-// its steps. Returns all updates in order; at the same moment the lowest rank pushes first.
+// Task 10. Applies the same gradients without waiting: rank r pulls at 0, computes its s-th
+// gradient in times[s * ranks + r], pushes it, pulls at the same moment, and continues until it has
+// done all its steps. Returns all updates in order; at the same moment the lowest rank pushes
+// first.
 inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) {
 #ifdef SOLUTION
   EventQueue<std::pair<Time, int>, std::size_t> events;

@@ -1,5 +1,5 @@
-// Runs the student's hand-offs under all executions of small programs, and reports the
-// observations; also with each requested order made weaker. The judge gives the verdicts.
+// Runs the student's hand-offs in all executions of small programs, also with each requested order
+// weakened, and reports the observations. The judge gives the verdicts.
 #include LAB19_HAND_OFFS
 
 #include "labs/kit/driver.hpp"
@@ -448,8 +448,8 @@ KIT_SCENARIO(executions) {
   out.put("complete", result.complete);
 }
 
-// Runs programs of one task, each of `arity` numbers, with each requested order made weaker.
-// enough: the weaker orders with which all programs are still right.
+// Runs programs of one task, each of `arity` numbers, with each requested order weakened. enough:
+// the weaker orders with which all programs are still right.
 KIT_SCENARIO(weaker_orders) {
   const std::string task = in.text("task");
   const Numbers all = in.integers("numbers");
@@ -479,7 +479,7 @@ KIT_SCENARIO(weaker_orders) {
   out.put("enough", enough);
 }
 
-// The student's slots with <atomic>, on two threads of this processor: each number is sent back
+// Runs the student's slots with <atomic> on two threads of this processor. Each number is sent back
 // plus one.
 KIT_SCENARIO(real_threads) {
   const std::int64_t messages = in.integer("messages");

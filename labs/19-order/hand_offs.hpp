@@ -148,7 +148,8 @@ class Meeting {
 };
 
 // A worker posts work, and a sleeper does it. Waking the sleeper is slow, so the worker first
-// checks whether it sleeps. The loop of the sleeper, which has done `seen` pieces of work:
+// checks whether the sleeper is asleep. The loop of the sleeper, which has done `seen` pieces of
+// work:
 //
 //     while (bell.posted() == seen) {
 //       if (bell.may_sleep(seen)) sleep until woken;
@@ -163,8 +164,8 @@ class Bell {
   explicit Bell(Count lived = 0) : posted_("posted", lived), asleep_("asleep", 0), made_(lived) {}
 
   // Task 4. Called by the worker. Posts one more piece of work, and makes it visible with
-  // everything before it. Returns true if the sleeper must be woken; false if it has not announced
-  // that it sleeps, or is awake again.
+  // everything before it. Returns true if the sleeper must be woken, or false if the sleeper has
+  // not announced that it sleeps or is awake again.
   bool post() {
 #ifdef SOLUTION
     posted_.store(++made_, Memory::release);
@@ -184,8 +185,9 @@ class Bell {
 #endif
   }
 
-  // Task 4. Called by the sleeper, which has done `seen` pieces. Returns true if there are no
-  // others, so that it may sleep. If it returns false, the sleeper counts as awake.
+  // Task 4. Called by the sleeper, which has done `seen` pieces. Returns true if no more have been
+  // posted, in which case the sleeper may sleep. Otherwise returns false, and the sleeper counts as
+  // awake.
   bool may_sleep([[maybe_unused]] Count seen) {
 #ifdef SOLUTION
     asleep_.store(1, Memory::relaxed);
@@ -234,7 +236,7 @@ class Record {
   }
 
   // Task 5. Returns both numbers of the same write, or both 0 before the first; nullopt if a write
-  // overlaps. Never older than a result that this thread has had before.
+  // overlaps. The result is never older than one that this thread got before.
   std::optional<std::pair<Number, Number>> try_read() {
 #ifdef SOLUTION
     const Count version = version_.load(Memory::acquire);

@@ -13,7 +13,7 @@ def right(lab, task, *numbers):
 
 
 def weakest(lab, task, programs):
-    """Each order of the task is necessary: with any weaker one, one of the programs fails."""
+    """Checks that each order of the task is necessary: with any weaker one, one of the programs fails."""
     seen = lab.run("weaker_orders", task=task, arity=len(programs[0]), numbers=[n for p in programs for n in p])
     expect.equal(f"the first failure of {task}, before any order is made weaker", seen["failure"], "", seen)
     expect.that(seen["tried"] > 0, f"{task} asks for no order", seen)

@@ -76,7 +76,7 @@ def run(args):
 
 
 def trouble(error):
-    """One line about a system error, with a remedy if a folder belongs to another user."""
+    """Returns one line about a system error, with a remedy if a folder belongs to another user."""
     if error.filename is None:
         return f"labs: {error.strerror or error}"
     text = f"labs: '{error.filename}': {error.strerror}"

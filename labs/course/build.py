@@ -125,8 +125,7 @@ class Library:
 
 
 def _built_vgpu():
-    """The emulator's libraries from `make build` if they are newer than its sources; else an empty
-    list."""
+    """Returns the emulator's libraries from `make build` if they are newer than its sources, else an empty list."""
     newest = max(p.stat().st_mtime for p in sources_of(VGPU["patterns"]))
     for built in sorted(ROOT.glob("build/*/libringsmith_vgpu.a")):
         base = built.with_name("libringsmith_base.a")
@@ -176,12 +175,12 @@ def swapped_in(lab):
 
 
 def flags_of(lab):
-    """Compiler flags of lab.toml; {root} stands for the path of the repository or handout."""
+    """Returns the compiler flags of lab.toml; {root} stands for the path of the repository or handout."""
     return [flag.replace("{root}", str(ROOT)) for flag in lab.build.get("flags", [])]
 
 
 def _includes(lab):
-    """The lab's additional headers, which drivers and students include."""
+    """Returns the lab's additional headers, which drivers and students include."""
     return [ROOT / path for path in lab.build.get("includes", [])]
 
 
@@ -205,8 +204,8 @@ def build(lab, files, swapped=None):
 
 
 def _included(driver, parts):
-    """The students' files that a driver's text includes, directly or not: (owner, name, text).
-    Finds them by macro or name."""
+    """Returns the students' files that a driver's text includes, directly or not: (owner, name,
+    text). Finds them by macro or name."""
     reached, texts_seen = [], [driver.read_text()]
     for _ in range(3):
         for owner, own in parts:
@@ -220,8 +219,8 @@ def _included(driver, parts):
 
 @functools.cache
 def _rules():
-    """The rules that decide whether a text is compiled, as bytes: a cached verdict is valid only
-    for the same rules."""
+    """Returns the rules that decide whether a text is compiled, as bytes. A cached verdict is valid
+    only for the same rules."""
     files = ["apart.py", "forbidden.py", "sandbox.py", "symbols.txt"]
     return b"".join(pathlib.Path(__file__).with_name(name).read_bytes() for name in files)
 
@@ -317,7 +316,7 @@ class Unit:
         (new / "compiler.txt").write_text(said or "")
 
     def _asked(self, macros):
-        """The macros by which the driver includes students' files, in the driver's order."""
+        """Returns the macros by which the driver includes students' files, in the driver's order."""
         return [m for m in re.findall(r"^\s*#\s*include\s+(\w+)", self.source.read_text(), re.M) if m in macros]
 
     def _apart(self, new, options, macros):

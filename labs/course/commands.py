@@ -34,7 +34,7 @@ def start(lab):
 
 
 def _task(message):
-    """The number in "task 2, launch: ...", else 0."""
+    """Returns the number in "task 2, launch: ...", else 0."""
     number = re.match(r"task (\d+)", message)
     return int(number.group(1)) if number else 0
 

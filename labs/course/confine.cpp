@@ -180,7 +180,7 @@ void become(const std::string& user, const std::string& own) {
 
 void end_the_group(int) { kill(0, SIGKILL); }
 
-// Ends this process with its parent, even if the parent ended before this call.
+// Makes this process end when its parent ends, even if the parent ended before this call.
 void tie_to(pid_t parent, int by) {
   if (prctl(PR_SET_PDEATHSIG, by) != 0) fail("PR_SET_PDEATHSIG");
   if (getppid() != parent) _exit(125);
@@ -238,7 +238,8 @@ int main(int argc, char** argv) {
     execv(program[0], program);
     fail(program[0]);
   }
-  // Opened before the privileges are dropped: the folder may be closed to other users.
+  // Opens the program before dropping the privileges, because its folder may be closed to other
+  // users.
   const int file = open(program[0], O_RDONLY);
   if (file < 0) fail(program[0]);
   if (landlock) reads.emplace_back(program[0]);

@@ -38,7 +38,8 @@ def _counts(times, wanted, world):
 
 
 def counted(seen, name, world, first, length, wanted, shift=0):
-    """Elements [first, first+length) of an output contain each rank `wanted[rank]` times, from the right place.
+    """Checks that elements [first, first+length) of an output contain each rank `wanted[rank]` times,
+    from the right place.
 
     name: "out.3" is the output of rank 3. shift: place of origin minus place in this buffer.
     """
@@ -64,14 +65,14 @@ def counted(seen, name, world, first, length, wanted, shift=0):
 
 
 def each_once(seen, world, count):
-    """Every element on every rank holds each rank exactly once."""
+    """Checks that every element on every rank contains each rank exactly once."""
     for rank in range(world):
         counted(seen, f"out.{rank}", world, 0, count, [1] * world)
 
 
 def same_bits(name, got, want, seen=None):
-    """Arrays must agree in every bit; names the first difference. Both are array('f') or
-    array('d')."""
+    """Checks that two arrays agree in every bit, and names the first difference. Both are
+    array('f') or array('d')."""
     if got.tobytes() == want.tobytes():
         return
     that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
@@ -83,14 +84,14 @@ def same_bits(name, got, want, seen=None):
 
 
 def near(name, got, want, seen=None, tolerance=1e-9):
-    """A number, with a relative tolerance. NaN is never near, and only infinity is near
+    """Checks a number with a relative tolerance. NaN is never near, and only infinity is near
     infinity."""
     that(got == want or abs(got - want) <= tolerance * abs(want) < math.inf, f"{name} is {got:.12g}, must be {want:.12g}",
          seen)
 
 
 def close(name, got, want, tolerance, seen=None):
-    """|got - want| <= tolerance, written so that NaN fails."""
+    """Checks that |got - want| <= tolerance, in a form that fails for NaN."""
     that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
     for i, (a, b) in enumerate(zip(got, want)):
         if not abs(a - b) <= tolerance:

@@ -62,7 +62,7 @@ KEYWORDS = set("""alignas alignof and and_eq auto bitand bitor bool break case c
 
 @functools.cache
 def _allowed():
-    """The symbols of symbols.txt."""
+    """Returns the symbols of symbols.txt."""
     lines = pathlib.Path(__file__).with_name("symbols.txt").read_text().splitlines()
     return re.compile("|".join(line for line in lines if line and not line.startswith("#")))
 
@@ -182,7 +182,7 @@ def look_at_text(lab, text):
 
 
 def _outside(lab, dependencies, folder):
-    """The first included file that a student's file must not include, or None."""
+    """Returns the first included file that a student's file must not include, or None."""
     allowed = [folder, LABS / "kit", *(lab.folder / d for d in lab.build.get("drivers", ["driver.cpp"]))]
     allowed += [ROOT / path for path in lab.build.get("includes", [])]
     if lab.build.get("vgpu"):

@@ -51,7 +51,7 @@ class Report:
 
 
 def _seed(lab, test, given):
-    """The seed of the command line; else HIDDEN_SEED, for tests of hidden.py; else the lab's
+    """Returns the seed of the command line, else HIDDEN_SEED for tests of hidden.py, else the lab's
     seed."""
     own = getattr(test[1], "seed", None)
     return given if given is not None else own if own is not None else lab.config.get("seed", 2026)

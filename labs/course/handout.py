@@ -44,7 +44,7 @@ bubblewrap installed (`apt install bubblewrap`), or on a kernel with Landlock, y
 
 
 def student_files(lab):
-    """{path in the archive: text} of one lab."""
+    """Returns {path in the archive: text} of one lab."""
     base = f"labs/{lab.slug}"
     found = {f"{base}/skeleton/{name}": text for name, text in texts(lab, solution=False).items()}
     for name in ["README.md", "lab.toml", "public.py", *lab.build.get("drivers", ["driver.cpp"]),
@@ -70,7 +70,7 @@ def without_dead_links(name, text, names):
 
 
 def packages(labs):
-    """The packages that the CUDA emulator links against, for the labs that use it."""
+    """Returns a text about the packages that the CUDA emulator links against, for the labs that use it."""
     numbers = " and ".join(lab.number for lab in labs if lab.build.get("vgpu"))
     if not numbers:
         return ""
@@ -99,8 +99,7 @@ def contents(labs):
 
 
 def solution_lines(labs):
-    """{line: lab} of the lines of code that occur only in solutions and are too long to match by
-    accident."""
+    """Returns {line: lab} of the lines of code that occur only in solutions and are too long to match by accident."""
     found = {}
     for lab in labs:
         skeleton = "\n".join(texts(lab, False).values())
@@ -231,7 +230,7 @@ def instructor(labs, target):
 
 
 def with_used(labs):
-    """These labs, and the earlier labs that they build on."""
+    """Returns these labs, and the earlier labs that they build on."""
     numbers = {n for lab in labs for n in [lab.number, *lab.build.get("uses", [])]}
     return [lab for lab in all_labs() if lab.number in numbers]
 

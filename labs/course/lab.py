@@ -50,8 +50,7 @@ class Lab:
         self.work = WORK / self.slug
 
     def macro(self, file):
-        """The macro by which the driver includes a student's file: LAB06_RING for ring.hpp of lab
-        06."""
+        """Returns the macro by which the driver includes a student's file: LAB06_RING for ring.hpp of lab 06."""
         return f"LAB{self.number}_" + re.sub(r"\W", "_", pathlib.Path(file).stem).upper()
 
     @property
@@ -59,7 +58,7 @@ class Lab:
         return (self.folder / self.files[0]).exists()  # a handout has skeleton/ instead
 
     def tests(self):
-        """Every test, public ones first, as (name, function, whether it is hidden)."""
+        """Returns every test, public ones first, as (name, function, whether it is hidden)."""
         found = []
         for stem in ("public", "hidden"):
             path = self.folder / f"{stem}.py"
@@ -92,7 +91,7 @@ def all_labs():
 
 
 def select(wanted):
-    """The labs that N=06, N=6 or N=06-ring select; all labs without N."""
+    """Returns the labs that N=06, N=6 or N=06-ring select, or all labs without N."""
     labs = all_labs()
     if not wanted:
         return labs

@@ -15,7 +15,7 @@ def digest(path):
 
 
 def sealed_files(root):
-    """Every file of a handout except the seal itself and the files that students create."""
+    """Returns every file of a handout except the seal itself and the files that students create."""
     skip = ("work/", "build/", NAME)
     return sorted(str(p.relative_to(root)) for p in root.rglob("*")
                   if p.is_file() and not str(p.relative_to(root)).startswith(skip) and "__pycache__" not in p.parts)

@@ -40,8 +40,8 @@ def job(rng):
 
 
 def curve(losses, width=64, height=10):
-    """Mean losses of equal intervals of the training, as lines of text; the axis is linear and
-    begins at 0."""
+    """Returns the mean losses of equal intervals of the training, as lines of text. The axis is
+    linear and begins at 0."""
     parts = [losses[i * len(losses) // width:(i + 1) * len(losses) // width] for i in range(width)]
     means = [sum(part) / len(part) for part in parts]
     top = max(means)

@@ -75,7 +75,7 @@ def chosen(mutants, most=MOST):
 
 
 def survivors_on_file(lab):
-    """{id: reason} from survivors.toml."""
+    """Returns {id: reason} from survivors.toml."""
     path = lab.folder / "survivors.toml"
     if not path.exists():
         return {}
@@ -90,7 +90,7 @@ def survivors_on_file(lab):
 
 
 def worker(n):
-    """The name of a worker's folder. All names have the same length: see Quick._digest."""
+    """Returns the name of a worker's folder. All names have the same length: see Quick._digest."""
     return f"w{n:->5}"
 
 
@@ -116,8 +116,8 @@ class Trial:
         self.base = self.code + self._tests()
 
     def _code(self):
-        """Hash of everything that determines whether a mutant compiles, and to which program,
-        except its text."""
+        """Returns a hash of everything that determines whether a mutant compiles, and to which
+        program, except its text."""
         digest = hashlib.sha256()
         paths = [*self.quick.libraries, *sorted((LABS / "kit").glob("*.hpp")), *self.quick.drivers,
                  *(LABS / "course" / f"{stem}.py" for stem in ("mutate", "quick")), self.lab.folder / "lab.toml"]
@@ -129,7 +129,7 @@ class Trial:
         return digest.hexdigest()
 
     def _tests(self):
-        """Hash of everything that determines whether a program passes."""
+        """Returns a hash of everything that determines whether a program passes."""
         digest = hashlib.sha256()
         course = ["expect", "grading", "runner", "record", "testing"]
         for path in [*(LABS / "course" / f"{stem}.py" for stem in course), *sorted(self.lab.folder.glob("*.py")),
@@ -138,7 +138,7 @@ class Trial:
         return digest.hexdigest()
 
     def keys(self, files):
-        """The two keys of a mutant's cached outcome: without the tests' hash, and with it."""
+        """Returns the two keys of a mutant's cached outcome: without the tests' hash, and with it."""
         text = repr(sorted(files.items()))
         return [hashlib.sha256((base + text).encode()).hexdigest()[:24] for base in (self.code, self.base)]
 
@@ -334,7 +334,7 @@ def row(title, values):
 
 
 def report(lab, generated, found, on_file, seconds, partial=False):
-    """The lab's row of the table, and a list of sentences about its problems."""
+    """Returns the lab's row of the table, and a list of sentences about its problems."""
     statuses = collections.Counter(o.status for _, o in found)
     alive = sorted((m for m, o in found if o.status == "survived"), key=lambda m: (m.file, m.start))
     unexplained = [m for m in alive if m.id not in on_file]
@@ -353,7 +353,7 @@ def report(lab, generated, found, on_file, seconds, partial=False):
 
 
 def mutate(labs, only=None, most=None):
-    """Prints the table. True if every survivor has a reason, and every reason a survivor."""
+    """Prints the table. Returns True if every survivor has a reason, and every reason a survivor."""
     total, troubles = [0] * len(COLUMNS), []
     print(row("", COLUMNS), flush=True)
     for lab in labs:

@@ -53,7 +53,7 @@ class Mutant:
     line: str       # first changed line, stripped: part of the id, which survives edits elsewhere
     number: int     # number of that line in the current text
     ordinal: int    # tells apart mutants with the same operator, old, put and line
-    form: str       # how schema.py embeds it: "expression", "statement", "tail"; "": it cannot
+    form: str       # how schema.py embeds it: "expression", "statement", "tail"; "": not embeddable
     whole: tuple    # (start, end) of the enclosing expression or statement
 
     @property
@@ -74,7 +74,7 @@ def short(text, most=46):
 
 
 def own_lines(annotated, name):
-    """Numbers of the solution's lines that the skeleton does not have."""
+    """Returns the numbers of the solution's lines that the skeleton does not have."""
     marked = "".join(f"{line}\x01{n}\n" for n, line in enumerate(annotated.splitlines()))
     numbers = [[line.rsplit("\x01", 1)[1] for line in split(marked, side, name).splitlines()] for side in (True, False)]
     skeleton = set(numbers[1])
@@ -126,7 +126,7 @@ class Source:
 
 
 def plain(cursor_type):
-    """A type's name without const, volatile and &."""
+    """Returns a type's name without const, volatile and &."""
     name = cursor_type.get_canonical().spelling
     return re.sub(r"\bconst\b|[&]|\bvolatile\b", "", name).strip()
 
@@ -299,8 +299,8 @@ def loop(source, cursor):
 
 
 class Scopes:
-    """Variables that can replace another one: same type, declared earlier, in an enclosing
-    block."""
+    """Variables that can replace another one: they have the same type, and are declared earlier in
+    an enclosing block."""
 
     def __init__(self, source):
         self.source, self.variables = source, []
@@ -411,12 +411,13 @@ def words(source, unit):
 
 
 def resources():
-    """The compiler flags for clang's own headers, which libclang does not find by itself."""
+    """Returns the flags for clang's own headers, which libclang does not find by itself."""
     return [f"-resource-dir={max(pathlib.Path('/usr/lib/llvm-14/lib/clang').glob('*'), default='/usr')}"]
 
 
 def mutants_of(sources, units):
-    """All mutants of a lab. sources: Source objects whose files are on disk; units: [(driver, compiler flags)]."""
+    """Returns all mutants of a lab. sources: Source objects whose files are on disk; units:
+    [(driver, compiler flags)]."""
     index = Index.create()
     for source in sources:
         for driver, flags in units:

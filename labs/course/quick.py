@@ -68,14 +68,14 @@ class Quick:
         return (found, "") if all(job.returncode == 0 for job in jobs) else (None, said)
 
     def code(self, files, folder, *level):
-        """The digest of the objects; None if they do not compile."""
+        """Returns the digest of the objects, or None if they do not compile."""
         objects, _ = self._objects(files, folder, *level)
         return objects and self._digest(objects, folder)
 
     @staticmethod
     def _digest(objects, folder):
-        """Hash of the objects without their folder's path, which they contain. The names of folders
-        whose objects are compared must have the same length."""
+        """Returns a hash of the objects without their folder's path, which they contain. The names
+        of folders whose objects are compared must have the same length."""
         place = str(folder).encode()
         return hashlib.sha256(b"".join(o.read_bytes().replace(place, bytes(len(place))) for o in objects)).hexdigest()
 

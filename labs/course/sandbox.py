@@ -30,7 +30,7 @@ DEVICES = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"]
 
 
 def confine():
-    """The small program that drops privileges; compiled once."""
+    """Returns the small program that drops privileges; it is compiled once."""
     source = pathlib.Path(__file__).with_name("confine.cpp")
     compiler = os.environ.get("CXX", "g++")
     key = hashlib.sha256(source.read_bytes() + compiler.encode()).hexdigest()[:24]
@@ -66,8 +66,7 @@ def _each(option, paths):
 
 
 def _confined():
-    """The first words of every command that runs foreign code: the command ends with this
-    process."""
+    """Returns the first words of every command that runs foreign code. The command ends when this process ends."""
     return [str(confine()), "--judge", str(os.getpid())]
 
 
@@ -145,15 +144,14 @@ class Sandbox:
         return found
 
     def describe(self):
-        """One line for reports."""
+        """Returns one line for reports."""
         kind = {"bubblewrap": f"bubblewrap {self.version}", "landlock": f"Landlock (ABI {self.abi}) and seccomp",
                 "none": "NONE"}[self.kind]
         because = f" ({self.why})" if self.why and os.environ.get("LABS_SANDBOX") is None else ""
         return f"sandbox: {kind}{because}; left open: {', '.join(self.left_open)}"
 
     def compiler(self, words, reads, own):
-        """The command for a compiler step. It can read `reads`, and can write only into the folder
-        `own`."""
+        """Returns the command for a compiler step. It can read `reads`, and can write only into the folder `own`."""
         tool = pathlib.Path(shutil.which(words[0]) or words[0]).resolve()
         if not tool.is_relative_to("/usr"):  # a compiler that is installed elsewhere
             reads = [*reads, tool.parents[1] if len(tool.parents) > 2 else tool]
@@ -162,7 +160,7 @@ class Sandbox:
         words = [shutil.which(words[0]) or words[0], *words[1:]]
         if self.kind == "bubblewrap":
             binds = [w for path in reads for w in ("--ro-bind", path, path)]
-            # No endless device: a submission could include it.
+            # No endless device, because a submission could include it.
             return [*_bubblewrap(self.privileged, devices=["/dev/null"]), "--ro-bind", str(confine()), "/confine",
                     "--dir", str(ROOT), *binds, "--bind", str(own), str(own), "--remount-ro", "/", "--chdir", str(ROOT),
                     "--", "/confine", *limits, "--", *words]
@@ -172,7 +170,7 @@ class Sandbox:
         return [*_confined(), *limits, "--", *words]
 
     def program(self, driver, arguments, folder, memory, data, file):
-        """The command that runs a driver. folder: its private folder, if that is outside the
+        """Returns the command that runs a driver. folder: its private folder, if that is outside the
         sandbox."""
         limits = ["--processes", str(PROCESSES), "--memory", str(memory), "--file", str(file)]
         limits += ["--data", str(data)] if data else []
@@ -193,7 +191,7 @@ class Sandbox:
         return self.kind == "bubblewrap"
 
     def ended(self, status):
-        """The program's own status: bubblewrap reports 128 + signal, as a shell does."""
+        """Returns the program's own status: bubblewrap reports 128 + signal, as a shell does."""
         return 128 - status if self.kind == "bubblewrap" and status is not None and status > 128 else status
 
 

@@ -27,7 +27,7 @@ def one_line(text):
 
 
 def _order(item):
-    """Sort order: an expression is nested in its statement."""
+    """Sort key: an expression is nested in its statement."""
     return ("expression", "statement", "tail").index(item[1].form)
 
 

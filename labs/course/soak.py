@@ -31,7 +31,7 @@ def busy_cores():
 
 
 def soak_one(lab, rounds, seed, load):
-    """True if no test failed."""
+    """Returns True if no test failed."""
     files, swapped = texts(lab, True), references(lab)
     tests = runs = 0
     failures, slowest, loads, begun = [], 0.0, [], time.monotonic()

@@ -1,11 +1,11 @@
-// A thread that runs the functions it is given, one after the other, concurrently with its owner:
+// A thread that runs the functions passed to it, one after the other, concurrently with its owner:
 //
 //     owner     compute | run(a) | compute | run(b) | compute | wait for a | ...
 //     thread                [---- a ----][---- b ----]
 //
 // Lab 06's all_reduce blocks until the sum is complete, so a trainer runs it on this thread and
-// computes meanwhile. If all ranks give their threads the same operations in the same order, the
-// operations of the ranks match.
+// computes in the meantime. If every rank passes the same operations to its thread in the same
+// order, the operations of the ranks match.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace kit {
 
 class Background {
  public:
-  // A function that was given to the thread. Copyable.
+  // A function that was passed to the thread. Copyable.
   class Work {
    public:
     // Blocks until the function has returned; rethrows its exception.

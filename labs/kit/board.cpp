@@ -91,10 +91,11 @@ std::vector<Wait> waits_of(const Board* boards, int world) {
   return all;
 }
 
-// Looks twice. At the first look rank 0 may be waiting, then receive its count and be descheduled
-// while the ranks that sent it are seen waiting in turn. A rank that did not move between its two
-// looks was in the same wait at the moment between the two rounds. Counts only grow, so a count too
-// low at the second look was too low at that moment.
+// Checks every rank twice, because the ranks are not read at the same instant: after its first
+// check, rank 0 may receive its count and be descheduled while the ranks that sent it are seen
+// waiting. A rank that neither moved nor began a wait between its two checks was in the same wait
+// when the second pass began. Counts only grow, so a count that is too low in the second pass was
+// too low then.
 bool all_stuck(const Board* boards, int world) {
   const auto in_vain = [&](int r) {
     const Counter* counter = boards[r].counter;

@@ -1,5 +1,5 @@
 // The pipes between the judge and the kit. A student's object that references these functions is
-// rejected with a message, because it would cheat (labs/course/forbidden.py).
+// rejected with a message, because it could forge answers (labs/course/forbidden.py).
 #pragma once
 
 #include <string>
@@ -9,6 +9,6 @@ namespace kit::channel {
 
 [[nodiscard]] std::string read_all(int from);
 void write_all(int to, std::string_view bytes);
-void forget();  // in a forked child: its answers go to its parent instead
+void forget();  // called in a forked child, which answers its parent instead
 
 }  // namespace kit::channel

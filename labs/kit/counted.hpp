@@ -1,8 +1,9 @@
-// An element that records the contributions added to it: how often each rank is included, and the
-// buffer position at which it started. A sum of numbers can be right by accident, or wrong without
-// a hint; a sum of these reports "element 517: rank 2 counted twice, rank 4 missing".
+// An element that records its contributions: how often each rank has been added, and the buffer
+// position that the contributions come from. A sum of numbers can be right by accident, or wrong
+// without a hint; a sum of these elements reports "element 517: rank 2 counted twice, rank 4
+// missing".
 //
-// In a template it behaves like a number: value-initialised it is zero, and += adds.
+// In a template it behaves like a number: it is zero when value-initialised, and += adds.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +42,9 @@ struct Counted {
   friend bool operator==(const Counted&, const Counted&) = default;
 };
 
-// A compact form of a buffer for the judge: runs {first, length, shift, times[8]} of equal counts,
-// where shift = home - index; 1 << 40 stands for blank, 2 << 40 for mixed.
+// Returns a compact form of a buffer for the judge: runs {first, length, shift, times[8]} of
+// elements with the same counts and shift, where shift = home - index; 1 << 40 stands for blank, 2
+// << 40 for mixed.
 inline std::vector<std::int64_t> runs_of(std::span<const Counted> buffer) {
   constexpr std::size_t width = 3 + Counted::max_world;
   const auto shift_of = [&](std::size_t i) -> std::int64_t {

@@ -17,8 +17,8 @@ namespace kit {
 class Counter {
  public:
   [[nodiscard]] std::uint64_t read() const;
-  // In tests, the kit may pause right after this call, which exposes a step that should have been
-  // done before it and was not.
+  // In tests, the kit may pause right after this call. The pause exposes a step that should have
+  // been done before the call but is done after it.
   void publish(std::uint64_t value);
   // Blocks until the count is at least value. what and peer are for the report of a hang:
   // wait_at_least(7, "recv", 2) is printed as "recv, rank 2: waits for 7, sees 6".

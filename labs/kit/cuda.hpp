@@ -6,7 +6,7 @@
 //   kit::check(cudaMemcpyAsync(...), "copy to the device");     // throws with the reason
 //
 // A loop in a kernel that waits for another thread must read through cuda::atomic_ref, or call
-// __nanosleep() in every iteration: there the emulator lets the other threads run.
+// __nanosleep() in every iteration, because the emulator runs other threads during these calls.
 #pragma once
 
 #include <algorithm>
@@ -118,8 +118,9 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// `count` elements that start `offset` elements after the address from cudaMalloc (256-byte
-// aligned). In the emulator, new memory is NaN and accesses outside of it are detected.
+// `count` elements that start `offset` elements after the address that cudaMalloc returned, which
+// is aligned to 256 bytes. In the emulator, new memory is NaN, and accesses outside of it are
+// detected.
 template <class T>
 class DeviceArray {
  public:
@@ -137,7 +138,7 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
   [[nodiscard]] T* data() const { return base_ + offset_; }
   [[nodiscard]] std::size_t size() const { return count_; }
-  // Its contents after all work queued on the stream so far.
+  // Returns the contents after all work queued on the stream so far.
   [[nodiscard]] std::vector<T> host() const {
     std::vector<T> values(count_);
     copy(values.data(), data(), count_, cudaMemcpyDeviceToHost);

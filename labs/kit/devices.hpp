@@ -23,7 +23,7 @@ namespace kit {
 
 class Devices;
 
-// Provided: until the end of its scope this thread computes on `device` instead of the root.
+// Makes this thread compute on `device` instead of the root until the end of the scope.
 class On {
  public:
   explicit On(int device) : before_(std::exchange(current(), device)) {}
@@ -118,8 +118,8 @@ class Devices {
   }
   Buffer copy(const Buffer& from, int to) { return copy_rows(from, 0, from.rows(), to); }
 
-  // wires: bytes from device i to device j at i * count + j; most: peak bytes of each device; held:
-  // current bytes of each device.
+  // wires: bytes sent from device i to device j, at i * count + j. most: peak bytes of each device.
+  // held: current bytes of each device.
   void observe(Observation& out) const {
     out.put("wires", wires_);
     out.put("most", most_);
@@ -142,15 +142,15 @@ inline Buffer::~Buffer() {
 }
 
 // The computation of a model on one device; called by one thread per device at a time. All
-// arguments must be on `device`, and so are the results. May throw.
+// arguments must be on `device`, and the results are there, too. May throw.
 class DeviceModel {
  public:
   virtual ~DeviceModel() = default;
   using Parameters = std::vector<const Buffer*>;
   // Returns one row of output per row of input.
   virtual Buffer forward(int device, const Parameters& parameters, const Buffer& input) = 0;
-  // Returns the gradient of each parameter, summed over the rows, given the loss's gradient of the
-  // output.
+  // Returns the gradient of each parameter, summed over the rows. output_gradient: the gradient of
+  // the loss with respect to the output.
   virtual std::vector<Buffer> backward(int device, const Parameters& parameters,
                                        const Buffer& input, const Buffer& output_gradient) = 0;
 };

@@ -1,6 +1,6 @@
-// main() of every driver: one request in, one observation out, over two inherited pipes. Frames
-// carry the request's nonce, so that output written there by a student's code is not taken for an
-// answer.
+// main() of every driver: reads one request and writes one observation, through two inherited
+// pipes. Frames carry the request's nonce, so that output that a student's code writes to the pipe
+// is not mistaken for an answer.
 #include "labs/kit/driver.hpp"
 
 #include <atomic>

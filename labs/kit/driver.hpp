@@ -23,7 +23,7 @@ struct Hang {
   std::string report;
 };
 // Thrown when the student's code uses the kit wrongly (sizes that do not match, a rank that does
-// not exist): a wrong answer whose message is already known.
+// not exist). It counts as a wrong answer, with this message.
 struct Misuse {
   std::string message;
 };

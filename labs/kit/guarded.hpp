@@ -18,7 +18,7 @@ class Guarded {
     std::memset(static_cast<void*>(all_.data()), 0xFF, all_.size() * sizeof(T));
   }
   [[nodiscard]] std::span<T> span() { return std::span<T>(all_).subspan(first_, count_); }
-  // Number of guard elements that have changed.
+  // Returns the number of guard elements that have changed.
   [[nodiscard]] std::int64_t broken() const {
     std::int64_t wrong = 0;
     unsigned char pattern[sizeof(T)];

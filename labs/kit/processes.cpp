@@ -81,7 +81,7 @@ class Family {
     }
   }
 
-  // Runs until all pipes are closed, and checks the boards meanwhile.
+  // Runs until all pipes are closed. Meanwhile, checks the boards.
   void collect() {
     std::uint64_t moves = 0;
     auto moved = Clock::now();

@@ -19,7 +19,7 @@ class Member {
  public:
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world() const { return world_; }
-  // The same bytes in every process, at the same address; zero when the world begins.
+  // Returns the same bytes in every process, at the same address. They are initially zero.
   [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
 
  private:

@@ -1,5 +1,6 @@
-// A link with a delay: alpha seconds per message and beta seconds per byte of real sleep, on top of
-// a much faster link. This gives a test on a busy machine a network of known speed.
+// A link with a delay: it wraps a much faster link, and sleeps so that every call takes at least
+// alpha seconds plus beta seconds per byte of real time. This gives a test a network of known speed
+// even on a busy machine.
 #pragma once
 
 #include <algorithm>

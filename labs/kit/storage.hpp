@@ -1,5 +1,5 @@
-// A contiguous row of numbers that checks its use: it detects accesses past its end and after it
-// was freed, and counts the numbers read, written and allocated.
+// A contiguous array of numbers that detects accesses past its end and after it was freed, and
+// counts the numbers read, written and allocated.
 //
 //     std::shared_ptr<kit::Storage> s = kit::allocate(6);   // six numbers, all NaN
 //     s->write(2, 9.0);                                     // freed with the last shared_ptr to it
@@ -37,8 +37,8 @@ class Storage {
     numbers_[std::size_t(position)] = value;
   }
 
-  // Flat operations, as in a vector library: they take a first position and a count, and know
-  // nothing of sizes or strides.
+  // Flat operations, as in a vector library: they take a first position and a count, and ignore
+  // sizes and strides.
   [[nodiscard]] double sum(std::int64_t first, std::int64_t count) const {
     double total = 0;
     for (std::int64_t i = 0; i < count; ++i) total += read(first + i);
@@ -95,7 +95,7 @@ inline std::shared_ptr<Storage> allocate(std::int64_t count) {
   ledger.allocated += count;
   const auto free = [](Storage* storage) {
     storage->freed_ = true;
-    storage->numbers_ = {};  // releases the memory, because a training run makes many
+    storage->numbers_ = {};  // releases the memory, because a training run makes many storages
   };
   return {ledger.all.back().get(), free};
 }

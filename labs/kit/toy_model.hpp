@@ -25,8 +25,8 @@ using Tensor = std::shared_ptr<Parameter>;
 
 class ToyModel {
  public:
-  // In the order of the model's modules. A tied parameter, one Tensor used by two modules, is
-  // listed twice.
+  // Lists the parameters in the order of the model's modules. A tied parameter, one Tensor used by
+  // two modules, is listed twice.
   [[nodiscard]] const std::vector<Tensor>& parameters() const { return listed_; }
 
   // hook runs once in each backward in which the parameter gets a gradient, when all its uses have

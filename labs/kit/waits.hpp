@@ -1,4 +1,4 @@
-// The waits of the ranks as text: one line per rank, and the cycle, if there is one.
+// The waits of the ranks as text: one line per rank, and a cycle of waits if there is one.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The functions of nccl.h: they check each argument, by name, and call communicator.hpp and
+// The functions of nccl.h. They check each argument by name, and call communicator.hpp and
 // group.hpp.
 #include <algorithm>
 #include <charconv>
@@ -32,7 +32,7 @@ using comm::Collective;
 struct Living {
   std::mutex mutex;
   std::set<ncclComm_t> all;
-  // Destroyed by the program, but peers may still write to their memory.
+  // Communicators that the program has destroyed, but whose memory peers may still write to.
   std::list<std::unique_ptr<ncclComm>> closed;
 };
 Living& living() {
@@ -60,8 +60,8 @@ void keep(ncclComm_t* out, std::unique_ptr<ncclComm> made) {
   *out = made.release();
 }
 
-// Closes the communicator immediately; frees it when no peer can reach its memory, now or in a
-// later call.
+// Closes the communicator immediately. Frees it as soon as no peer can reach its memory any more,
+// in this call or in a later one.
 void retire(ncclComm_t comm) {
   Living& l = living();
   {
@@ -201,7 +201,7 @@ auto checked_buffer(const ncclComm& comm, Pointer* buffer, const char* name) {
     return static_cast<std::byte*>(buffer);
 }
 
-// If the call fails in a group, ncclGroupEnd reports the failure too.
+// If the call fails in a group, ncclGroupEnd reports the failure as well.
 template <class Body>
 ncclResult_t in_group(const char* call, Body&& body) noexcept {
   return guarded(call, [&] {
@@ -275,8 +275,8 @@ ncclResult_t init_rank(const char* name, ncclComm_t* out, int world, const ncclU
   });
 }
 
-// Two exchanges over the parent: the colors and keys, then the ids made by the first rank of each
-// color.
+// Makes two exchanges over the parent: of the colors and keys, and then of the ids made by the
+// first rank of each color.
 void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
   struct Member {
     int color, key, rank;
@@ -314,8 +314,8 @@ void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
 }
 
 // The emulator must behave like the GPU that NCCL programs expect: with a legacy default stream,
-// with more memory than the one or two GiB that nccl-tests reserves, and with a longer deadline
-// than ours.
+// and with more memory than the one or two GiB that nccl-tests reserves. Its deadline must be
+// longer than this library's.
 #ifdef RINGSMITH_VGPU
 [[maybe_unused]] const bool kPrepared = [] {
   vgpu::Settings::prefer("VGPU_LEGACY_STREAM", 1);

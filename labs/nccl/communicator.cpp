@@ -124,7 +124,7 @@ void Communicator::check_usable() {
   if (const auto failed = failure()) throw *failed;
 }
 
-// Returns true if the stream is being captured into a graph; it then needs no order with other
+// Returns true if the stream is being captured into a graph, which needs no order with other
 // streams.
 bool Communicator::begin_on(cudaStream_t stream) {
   if (is_capturing(stream)) return true;
@@ -234,7 +234,7 @@ void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
   ring.next = memory_of_[at(ring.next_rank)];
   ring.timeout = timeout_of(call.name, call.count);
   std::uint64_t longest = call.count;
-  if (chain) {  // the root is first, or last
+  if (chain) {  // the root is the first rank of the chain, or the last
     ring.position = wrap(rank_ - call.root - (is(Collective::reduce) ? 1 : 0), world_);
     ring.chunks[0] = {0, call.count};
   } else {
@@ -351,7 +351,8 @@ std::optional<Refusal> Communicator::failure() {
   return {};
 }
 
-// Records the timeout of a kernel that stopped by itself; no peer is known to be dead.
+// Records the timeout of a kernel that stopped by itself, unless a failure has been recorded
+// already.
 void Communicator::take_report() {
   if (!has_written(*report_) || !peers_->is_usable()) return;
   const KernelReport& report = *report_;

@@ -1,6 +1,6 @@
 # libringsmith_nccl.so: NCCL's interface on our rings. The required part of the runtime is compiled
-# again, as position-independent code; on the emulator also kernels/vgpu, as a separate shared
-# library, because the program's kernels and ours must use the same instance.
+# again, as position-independent code. On the emulator, kernels/vgpu is compiled again, too, as a
+# separate shared library, because the program's kernels and ours must use the same instance.
 #
 # All files that a program builds against are in one folder of the build, with nccl-tests' layout:
 #     nccl/include/nccl.h   nccl/lib/libnccl.so -> libringsmith_nccl.so

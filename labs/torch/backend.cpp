@@ -180,7 +180,8 @@ Backend::Pending Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   });
 }
 
-// One all_reduce for all tensors, which are copied next to each other into communication memory.
+// Calls one all_reduce for all tensors, which are copied next to each other into communication
+// memory.
 Backend::Pending Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   return with_python_errors([&] {
@@ -275,7 +276,7 @@ Backend::Pending Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
   });
 }
 
-// outputs[rank][tensor]: one all_gather for all tensors.
+// outputs[rank][tensor]. Calls one all_gather for all tensors.
 Backend::Pending Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions&) {
   return with_python_errors([&] {
@@ -484,8 +485,8 @@ Backend::Pending Backend::exchange(const char* title, OpType type, Tensors outpu
                  site = python_site()] { exchange_now(outputs, inputs, site); });
 }
 
-// Each rank tells each other rank the number of bytes that it sends to it, and the length of its
-// longest part. All parts are then padded to the longest part of all ranks.
+// Every rank tells each other rank how many bytes it will send to that rank, and the length of its
+// own longest part. All parts are then padded to the longest part of all ranks.
 void Backend::exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site) {
   const std::size_t world = inputs.size();
   std::vector<std::int64_t> sent(2 * world), told(2 * world);

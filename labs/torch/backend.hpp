@@ -84,7 +84,8 @@ class Backend final : public PluginBase {
   Pending recvAnysource(Tensors& tensors, int tag) override;
   Pending barrier(const c10d::BarrierOptions& options) override;
 
-  // Number of calls so far. PyTorch compares it between ranks to find a rank that is behind.
+  // Returns the number of calls so far. PyTorch compares it across ranks to find a rank that is
+  // behind.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return calls_; }
 

@@ -27,8 +27,8 @@ class StoreMeeting : public comm::Bootstrap {
     // For errors: the number by which to name each rank, if it is not the rank itself.
     std::vector<int> names = {};
   };
-  // Returns why a rank will never arrive, if that is known, else "". Called while waiting for the
-  // rank.
+  // Returns the reason why a rank will never arrive, or "" if none is known. Called while waiting
+  // for the rank.
   using Lost = std::function<std::string(int rank)>;
 
   StoreMeeting(c10::intrusive_ptr<c10d::Store> store, Place place, Lost lost = nullptr)

@@ -1,4 +1,4 @@
-// Errors of the runtime as Python exceptions, on both ways out of PyTorch:
+// Errors of the runtime as Python exceptions, on both paths out of PyTorch:
 //
 //     work.wait()       pybind11 calls the translators that modules have registered
 //     loss.backward()   PyTorch's autograd engine turns a torch::PyTorchError into the Python type

@@ -28,7 +28,7 @@ class Flat {
   explicit Flat(const at::Tensor& tensor, For purpose = For::moving);
 
   [[nodiscard]] comm::Buffer buffer(comm::Site site) const;
-  // The operation to use for elements of this type.
+  // Returns the operation to use for elements of this type.
   [[nodiscard]] comm::ReduceOp operation(comm::ReduceOp op) const;
   // If a copy replaces the tensor, writes it back.
   void give_back();
@@ -39,7 +39,7 @@ class Flat {
   std::size_t count_ = 0;  // elements of type_
 };
 
-// Buffer for `parts` tensors like this one, stored one after the other. For moving only.
+// Returns a buffer for `parts` tensors like this one, stored one after the other. For moving only.
 [[nodiscard]] comm::Buffer buffer_like(const at::Tensor& like, std::byte* data, std::size_t parts,
                                        comm::Site site);
 

@@ -42,7 +42,7 @@ class Job final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::vector<at::Tensor> result() override { return results_; }
-  // For a job without a body: completes it with this error, or null.
+  // Completes a job that has no body, with this error or, if it is null, successfully.
   void end(std::exception_ptr error);
 
  private:

@@ -28,13 +28,13 @@ std::string describe(std::int64_t type, std::int64_t bytes) {
   return std::to_string(bytes) + " bytes of " + at::toString(static_cast<at::ScalarType>(type));
 }
 
-// " at train.py:12", or nothing.
+// Returns " at train.py:12", or nothing.
 std::string place_of(comm::Site site) {
   const std::string text = comm::text_of(site);
   return text.empty() ? "" : " at " + text;
 }
 
-// Returns why the message does not fit the tensor, or "" if it does.
+// Returns the reason why the message does not fit the tensor, or "" if it fits.
 std::string misfit(const Message& wanted, std::int64_t type, std::int64_t bytes) {
   const auto mine = static_cast<std::int64_t>(wanted.tensor.scalar_type());
   const auto room = static_cast<std::int64_t>(wanted.tensor.nbytes());

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 # name: (samples of a rank's batch, units per sample in the report, unit)
 BATCH = {"mlp": (64, 1, "samples"), "cnn": (32, 1, "samples"), "gpt": (16, 128, "tokens")}
-WARMUP = 8  # steps: DDP rebuilds its buckets, memory is touched for the first time
+WARMUP = 8  # steps in which DDP rebuilds its buckets and memory is touched for the first time
 
 
 class Block(nn.Module):

@@ -1,6 +1,6 @@
-// Unusual and correct: a tensor is a list of (size, stride) pairs. empty() makes a tensor that
-// owns the storage; a view holds its parent, and so on up to that tensor. Elements are visited by
-// recursion, copies go through a vector, and view and reshape first join contiguous dimensions
+// Unusual and correct: a tensor is a list of (size, stride) pairs. empty() makes a tensor that owns
+// the storage; a view holds its parent, and through its parents that tensor. Elements are visited
+// by recursion, copies go through a vector, and view and reshape first join contiguous dimensions
 // into runs.
 #pragma once
 
@@ -183,7 +183,8 @@ class Tensor {
     }
     return all;
   }
-  // Cuts the runs into these sizes, from the back; none if the sizes do not divide the runs.
+  // Cuts the runs into these sizes, from the back. Returns nothing if the sizes do not divide the
+  // runs.
   std::optional<std::vector<Dim>> cut(const Shape& wanted) const {
     std::vector<Dim> dims = dims_of(wanted, row_major(wanted)), left = runs();
     if (numel() == 0) return dims;

@@ -1,6 +1,6 @@
-// Unusual and correct: every thread of axpy takes one consecutive range instead of every T-th
-// element. In row_reduce, one thread folds a row by reading the partial results of all others.
-// matmul alternates between two pairs of tiles, so it needs one barrier per turn. In sgd, the
+// Unusual and correct: every thread of axpy processes one consecutive range instead of every T-th
+// element. In row_reduce, one thread reduces a row by reading the partial results of all others.
+// matmul alternates between two pairs of tiles, so it needs only one barrier per pair. In sgd, the
 // thread that finds fewer than four elements left processes them one by one.
 #pragma once
 

@@ -110,7 +110,7 @@ inline Var sum(const Var& a) {
   });
 }
 
-// The results on which root depends, the youngest first, without leaves.
+// Returns the results on which root depends, the youngest first, without leaves.
 inline std::vector<Var> results_below(const Var& root) {
   std::set<Variable*> seen{root.get()};
   std::vector<Var> found{root};

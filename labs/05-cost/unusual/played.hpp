@@ -78,7 +78,7 @@ inline Algorithm cheapest(const Machine& m, const Job& job) {
 }
 
 inline double crossover_bytes(const Machine& m, int world) {
-  const auto saved = [&](double bytes) {  // tree minus ring: a line
+  const auto saved = [&](double bytes) {  // tree minus ring, which is linear
     const double part = bytes / world;
     return tree_for(m, world, bytes) - (world - 1) * (2 * message_time(m, part) + part * m.gamma);
   };
@@ -96,7 +96,7 @@ inline double least_time(const Machine& m, const Job& job) {
   return journeys / job.world * double(job.element) * m.beta;
 }
 
-// Weighted means first, then one division: textbook regression with weights 1 / t^2.
+// Computes weighted means first, then divides once: textbook regression with weights 1 / t^2.
 inline Machine fit(std::span<const Sample> samples) {
   double weight = 0, bytes = 0, seconds = 0;
   const auto w = [](const Sample& s) { return 1 / (s.seconds * s.seconds); };

@@ -1,5 +1,5 @@
-// Unusual and correct: the ring turns the other way (every rank sends to its left), and all_reduce
-// runs through one table of 2 (world - 1) steps instead of calling the other two functions.
+// Unusual and correct: the ring runs in the other direction (every rank sends to its left), and
+// all_reduce follows one table of 2 (world - 1) steps instead of calling the other two functions.
 #pragma once
 
 #include <cstddef>

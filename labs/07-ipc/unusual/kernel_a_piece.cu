@@ -65,7 +65,7 @@ __device__ inline void tell(std::uint64_t& flag, std::uint64_t value) {
   cuda::atomic_ref<std::uint64_t>(flag).store(value, cuda::memory_order_relaxed);
 }
 
-// The elements [from, from + piece) of every chunk, through both rounds of the ring.
+// Processes the elements [from, from + piece) of every chunk, in both phases of the ring.
 template <class T>
 __global__ void walk(Ring ring, std::int64_t from, std::int64_t piece, const T* input, T* output,
                      std::int64_t count) {

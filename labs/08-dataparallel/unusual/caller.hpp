@@ -74,7 +74,7 @@ inline kit::Buffer gather(kit::Devices& devices, const std::vector<kit::Buffer>&
 class DataParallel {
  public:
   // parameters are on the root; the optimizer writes to them between a backward and the next
-  // forward. All three outlive this object.
+  // forward. devices, model and parameters outlive this object.
   DataParallel(kit::Devices& devices, kit::DeviceModel& model,
                const std::vector<kit::Buffer>& parameters)
       : devices_(devices), model_(model), parameters_(parameters) {}

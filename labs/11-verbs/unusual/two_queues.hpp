@@ -1,6 +1,6 @@
-// Unusual and correct: two completion queues, so a completion's queue tells its kind; objects
-// that free themselves; receive requests are replaced in chains; the send queue is used in two
-// halves, and a half is posted again only when its previous requests have completed.
+// Unusual and correct: two completion queues, so that the queue tells the kind of a completion;
+// objects that free themselves; receives reposted in chains; a send queue used as two halves, each
+// refilled only when its previous requests have completed.
 #pragma once
 
 #include <arpa/inet.h>
@@ -162,7 +162,7 @@ class Endpoint {
     ibv_recv_wr* refused = nullptr;
     if (count > 0) must_be_0(ibv_post_recv(pair_.get(), chain.data(), &refused), "ibv_post_recv");
   }
-  // A half is `half` requests, of which the last is signalled; at most one half is pending while
+  // A half is `half` requests, of which the last is signalled. At most one half is pending while
   // the other is being filled. (An odd entry, or a half cut short by flush, does no harm.)
   void post(ibv_send_wr& work, bool signalled) {
     while (halves_.size() > 1 ||

@@ -1,6 +1,6 @@
 // Unusual but correct: a credit carries the total number of messages received, modulo 2^16, so one
-// credit may stand for several. Bit 0 of a value tells credits from message lengths. The ring is a
-// precomputed list of pieces, walked by two cursors.
+// credit may stand for several. Bit 0 of a value distinguishes credits from message lengths. The
+// ring is a precomputed list of pieces, walked by two cursors.
 #pragma once
 
 #include <algorithm>

@@ -70,7 +70,7 @@ inline Tensor matmul(const Tensor& a, const Tensor& b) {
   return tensor_of(c, {a.sizes()[0], b.sizes()[1]});
 }
 
-// x W^T, without the bias.
+// Returns x W^T, without the bias.
 inline Var product(const Var& x, const Var& weight, std::int64_t rows, std::int64_t ins) {
   const auto shape = [=](const Var& v, std::int64_t cols) {
     const auto count = std::int64_t(lab03::value(v).size());

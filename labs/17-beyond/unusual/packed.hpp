@@ -62,8 +62,9 @@ inline void bf16_hook(Group& group, const Bucket& bucket) {
   for (std::size_t i = 0; i < codes.size(); ++i) bucket.data[i] = float_of(codes[i]);
 }
 
-// The magnitudes' bits sort like the magnitudes, with NaNs on top once they are made equal. The low
-// bits hold the inverted place, so the k largest keys are the selection, without ties.
+// All NaNs are made equal. Then the bits of the magnitudes sort like the magnitudes, with NaN above
+// all numbers. The low bits hold the inverted place, so there are no ties, and the k largest keys
+// are the selection.
 inline std::vector<std::uint32_t> top_k(std::span<const float> values, std::size_t k) {
   std::vector<std::uint64_t> keys;
   keys.reserve(values.size());

@@ -219,7 +219,8 @@ inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) 
 inline std::int64_t worth_from(Time slow, Time fast, Time restart, std::int64_t redo) {
   if (fast >= slow) return -1;
   const auto pays = [&](std::int64_t n) { return restart + redo * fast < n * (slow - fast); };
-  std::int64_t low = 0, high = (restart + redo * fast) / (slow - fast) + 2;  // pays(high), not low
+  std::int64_t low = 0, high = (restart + redo * fast) / (slow - fast) +
+                               2;  // invariant: pays(high), not pays(low)
   while (high - low > 1) (pays((low + high) / 2) ? high : low) = (low + high) / 2;
   return high;
 }

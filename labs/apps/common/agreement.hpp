@@ -7,7 +7,7 @@
 //   rank 2: nan  --'                    and sees that rank 2 has NaN
 //
 // A mean alone (an all-reduce) would only say that some rank has NaN. The exchange starts before
-// backward and is awaited after it, so it overlaps with backward and adds no time.
+// backward and is awaited after it, so that it overlaps with backward.
 #pragma once
 
 #include <cstdint>
@@ -56,10 +56,8 @@ class LossExchange {
   // Returns the mean over the ranks. If any loss is not finite, every rank throws: rank 0 an Error
   // that names the step and the rank, the others QuietStop.
   double finish(std::int64_t step);
-  [[nodiscard]] Wish wish() const {
-    return wish_;
-  }  // strongest wish of any rank in the last
-     // exchange
+  // Returns the strongest wish of any rank in the last exchange.
+  [[nodiscard]] Wish wish() const { return wish_; }
 
  private:
   comm::ProcessGroup& group_;
@@ -69,14 +67,14 @@ class LossExchange {
 };
 
 // Collective. gather_rows() returns the vectors of all ranks in rank order; sum_over_ranks()
-// returns their element-wise sum. All vectors must have the same length. Intended for the few
-// numbers of a report, outside of measured time.
+// returns their element-wise sum. All vectors must have the same length. Meant for a few numbers of
+// a report, not for measured code.
 [[nodiscard]] std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,
                                                            const std::vector<double>& values);
 [[nodiscard]] std::vector<double> sum_over_ranks(comm::ProcessGroup& group,
                                                  const std::vector<double>& values);
-// Returns the median, the mean of the middle two if the number of values is even, or 0 if there are
-// none.
+// Returns the median (of an even number of values, the mean of the middle two), or 0 if there are
+// no values.
 [[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace ringsmith::apps

@@ -25,17 +25,16 @@ namespace ringsmith::apps {
 std::optional<double> read_real(const std::string& text) {
   double value = 0;
   const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);  // decimal only: rejects
-                                                                        // "0x10"
+  // Accepts decimal numbers only, so it rejects "0x10".
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end || !std::isfinite(value)) return {};
   return value;
 }
 
 std::optional<long long> read_whole(const std::string& text) {
   const std::size_t digits = text.rfind('-', 0) == 0 ? 1 : 0;
-  if (text.size() > digits + 1 && text[digits] == '0')
-    return {};  // might be meant as octal or
-                // hexadecimal
+  // A leading zero might be meant as octal or hexadecimal.
+  if (text.size() > digits + 1 && text[digits] == '0') return {};
   long long value = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -93,7 +92,7 @@ class PlainHelp : public CLI::Formatter {
   }
 };
 
-// read: parses a number or returns nothing. what: the accepted values, e.g. "a number above 0".
+// read: parses a number, or returns nothing. what: the accepted values, e.g. "a number above 0".
 template <class Read, class Fits>
 Check must_be(Read read, Fits fits, const std::string& what) {
   return [=](const std::string& text) {
@@ -279,7 +278,7 @@ struct CommandLine::Impl {
     return {};
   }
 
-  // Returns the error message for e, the exception with which CLI11 stopped.
+  // Returns the error message for e, the exception that CLI11 has thrown.
   [[nodiscard]] std::string complaint(const CLI::ParseError& e, int argc,
                                       const char* const* argv) const {
     if (const auto why = refusal()) return *why;

@@ -24,8 +24,8 @@ class Option;
 namespace ringsmith::apps {
 
 // The ranks that print an error. All ranks of a job see the same arguments, so rank 0 prints the
-// error first, and the launcher then ends the other ranks. Without a launcher, the other ranks
-// print it, too (QuietStop).
+// error first, and then the launcher ends the other ranks. Without a launcher, the other ranks
+// print it as well (QuietStop).
 enum class Speaker { first_rank, everybody };
 
 // Returns an empty text if the argument is valid, or else the error: "'x' is not a whole number
@@ -64,7 +64,7 @@ class CommandLine {
   template <class T>
   Option* add_option(const std::string& names, T& value, const std::string& meaning);
   Option* add_flag(const std::string& names, bool& value, const std::string& meaning);
-  // Adds an option that --help does not show and whose use is an error. The message gives `why`.
+  // Adds an option that --help does not show and that parse() rejects, with `why` in the message.
   void refuse(const std::string& names, const std::string& why);
 
   void group(const std::string& heading);  // heading of the options that are added after this call
@@ -86,7 +86,7 @@ class CommandLine {
   [[nodiscard]] bool given(const std::string& option) const;
   [[nodiscard]] bool takes_value(const std::string& option) const;
   [[nodiscard]] std::vector<std::string> rest() const;
-  // "--stepz: unknown option; did you mean --steps? train_gpt --help lists the options"
+  // Returns "--stepz: unknown option; did you mean --steps? train_gpt --help lists the options".
   [[nodiscard]] std::string unknown(const std::string& option) const;
 
  private:
@@ -94,7 +94,8 @@ class CommandLine {
   std::unique_ptr<Impl> impl_;
 };
 
-// Parses "64", "1K", "4M", "1G" (powers of two) to bytes. Throws UsageError, which names option.
+// Parses "64", "1K", "4M", "1G" (powers of two) to bytes. Throws UsageError naming the option if
+// the text is not a size.
 [[nodiscard]] std::size_t parse_size(const std::string& option, const std::string& text);
 
 // Parse the whole text as a decimal number. Return nothing for NaN, infinities and 0x10;
@@ -105,8 +106,8 @@ class CommandLine {
 constexpr long long kMostWhole = 2'147'483'647;  // the largest int
 constexpr double kMostSeconds = 1e6;             // 11 days; a longer timeout is a mistake
 
-// Return checks for a decimal integer, a number, a number above 0, and a deadline in seconds (at
-// least one millisecond, the resolution of its clock).
+// Return checks for a decimal integer, a number, a number above 0, and a timeout in seconds (at
+// least one millisecond, the resolution of the timeouts).
 [[nodiscard]] Check whole(long long least, long long most = kMostWhole);
 [[nodiscard]] Check real(double least, double most);
 [[nodiscard]] Check above_zero(double most);

@@ -70,8 +70,8 @@ std::string find_source_root() {
 }
 
 std::vector<std::string> list_sources(const std::string& root) {
-  std::vector<std::string> paths;  // relative, so that their order does not depend on root's
-                                   // location
+  // Relative paths, so that their order does not depend on the location of root.
+  std::vector<std::string> paths;
   for (const char* folder : kFolders) {
     if (std::error_code ignored; !fs::is_directory(fs::path(root) / folder, ignored)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(root) / folder)) {

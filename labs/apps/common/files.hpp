@@ -1,5 +1,5 @@
-// The files of a program. Outputs are written at the end, after minutes of work, so they are
-// checked at the start. ringsmith's own sources are train_gpt's default text.
+// Files that a program writes, and ringsmith's own sources, the default text of train_gpt. An
+// output is written after minutes of work, so its path is checked at the start.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ void require_writable(const std::string& path);
 void write_or_rescue(const std::string& path, const std::string& name,
                      const std::function<void(const std::string& path)>& write);
 
-// Writes the whole file (runtime/base/atomic_file.hpp), or rescues its text as above. Writes
-// nothing if the path is empty.
+// Writes the whole file atomically (runtime/base/atomic_file.hpp). If this fails, rescues the text
+// like write_or_rescue(). Does nothing if the path is empty.
 void write_file(const std::string& path, const std::string& text);
 
 // Returns the source folder: the folder from which the program was built, or else the nearest
@@ -27,8 +27,8 @@ void write_file(const std::string& path, const std::string& text);
 // proposing --data if there is none.
 [[nodiscard]] std::string find_source_root();
 
-// Paths of the Markdown and source files below root, sorted, so that the text made of them is the
-// same on every machine. Throws UsageError if there are none.
+// Returns the paths of the Markdown and source files below root, sorted, so that concatenating them
+// gives the same text on every machine. Throws UsageError if there are none.
 [[nodiscard]] std::vector<std::string> list_sources(const std::string& root);
 
 }  // namespace ringsmith::apps

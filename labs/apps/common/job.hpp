@@ -26,20 +26,21 @@ struct JobOptions {
   int ranks_per_node = 0;
   std::string flight_dir;
   double timeout = 30;  // seconds; each program adds this option itself
-  // The program's settings, which the ranks compare in the bootstrap: every option except those in
-  // kMayDiffer.
+  // The program's settings, which the bootstrap compares across the ranks: every option except
+  // those in kMayDiffer.
   comm::Settings settings;
 };
 
-// The options that may differ between ranks. For files the contents are compared, not the paths.
+// The options that may differ between ranks. For input files, the ranks compare the contents
+// instead of the paths.
 inline constexpr std::array kMayDiffer{
     "--bootstrap",   "--interface", "--device",   "--workers",      // placement
     "--data",        "--images",    "--labels",   "--test-images",  // inputs
     "--test-labels", "--tokens",    "--vocab",    "--weights",     "--run-dir",
     "--flight-dir",  "--json-file", "--progress", "--json"};  // outputs
 
-// Adds --bootstrap, --transport, --interface, --sockets and --checksum, with the values in o as
-// defaults. From this call on, the program's options are compared between the ranks.
+// Adds --bootstrap, --transport, --interface, --sockets and --checksum, whose defaults are the
+// values in o. Also makes the bootstrap compare the program's options across the ranks.
 void add_meeting_options(CommandLine& app, JobOptions& o);
 // Adds --ranks-per-node and --flight-dir; `otherwise` describes the default of --flight-dir.
 void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherwise);

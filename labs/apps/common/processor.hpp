@@ -1,4 +1,5 @@
-// Information about the processor from the kernel.
+// The processor's name and flags, and how many processors this process may use, as the kernel
+// reports them.
 #pragma once
 
 #include <optional>

@@ -11,8 +11,8 @@ namespace ringsmith::apps {
 constexpr std::size_t kPageWidth = 80;
 
 // Wraps the words of text into lines of at most `width` columns, without a newline at the end. The
-// first line begins with head; if head is empty, the caller has already written `indent` columns of
-// it. All other lines are indented by `indent` blanks.
+// first line begins with head; if head is empty, the caller has already written the first `indent`
+// columns. All other lines are indented by `indent` blanks.
 [[nodiscard]] std::string wrapped(const std::string& text, std::size_t indent,
                                   std::size_t width = kPageWidth, const std::string& head = {});
 

@@ -58,7 +58,8 @@ bool fit_chosen(const Matrix& terms, const std::vector<double>& values,
       for (std::size_t b = 0; b < chosen.size(); ++b)
         normal[a][b] += left * terms[i][chosen[b]] / values[i];
     }
-  // Terms differ widely in size, so scale the diagonal to ones before the pivots are judged.
+  // Terms differ widely in size, so scale the diagonal to ones; solve() compares pivots with a
+  // constant.
   std::vector<double> scale(chosen.size());
   for (std::size_t a = 0; a < chosen.size(); ++a) {
     if (!(normal[a][a] > 0)) return false;
@@ -125,8 +126,8 @@ void continue_with(Curve& curve, const std::function<double(double n)>& value, i
     curve.predicted.push_back({n, value(n)});
 }
 
-// Extends the curve by a fit. The fit need not pass through the last measurement, so the dashes
-// start at the fitted value. Measurements with fewer than `from` devices are excluded from the fit.
+// Extends the curve by a fit. The fit need not pass through the last measurement, so the dashed
+// line starts at the fitted value. The fit ignores measurements with fewer than `from` devices.
 void continue_with_fit(Curve& curve, const Terms& terms, int to, int from = 1) {
   std::vector<std::vector<double>> rows;
   std::vector<double> values;
@@ -185,7 +186,7 @@ Panel time_panel(const Runs& runs, const ReportText& text, int to) {
   Panel panel{text.simulated ? "Time of a step (simulated devices)" : "Time of a step",
               Panel::Unit::seconds,
               {}};
-  // An overhead, and a term for both the steps and the bytes, which grow as N - 1.
+  // An overhead, and one term for both the steps and the bytes, because both grow as N - 1.
   const Terms of_dp = [](double n) -> std::vector<double> { return {1, n - 1}; };
   continue_with_fit(add_measured(panel, "DataParallel", Curve::Role::first, runs,
                                  [](const Comparison& c) { return c.dp.seconds; }),

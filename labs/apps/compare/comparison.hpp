@@ -55,8 +55,8 @@ struct ReportText {
                                           const ReportText& text, int predict_to);
 
 // Fits the constants of a cost model to measurements: least squares with non-negative constants. A
-// negative latency would fit noise and give nonsense where the model is used, far outside of the
-// measured range.
+// negative latency would fit noise, and the model would give nonsense far outside of the measured
+// range, where it is used.
 //
 // terms[i][k]: term k at measurement i. The number of terms must be small, because all subsets are
 // tried. All values must be positive. Returns one constant per term. Minimizes relative errors, so

@@ -1,6 +1,6 @@
 // dp_vs_ddp: runs the same training with DataParallel and with DistributedDataParallel, counts the
-// bytes, and draws curves. The ranks of DDP are threads of this process. Both use the same model,
-// batches and devices.
+// bytes, and draws curves. Both use the same model, batches and devices. The ranks of DDP are
+// threads of this process.
 //
 //   a batch of N * rows    DataParallel    the whole batch goes to the root, which scatters it
 //                          DDP             rank r reads rows [r * rows, (r + 1) * rows) itself
@@ -31,7 +31,7 @@
 namespace ringsmith::apps {
 namespace {
 
-constexpr double kMostApart = 1e-5;      // relative; the two add in different orders
+constexpr double kMostApart = 1e-5;      // relative; the two sum in different orders
 constexpr double kMostDeviation = 0.01;  // of the counters from the formulas
 
 struct Training {

@@ -50,9 +50,9 @@ class ParameterServer {
   // of a server thread.
   void finish();
 
-  // The staleness of each of this rank's pushes, in order.
+  // Returns the staleness of each of this rank's pushes, in order.
   [[nodiscard]] const std::vector<std::int64_t>& staleness() const { return staleness_; }
-  // On rank 0: bytes that the server sent and received, and the time that it spent on updates.
+  // On rank 0. Return the bytes that the server sent and received, and the time spent on updates.
   [[nodiscard]] double bytes() const { return static_cast<double>(bytes_); }
   [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
 

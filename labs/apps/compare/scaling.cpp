@@ -1,6 +1,6 @@
-// scaling: predicts how fast a model would train on a cluster described in a file, from 2 to 16,384
-// GPUs, with the ring, the double tree and the hierarchical all-reduce. Nothing is measured: every
-// number comes from the simulator.
+// scaling: predicts how fast a model would train on a cluster described in a file, with up to
+// 16,384 GPUs, by default with the ring, the double tree and the hierarchical all-reduce. Nothing
+// is measured: every number comes from the simulator.
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>

@@ -44,7 +44,7 @@ struct JobReport {
   std::string table;  // one line per pair
   Findings findings;
 };
-// Collective; returns the same report on every rank. Each pair of ranks (in a large job: each of
+// Collective. Returns the same report on every rank. Each pair of ranks (in a large job: each of
 // the first kMostPairs pairs) sends a message back and forth, one pair at a time.
 constexpr int kMostPairs = 66;  // all pairs of 12 ranks
 [[nodiscard]] JobReport examine_job(comm::ProcessGroup& group, std::size_t width);

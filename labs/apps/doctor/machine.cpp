@@ -60,7 +60,7 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
-// True if trial succeeds. It runs in a child process so that it cannot change this process.
+// True if `trial` succeeds. Runs it in a child process, so that it cannot change this process.
 bool succeeds(bool (*trial)()) {
   const pid_t child = fork();
   if (child == 0) _exit(trial() ? 0 : 1);
@@ -120,7 +120,7 @@ Finding locked_memory() {
 }
 
 Finding open_files() {
-  constexpr rlim_t kEnough = 1024;  // a socket and a memory file per rank of the host, and more
+  constexpr rlim_t kEnough = 1024;  // enough for a socket and a memory file per rank of the host
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const auto has = static_cast<unsigned long long>(limit.rlim_cur);

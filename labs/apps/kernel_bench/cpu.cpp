@@ -41,8 +41,7 @@ struct Case {
 
 double bytes(std::int64_t floats) { return 4.0 * static_cast<double>(floats); }
 
-// The forward and backward products of a Linear layer, called the same way as in the linear
-// function.
+// Adds the forward and backward products of a Linear layer, called the same way as by linear().
 void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t n, std::int64_t in,
                 std::int64_t out) {
   struct Data {

@@ -36,7 +36,7 @@ using namespace kernels;
 namespace {
 
 constexpr int kNearCopy = 85;  // percent of a copy's rate
-constexpr int kRingStep = 80;  // four concurrent streams, two of them written
+constexpr int kRingStep = 80;  // a step reads two streams and writes one or two
 constexpr std::int64_t kWidth = 1024;
 constexpr std::int64_t kClasses = 32 * kWidth;  // in a row of logits
 constexpr std::size_t kParameters = 128;        // for AdamW

@@ -20,7 +20,7 @@ struct FlightRecord {
   [[nodiscard]] bool is_message() const {
     return call.collective == Collective::send || call.collective == Collective::recv;
   }
-  // "all_reduce(sum, f32, 1024) at train.cpp:120"
+  // Returns "all_reduce(sum, f32, 1024) at train.cpp:120".
   [[nodiscard]] std::string describe() const;
 };
 
@@ -39,7 +39,7 @@ struct Divergence {
   enum class Kind : std::uint8_t {
     different,  // ranks made different calls
     missing,    // some ranks have not made the call that others have made
-    unfinished  // all ranks made the call, not all have returned
+    unfinished  // all ranks made the call, but not all have returned
   };
   Kind kind = Kind::different;
   std::uint64_t sequence = 0;

@@ -1,4 +1,5 @@
-// flight_reader: shows the ranks' last operations before a job failed, and where they differ.
+// flight_reader: shows each rank's last operations before a job failed, and where the ranks
+// diverged.
 #include <algorithm>
 #include <filesystem>
 #include <fmt/chrono.h>

@@ -137,7 +137,7 @@ struct Meeting {
   std::string backend, endpoint;
 };
 
-constexpr const char* kStaticPort = "29500";  // torchrun's default, and its default for c10d
+constexpr const char* kStaticPort = "29500";  // torchrun's default ports
 constexpr const char* kC10dPort = "29400";
 
 // Parses "host:29400", "host" or "[::1]:29400".
@@ -190,7 +190,9 @@ constexpr std::array<NotHere, 10> kNotHere{{
     {"--local-addr", "--bind INTERFACE sets where node 0 listens"},
 }};
 
-// Accepts torchrun's --nproc_per_node. Leaves the words after the program's name unchanged.
+// Replaces '_' by '-' in the names of options, because torchrun accepts --nproc_per_node. Rejects
+// torchrun's options that ringrun lacks. The program's name and the words after it remain
+// unchanged.
 std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** argv) {
   std::vector<std::string> out{"ringrun"};
   bool options = true, value = false;

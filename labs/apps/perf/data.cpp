@@ -117,8 +117,8 @@ double reduced_value(const Pattern& pattern, DType dtype, std::size_t index) {
 double tolerance(const Pattern& pattern, DType dtype) {
   const int world = pattern.world;
   if (pattern.op != ReduceOp::avg || (world & (world - 1)) == 0) return 0;
-  // fl(1/world) is off by one rounding, and so is each product; each of world - 1 sums adds one
-  // more. No partial sum exceeds the largest input.
+  // 1/world is rounded once, and so is each product; each of the world - 1 additions adds one
+  // rounding error. No partial sum exceeds the largest input.
   return (world + 2) * unit_roundoff(dtype) * bound_of(pattern, dtype).magnitude;
 }
 
@@ -140,7 +140,8 @@ bool element_is(comm::ConstBuffer data, std::size_t i, double value, double tole
     using T = typename decltype(tag)::type;
     const T& got = reinterpret_cast<const T*>(data.data())[i];
     if (tolerance > 0) return std::abs(widen(got) - value) <= tolerance;  // false for NaN
-    // Zero may have either sign, as (-1) * 0 and 1 + (-1) show; other values must match bitwise.
+    // Zero may have either sign, e.g. (-1) * 0 is -0 and 1 + (-1) is +0. Other values must match
+    // bitwise.
     if (value == 0 && widen(got) == 0) return true;
     const T want = narrow<T>(value);
     const auto* a = reinterpret_cast<const std::byte*>(&got);

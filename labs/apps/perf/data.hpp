@@ -5,9 +5,9 @@
 //
 //   sum, min, max   integers so small that the type holds the sum of all ranks exactly
 //   prod            powers of two and signs
-//   avg             as sum; exact where 1/world is (2, 4, 8 ... ranks). Elsewhere each contribution
-//                   and each partial sum is rounded once, and the comparison allows for a bound on
-//                   these roundings. NaN never passes
+//   avg             like sum, but exact only if 1/world is exact (2, 4, 8 ... ranks). Otherwise
+//                   each product and each partial sum is rounded, and the comparison tolerates
+//                   errors up to the bound that follows from these roundings. NaN never passes
 #pragma once
 
 #include "runtime/comm/process_group.hpp"

@@ -1,4 +1,5 @@
-// main() of the nine measuring programs; labs/CMakeLists.txt sets the name of one in programs.cpp.
+// main() of the nine measuring programs. labs/CMakeLists.txt compiles it once per program and
+// defines RINGSMITH_PROGRAM as the program's name, a row of programs.cpp.
 #include <string_view>
 
 namespace ringsmith::apps {

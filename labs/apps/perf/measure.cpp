@@ -1,4 +1,5 @@
-// One measurement: lays out a collective's buffers in memory, verifies the results, then times it.
+// One measurement: lays out a collective's buffers in memory, verifies the results, and then times
+// it.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -54,8 +55,8 @@ void copy(void* to, const void* from, std::size_t bytes, Device device) {
   stream.synchronize();
 }
 
-// A buffer with its guards, accessible from the host: the memory itself, or a copy of the device's
-// memory.
+// A buffer with its guards, accessible from the host: either the memory itself, or a copy of the
+// device's memory.
 class HostView {
  public:
   HostView(Buffer data, Device device) : data_(data), view_(data), device_(device) {

@@ -71,9 +71,10 @@ comm::CostModel calibrate_one(const Benchmark& b, const PerfOptions& o, ProcessG
   return calibrate(key, group, time_all_reduce, progress);
 }
 
-// Measures two kinds of links in turn: first within rank 0's node, then between the first ranks of
-// all nodes, while the other ranks wait. The first measurement uses user memory, because in a job
-// of several nodes the ranks do not read each other's communication memory directly.
+// Measures one kind of link, or two in a job of several nodes: first within rank 0's node, then
+// between the first ranks of all nodes, while the other ranks wait. The first measurement uses user
+// memory, because in a job of several nodes the ranks do not read each other's communication memory
+// directly.
 comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessGroup& group,
                               const CalibrationKey& key) {
   comm::CostModel model;

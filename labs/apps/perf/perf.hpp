@@ -49,7 +49,8 @@ struct Element {
 struct Benchmark {
   const char* name;
   const char* description;
-  std::optional<comm::Collective> collective = {};  // for the prediction; none: it has no schedule
+  std::optional<comm::Collective> collective =
+      {};  // for the prediction; empty if it has no schedule
   double (*bus_factor)(double world);
   void (*run)(const Call&);
   Expected (*expected)(const Element&);  // the value of that element
@@ -76,8 +77,8 @@ struct Benchmark {
   }
 };
 
-// nccl-tests' letters where they make sense without a GPU. The other letters are rejected with a
-// reason instead of being ignored.
+// The options, with nccl-tests' letters where they make sense without a GPU. The other letters are
+// rejected with a reason instead of being ignored.
 struct PerfOptions : JobOptions {
   std::size_t min_bytes = 0, max_bytes = 0, step_bytes = 0;
   double factor = 0;  // 0: add step_bytes
@@ -88,7 +89,7 @@ struct PerfOptions : JobOptions {
   std::vector<DType> dtypes;
   std::vector<int> roots;  // empty: all
   comm::Algorithm algorithm = comm::Algorithm::automatic;
-  bool fastest = false;  // choose the algorithm by size with the cost model
+  bool fastest = false;  // choose the algorithm by size, using the cost model
   std::string schedule;  // a custom all-reduce that replaces the ring; empty: none
   bool own_memory = true;
   bool in_place = true, out_of_place = true;
@@ -180,7 +181,7 @@ class PerfReport {
 
 // Runs all of main(): parses the options, prints the table, and returns the exit code.
 int run_benchmark(const Benchmark& benchmark, int argc, char** argv);
-// The same for the benchmark of this name in the table; called by perf/main.cpp.
+// Does the same for the benchmark of this name in the table. Called by perf/main.cpp.
 int run_benchmark(std::string_view name, int argc, char** argv);
 
 }  // namespace ringsmith::apps

@@ -10,7 +10,7 @@ namespace {
 
 using comm::Collective;
 
-// Bytes that a link carries per byte of the table's size, at n ranks; the factors of nccl-tests.
+// Bytes that a link carries per byte of the table's size, with n ranks; the factors of nccl-tests.
 constexpr auto kTwice = [](double n) { return 2.0 * (n - 1) / n; };
 constexpr auto kOthersParts = [](double n) { return 1.0 * (n - 1) / n; };
 constexpr auto kWhole = [](double n) { return n > 1 ? 1.0 : 0.0; };

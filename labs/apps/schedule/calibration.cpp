@@ -42,8 +42,8 @@ double available_memory() {
   return 0;
 }
 
-// Returns the seconds per byte of adding n floats to n others. The working set counts both arrays,
-// as in a collective on n elements between two ranks.
+// Returns the seconds per byte of adding one array of `bytes` bytes of floats to another. The
+// working set is that of an all-reduce of this size between two ranks.
 double seconds_a_byte_reduced(std::size_t bytes) {
   std::vector<float> a(bytes / sizeof(float), 1.0f), b(a.size(), 2.0f);
   using Clock = std::chrono::steady_clock;
@@ -71,7 +71,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   // Rank 0 reads the available memory, because all ranks must measure the same sizes.
   double memory = available_memory();
   group.broadcast(std::span<double>(&memory, 1), 0);
-  // The fastest of several passes, because other load on the machine may slow down one pass.
+  // Takes the fastest of several passes, because other load on the machine may slow down one pass.
   constexpr int kPasses = 3, kBarriers = 200;
   double tiny = 1e9, barrier = 1e9;
   std::vector<double> times(std::size(kSizes), 1e9);

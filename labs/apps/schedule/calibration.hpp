@@ -14,7 +14,7 @@
 
 namespace ringsmith::apps {
 
-// How the ranks of a group reach each other; nodes: shared memory within a node, TCP between nodes.
+// How the ranks of a group are connected; nodes: shared memory within a node, TCP between nodes.
 enum class Links : std::uint8_t { shared_memory, tcp, rdma, nodes };
 
 // The parameters on which the constants depend.
@@ -54,7 +54,8 @@ void require_calibration_writable();
 // according to rank 0's model, whose constants were fitted to the ring. Returns the choices.
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group,
                                               const comm::CostModel& model);
-// The same with the stored constants for communication memory. Throws UsageError if there are none.
+// Does the same with the stored constants for communication memory. Throws UsageError if there are
+// none.
 void choose_fastest(comm::ProcessGroup& group);
 // Returns the key for this group.
 [[nodiscard]] CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,

@@ -4,7 +4,7 @@
 // |--------------------|-------------------------------------------------------------------------|
 // | FILE.so            | a shared object that returns the steps for a world: a student's ring of |
 // |                    | lab 06, compiled by `make own-ring` (labs/torch/own_ring)               |
-// | a folder           | a lab's: its ring.so                                                    |
+// | a folder           | the folder of a lab: its ring.so is used                                |
 // | any other file     | the steps as text, of one world (runtime/comm/schedule/own.hpp)         |
 //
 // A schedule that the checker cannot prove is rejected, so a program never runs an incorrect one.
@@ -19,7 +19,7 @@ namespace ringsmith::apps {
 inline constexpr const char* kOwnRingFunction = "ringsmith_own_ring";
 using OwnRingFunction = const char*(int world);
 
-// From now on the schedule at the path replaces the ring in worlds of this size. Must be called
+// From now on the schedule at this path replaces the ring in worlds of this size. Must be called
 // before the group's first all-reduce. Returns the schedule's text so that the ranks can compare
 // it. Throws UsageError naming the path and the checker's finding if the schedule is wrong.
 std::string use_schedule_of(const std::string& path, int world);

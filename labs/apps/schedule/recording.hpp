@@ -30,7 +30,7 @@ struct Recording {
   [[nodiscard]] std::size_t steps_done(const comm::Schedule& schedule) const;
 };
 
-// Runs the schedule with `slots` slots per connection; 0 is rendezvous.
+// Runs the schedule with `slots` slots per connection; 0: rendezvous.
 [[nodiscard]] Recording record_run(const comm::Schedule& schedule, int slots);
 
 // Returns one line of JSON. simulation: null if the schedule cannot be priced.

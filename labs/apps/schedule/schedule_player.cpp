@@ -1,5 +1,5 @@
-// schedule_player: shows, draws, proves and prices the schedule of a collective. It needs no other
-// rank and sends no messages.
+// schedule_player: shows, draws, proves and prices the schedule of a collective. It runs without
+// other ranks and sends no messages.
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,6 +1,7 @@
-// The runtime's own checker, for schedules of labs: it proves that an all-reduce leaves the sum of
-// all ranks, each counted once, in every chunk of every rank, and that no rank waits forever; or it
-// reports the fault and its place. It moves no data, so a proof holds for all counts and timings.
+// Applies the runtime's checker to the schedules of labs. It proves that an all-reduce leaves the
+// sum of all ranks, each counted once, in every chunk of every rank, and that no rank waits
+// forever. Otherwise it reports the fault and its place. It moves no data, so a proof holds for all
+// counts and timings.
 #pragma once
 
 #include <string>

@@ -6,10 +6,11 @@
 //                          begins when all ranks have called it and the previous one has ended
 //
 // Lab 09 uses this instead of labs/kit/fabric/, because the collective is given and the task is to
-// call it at the right time. The k-th calls of all ranks form one collective: kind and size must
-// agree. One rank runs at a time, until it waits, so the same seed gives the same run; a deadlock
-// is reported immediately. The clock counts the computation that the driver declares, and the
-// network's time: 2 (N-1) alpha + 2 (N-1)/N beta bytes for an all-reduce, the cost of a ring.
+// call it at the right time. The k-th calls of all ranks form one collective, so their kinds and
+// sizes must match. One rank runs at a time, until it waits. Therefore the same seed gives the same
+// run, and a deadlock is reported immediately. The clock advances by the computation that the
+// driver declares and by the network's time: 2 (N-1) alpha + 2 (N-1)/N beta bytes for an
+// all-reduce, the cost of a ring.
 #pragma once
 
 #include <functional>
@@ -42,8 +43,8 @@ class Group {
  public:
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world() const { return world_; }
-  // Starts an all-reduce; after wait() data holds the sum over all ranks, with the same bits on
-  // each.
+  // Starts an all-reduce. After wait(), data holds the sum over all ranks, bitwise the same on
+  // every rank.
   [[nodiscard]] Work all_reduce(std::span<float> data);
   // Blocks until data holds rank `root`'s values.
   void broadcast(std::span<float> data, int root);
@@ -76,8 +77,8 @@ class Cluster {
   void compute(int rank, double seconds);
   void end_of_step(int rank);
   void count_from_here(int rank);
-  // kinds (0 broadcast, 1 all-reduce), elements, begins, ends: one number per collective since the
-  // counts were reset; finish, computed: virtual seconds of each rank since then.
+  // kinds (0: broadcast, 1: all-reduce), elements, begins, ends: one number per collective since
+  // the counts were reset. finish, computed: virtual seconds of each rank since then.
   void observe(Observation& out) const;
 
  private:

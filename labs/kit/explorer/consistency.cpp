@@ -88,7 +88,8 @@ bool Execution::add(Event e) {
 }
 
 namespace {
-bool knows(const Event& later, const Event& earlier) {  // earlier happens before, or is, later
+// True if earlier happens before later, or is the same event.
+bool knows(const Event& later, const Event& earlier) {
   return later.before[std::size_t(earlier.id.thread)] > earlier.id.index;
 }
 }  // namespace
@@ -115,14 +116,15 @@ bool Execution::sc_before(const Event& a, const Event& b) const {
   };
   const auto& mine = events_[std::size_t(a.id.thread)];
   const auto& theirs = events_[std::size_t(b.id.thread)];
-  std::size_t x = a.id.index + 1, y = b.id.index;  // y: one past
+  std::size_t x = a.id.index + 1, y = b.id.index;  // y: one past the last
   while (x < mine.size() && !elsewhere(mine[x], a)) ++x;
   while (y > 0 && !elsewhere(theirs[y - 1], b)) --y;
   return x < mine.size() && y > 0 && knows(theirs[y - 1], mine[x]);
 }
 
-// Returns false if the seq_cst accesses can no longer be put in one order. The accesses of a thread
-// are ordered, so per thread the first one after an access and the last one before it suffice.
+// Returns false if the seq_cst accesses can no longer be ordered totally. The accesses of a thread
+// are ordered, so for each thread, the first one after an access and the last one before it
+// suffice.
 bool Execution::add_sc(const Event& e) {
   const auto thread = std::size_t(e.id.thread);
   Clock after, before{};  // [thread]: first index in sc_ after e; number before e

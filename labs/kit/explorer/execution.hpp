@@ -21,7 +21,7 @@
 
 namespace explorer {
 
-// [thread]: number of its events.
+// [thread]: number of the thread's events.
 using Clock = std::array<std::uint16_t, kMostThreads>;
 inline void join(Clock& to, const Clock& from) {
   for (std::size_t t = 0; t < kMostThreads; ++t) to[t] = std::max(to[t], from[t]);
@@ -44,10 +44,10 @@ struct Event {
   bool update = false, exclusive = false;  // update: a load of an update, which may yet fail
   std::uint32_t place = 0;                 // index of the Location
   Value value = 0;
-  Id id, from;              // from: of loads; of an exclusive store, its load's
+  Id id, from;              // from: the store that a load reads; of an exclusive store, its load's
   std::uint32_t stamp = 0;  // order in which the search added it
   Clock before{}, past{};   // including the event itself
-  Clock released{};         // of stores: passed to a load that acquires
+  Clock released{};         // of a store: the clock passed to a load that acquires
   [[nodiscard]] bool sc_access() const { return kind != Kind::fence && order == seq_cst; }
   [[nodiscard]] bool sc_fence() const { return kind == Kind::fence && order == seq_cst; }
 };
@@ -90,28 +90,29 @@ class Execution {
   [[nodiscard]] Value value_of(Id store, std::uint32_t place) const {
     return store.initial() ? locations[place].initial : event(store).value;
   }
-  // Position of a store in the order of its location; 0 is the initial value.
+  // Returns the position of a store in the order of its location; 0 is the initial value.
   [[nodiscard]] std::size_t position(std::uint32_t place, Id store) const;
   [[nodiscard]] Id at(std::uint32_t place, std::size_t position) const {
     return position == 0 ? Id{} : orders[place][position - 1];
   }
-  // Coherence: position of the newest store that the thread knows. It cannot read an older one.
+  // Coherence. Returns the position of the newest store that the thread knows. It cannot read an
+  // older one.
   [[nodiscard]] std::size_t oldest_visible(std::size_t thread, std::uint32_t place) const;
   // Atomicity: true if a store may directly follow this position. source: the store its load read.
   [[nodiscard]] bool fits(std::uint32_t place, std::size_t after, bool exclusive, Id source) const;
-  // The thread's next event; add() makes it part of the execution.
+  // Returns the thread's next event. add() makes it part of the execution.
   [[nodiscard]] Event next(std::size_t thread, Kind kind, Order order, std::uint32_t place) const;
   // Returns false if the model forbids the execution: only seq_cst can be violated here.
   bool add(Event event);
   [[nodiscard]] bool fences_agree() const;  // the same for seq_cst fences
 
-  // The thread's clock. A plain access happens before the events that know a later event of its
-  // thread.
+  // Returns the thread's clock. A plain access happens before the events that know a later event of
+  // its thread.
   [[nodiscard]] const Clock& known(std::size_t thread) const { return states_[thread].now; }
   [[nodiscard]] bool has_sc_fence() const { return has_sc_fence_; }
 
   std::vector<Location> locations;
-  std::vector<std::vector<Id>> orders;  // [place], as in a Guide; also of stores not yet made
+  std::vector<std::vector<Id>> orders;  // [place], as in a Guide, but including stores not made yet
 
  private:
   struct State {

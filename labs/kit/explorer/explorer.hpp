@@ -15,8 +15,9 @@
 // of the stores to each location. Time plays no part: a load may read an old store although a newer
 // one has been made, as on a processor with store buffers. RC11 defines what is allowed (Lahav,
 // Vafeiadis, Kang, Hur, Dreyer: Repairing sequential consistency in C/C++11, PLDI 2017). It is
-// C++20 with one exception: no load reads a store that depends on it in time ("load buffering" is
-// never seen here; POWER and ARM allow it for relaxed atomics). Release sequences are C++20's.
+// C++20 with one exception: no load reads a store that depends on the load or follows it in program
+// order ("load buffering", which POWER and ARM allow for relaxed atomics, is never seen here).
+// Release sequences are C++20's.
 //
 // The search is TruSt (Kokologiannakis, Marmanis, Gladstein, Vafeiadis: Truly stateless, optimal
 // dynamic partial order reduction, POPL 2022): it visits every execution exactly once, without a
@@ -60,7 +61,7 @@ struct Weakening {
   std::string location;
   Access access = Access::load;
   Order order = relaxed;
-  bool torn = false;  // instead: splits 64-bit loads and stores into two halves
+  bool torn = false;  // true: splits 64-bit loads and stores into two halves instead
 };
 
 struct Options {
@@ -72,7 +73,7 @@ struct Options {
 struct Result {
   std::uint64_t executions = 0;  // number in which all threads ended
   std::uint64_t waiting = 0;     // number with a thread in a wait that ends in another execution
-  std::uint64_t runs = 0;        // of the program, complete or not
+  std::uint64_t runs = 0;        // number of runs of the program, complete or not
   std::size_t events = 0;        // atomic operations of the longest execution
   double seconds = 0;
   bool complete = false;                          // nothing was left out, and nothing failed
@@ -85,9 +86,9 @@ struct Result {
 // make() builds the program anew for each execution and must always build the same program.
 Result explore(const std::function<Program()>& make, const Options& options = {});
 
-// For threads and for `after`:
-void require(bool holds,
-             const std::string& what);  // if false, the exploration ends with this failure
+// Called by threads and by `after`. require(): if `holds` is false, the exploration ends with this
+// failure.
+void require(bool holds, const std::string& what);
 void outcome(const std::string& text);
 
 // ---- for front ends: atomic.hpp, and code whose atomics a compiler has instrumented ----

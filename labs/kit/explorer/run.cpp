@@ -47,8 +47,8 @@ Order Search::weakened(std::uint32_t place, Access access, Order order, bool* to
 void Search::enter() {
   Search& s = *entered;
   const std::size_t me = s.self();
-  std::string thrown;  // reported after the catch block, which must be left because the fiber may
-                       // never be resumed
+  // Reported after the catch block, which must be left because the fiber may never be resumed.
+  std::string thrown;
   try {
     s.program_.threads[me].body();
   } catch (const std::exception& e) {
@@ -216,8 +216,8 @@ void Search::end_wait(bool ready) {
   Fiber& me = fiber();
   me.in_wait = false;
   if (ready) return;
-  // Drops the run if the wait's only load read an old store although newer ones existed, because
-  // other executions read those, and this one leads to no other (it is not maximal).
+  // Drops the run if the wait's only load read an old store although newer ones existed. Other
+  // executions read the newer stores, and this run leads to no other execution (it is not maximal).
   const auto& events = execution_.events(self());
   if (events.size() == me.wait_begins + 1) {
     const Event& e = events.back();

@@ -5,9 +5,9 @@
 // guide for each of the others on a stack:
 //
 //   a load     reads from any store that is still visible; from the last one in the order first
-//   a store    takes any position in its location's order that is not behind a store that its
-//              thread knows; and existing loads that read something else may read from it: all
-//              events added after the load are undone, unless the store depends on them ("revisit")
+//   a store    takes any position in its location's order after the newest store that its thread
+//              knows; and existing loads that read something else may read from it: all events
+//              added after the load are undone, unless the store depends on them ("revisit")
 //
 // This would reach the same execution in many ways, of which only one may count. Therefore a
 // revisit may undo only events that are the search's first choices (TruSt: "maximally added").
@@ -106,7 +106,7 @@ void Search::revisit(const Event& store) {
     other.orders = execution_.orders;
     for (auto& order : other.orders)
       std::erase_if(order, [&](Id s) { return !kept(execution_.event(s)); });
-    // The store's possible positions among the remaining stores.
+    // The possible positions of the store among the remaining stores.
     auto& left = other.orders[store.place];
     const std::size_t oldest = execution_.oldest_visible(self(), store.place);
     const Id known = execution_.at(store.place, oldest);

@@ -36,8 +36,9 @@ class Fabric {
   // Runs body once for each rank. Throws kit::Hang if ranks wait for each other, kit::Misuse if
   // sizes do not match, and std::runtime_error naming the rank if body threw.
   void run(const std::function<void(Link&)>& body);
-  // sent_bytes, received_bytes, messages, calls: one number per rank; sources: number of ranks from
-  // which each received messages; finish: the virtual time at which each rank returned.
+  // sent_bytes, received_bytes, messages, calls: one number per rank. sources: for each rank, the
+  // number of ranks from which it received messages. finish: the virtual time at which each rank
+  // returned.
   void observe(Observation& out) const;
   // Sets the name of the operation that the rank begins, for reports, and counts its operations.
   void begin(int rank, const char* operation);

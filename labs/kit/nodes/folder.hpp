@@ -25,7 +25,7 @@ class Folder {
   [[nodiscard]] std::optional<std::string> read(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> list() const;  // all names, sorted
   bool remove(const std::string& name);                 // false if there was none
-  // Returns true as soon as a file of this name exists, false if there is none after `longest`.
+  // Returns true as soon as a file of this name exists, or false if there is none after `longest`.
   [[nodiscard]] bool wait(const std::string& name, std::chrono::milliseconds longest) const;
 
   // For tests: makes read, list, remove, and a wait that finds no file return late, as on a busy

@@ -13,9 +13,10 @@ class StagedNodes : public Nodes {
   // program(seat, record) runs in every started process; its return value is the exit code.
   StagedNodes(std::vector<std::string> names, Folder folder, Program program)
       : Nodes(std::move(names), std::move(folder), std::move(program)) {}
-  // Adds to `out` each process's record as "NAME.INDEX", numbered in the order of starts, how it
-  // was started and how it ended, and how many were not waited for ("running", "zombies"). Rethrows
-  // the error of a process; unplanned deaths by a signal are errors, too.
+  // Adds to `out` each process's record as "NAME.INDEX", numbered in the order of starts, with how
+  // it was started and how it ended. Also adds the numbers of processes that were not waited for
+  // ("running", "zombies"). Rethrows a process's error; an unplanned death by a signal is an error,
+  // too.
   void observe(Observation& out, bool deaths_are_planned = false);
 };
 

@@ -9,9 +9,9 @@
 #include <new>
 #include <pthread.h>
 
-// The compiler inserts a call of the hooks at the end of this file before every access, also in
-// this file, except in functions with this attribute. Therefore nothing here uses the library's
-// templates.
+// The compiler inserts a call to one of the hooks (at the end of this file) before every memory
+// access, even in this file, except in functions with this attribute. Therefore nothing here uses
+// the library's templates, which lack it.
 #define UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace {
@@ -59,7 +59,7 @@ UNSEEN void lock() {
 }
 UNSEEN void unlock() { __atomic_clear(&busy, __ATOMIC_RELEASE); }
 
-// Gives this thread a number in the current watch; false if there are too many threads.
+// Gives this thread a number in the current watch. Returns false if there are too many threads.
 UNSEEN bool known() {
   if (self_run != run) {
     self_run = run;

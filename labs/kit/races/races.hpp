@@ -1,6 +1,6 @@
-// Finds data races in a student's objects: two accesses of the same byte by two threads, one of
-// them a write, of which neither happens before the other. That is undefined behaviour in C++, even
-// where this processor and this compiler happen to give the right bytes.
+// Finds data races in a student's objects: two accesses to the same byte by two threads, at least
+// one of them a write, of which neither happens before the other. That is undefined behaviour in
+// C++, even where this processor and this compiler happen to give the right bytes.
 //
 //     thread A                          thread B             a thread's clock is the latest time
 //     slot = batch;   A's time 7                             that it knows of every thread.
@@ -11,8 +11,8 @@
 // call before every access. The calls are ThreadSanitizer's (Serebryany et al., 2009), whose own
 // runtime needs more memory than a driver may have; the clocks are FastTrack's (Flanagan and
 // Freund, 2009), for every byte. Clocks are passed on by mutexes, condition variables, the start
-// and the end of a thread, and atomics, for which every order counts as acquire and release.
-// Therefore orders that are too weak are not found here; lab 19 covers them.
+// and the end of a thread, and atomics. Every atomic access counts as acquire and release, so
+// orders that are too weak are not found here; lab 19 covers them.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@
 
 namespace kit::races {
 
-// Starts watching: objects that this thread allocates with new from now on, and [first, first +
-// bytes).
+// Starts watching the objects that this thread allocates with new from now on, and the bytes
+// [first, first + bytes).
 void begin(const void* first, std::size_t bytes);
 
 // Objects that this thread allocates from now on are not watched.

@@ -4,8 +4,8 @@
 //             access rights of memory, full queues, completion queue overruns, and packet numbers
 //   late      posting executes nothing: the device advances only while a rank polls, one request at
 //             a time, drawn from the seed. Data is read when it is sent, not when it is posted.
-//   one at a  a rank runs until a poll finds nothing, then another. When all ranks find nothing for
-//   time      long, that is a hang, and the report shows the wait of every queue pair.
+//   one at a  a rank runs until a poll finds nothing, then another rank runs. When all ranks find
+//   time      nothing for long, that is a hang, and the report shows the wait of every queue pair.
 //
 // This header is for drivers; students see only <infiniband/verbs.h>.
 #pragma once
@@ -24,14 +24,15 @@ void run(int ranks, std::uint64_t seed, const std::function<void(int rank)>& bod
 // Lets the other ranks and the device run for `turns` turns: simulates a rank busy elsewhere.
 void stand_still(int turns);
 
-// live: objects that were not destroyed, by kind; unread: completions of sends left in a destroyed
-// queue; send_completions; trouble: requests that the device refused and errors, one per line.
+// live: objects that were not destroyed, by kind. unread: completions of sends left in a destroyed
+// queue. send_completions: number of completions of sends. trouble: errors, and requests that the
+// device refused, one per line.
 void observe(Observation& out);
 
 std::string last_trouble();
 
-// Simulates a lack of memory for one object of this kind, after `after` successful ones. Calls that
-// create no object: "state" (ibv_modify_qp), "poll" (ibv_poll_cq).
+// Simulates a lack of memory for one object of this kind, after `after` successful ones. Also
+// accepts two calls that create no object: "state" (ibv_modify_qp) and "poll" (ibv_poll_cq).
 void withhold(const std::string& kind, int after);
 
 }  // namespace kit::verbs

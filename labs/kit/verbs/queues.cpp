@@ -22,7 +22,8 @@ Region* region_of(std::uint32_t key, bool remote, ibv_pd* domain, std::uint64_t 
   return nullptr;
 }
 
-// True if the route leads to the peer's rank, by the kind of address that the local side uses.
+// True if the route's destination is the peer's address of the same kind as the local one (the same
+// GID index).
 bool reaches(const Pair& pair, const Pair& peer) {
   const auto& route = pair.attributes.ah_attr.grh;
   const ibv_gid there = gid_of(peer.rank, route.sgid_index);

@@ -73,11 +73,12 @@ struct Hub {
   std::vector<std::int64_t> immediates, rights, lengths;
   std::map<int, std::vector<std::int64_t>> attributes;  // of each rank's last queue pair in RTS
   std::string opened, missing;  // last opened device; kind of object to withhold
-  int missing_after = 0;        // objects of that kind to allow before
+  int missing_after = 0;        // objects of that kind to allow before withholding one
   std::string trouble;
 
   int refuse(int error, const std::string& why);
-  // True if a test withholds memory for the next object of this kind; not counted as an error.
+  // True if a test withholds memory for the next object of this kind. This does not count as an
+  // error.
   bool withheld(const char* kind);
   void complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place = 0);
   void fail(Pair& pair, ibv_wc_status status);

@@ -42,7 +42,7 @@ def main():
     for ranks in map(int, args.ranks.split(",")):
         own = losses(ranks, args.steps, "--schedule", str(args.folder))
         shipped = losses(ranks, args.steps, "--algorithm", "ring")
-        off = max((abs(a - b) / abs(b) for a, b in zip(own, shipped)), key=lambda d: (math.isnan(d), d))  # NaN: the largest
+        off = max((abs(a - b) / abs(b) for a, b in zip(own, shipped)), key=lambda d: (math.isnan(d), d))  # NaN counts as the largest
         print(f"{ranks} ranks: " + ("the same losses, bit for bit" if own == shipped else f"losses differ by {off:.0e}"))
         if not off <= ROUNDING or (ranks == 2 and own != shipped):
             return "the losses differ by more than rounding"

@@ -1,4 +1,5 @@
-// A random name instead of a claim; a table and two exits instead of a destructor.
+// Unusual and correct: a job has a random name instead of a claimed one, and launch cleans up at
+// its two exits, from a table of processes, instead of in a destructor.
 #pragma once
 
 #include <random>

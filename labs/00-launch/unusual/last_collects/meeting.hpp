@@ -1,5 +1,5 @@
 // All ranks poll the folder. A rank that sees N cards writes them to one list, which all ranks
-// read. This is the lesson's way, with a folder as the store. The list also carries the errors.
+// read. The list also carries the errors. This is the lesson's method, with a folder as the store.
 #pragma once
 
 #include <algorithm>

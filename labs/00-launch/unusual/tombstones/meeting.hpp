@@ -1,6 +1,6 @@
-// No result file: a rank that loses patience puts a tombstone in the place of each missing rank. A
-// name in the folder is given once, so each rank has either a card or a tombstone, and all ranks
-// that have seen N files have seen the same ones.
+// No result file: a rank that loses patience creates a tombstone under the name of each missing
+// card. A name can be created only once, so each rank has either a card or a tombstone, and all
+// ranks that have seen N files have seen the same ones.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// One pass over all hosts with a count for each of them, instead of four searches.
+// One pass over all hosts, with an entry for each host in a map.
 #pragma once
 
 #include <chrono>

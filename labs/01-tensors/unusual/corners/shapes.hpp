@@ -1,6 +1,7 @@
-// Unusual and correct: 128 bits for products, and no walk over dimensions to find strides. A run of
-// elements ends at certain counts from the back ("corners"): where the old sizes have a corner that
-// no stride crosses, the new sizes must have one as well. Strides are then read off at the corners.
+// Unusual and correct: 128 bits for products, and no walk over dimensions to find strides. The runs
+// of row-by-row elements end at certain counts from the back ("corners"). Where the old sizes have
+// a corner that no stride crosses, the new sizes must have one as well. The strides are then read
+// off at the corners.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,8 @@ inline std::int64_t numel_of(const Shape& sizes) {
   return none ? 0 : std::int64_t(count);
 }
 
-// Number of elements behind each dimension: for [2, 3, 4], 12 4 1, which are the row-by-row
-// strides.
+// Returns the number of elements behind each dimension: 12, 4 and 1 for [2, 3, 4]. These are the
+// row-by-row strides.
 inline Shape row_major(const Shape& sizes) {
   Shape behind(sizes.size(), 1);
   for (std::size_t d = 0; d < sizes.size(); ++d)
@@ -45,7 +46,7 @@ inline Shape row_major(const Shape& sizes) {
   return behind;
 }
 
-// Distance of element number k of (sizes, strides) from the first element.
+// Returns the distance of element number k of (sizes, strides) from the first element.
 inline std::int64_t distance(std::int64_t k, const Shape& sizes, const Shape& strides) {
   std::int64_t far = 0;
   for (std::size_t d = sizes.size(); d-- > 0; k /= sizes[d]) far += k % sizes[d] * strides[d];

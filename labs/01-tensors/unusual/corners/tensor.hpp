@@ -1,5 +1,5 @@
-// Unusual and correct: one constructor makes all tensors, elements are numbered consecutively and
-// found by division, and writes proceed backwards, from a snapshot of all values to write.
+// Unusual and correct: one constructor makes all tensors; elements are numbered consecutively, and
+// division finds their indices; writes proceed backwards, from a snapshot of all values to write.
 #pragma once
 
 #include <algorithm>

@@ -73,8 +73,8 @@ class Linear {
         weight.grad[o * ins + i] = float(weight.grad[o * ins + i] + sum);
       }
     }
-    // A frozen parameter gets its old gradient back. The bias completes first: the order is up to
-    // the layer.
+    // A frozen parameter gets its old gradient back. The bias completes first, because the order is
+    // up to the layer.
     if (!weight.requires_grad) weight.grad = before_weight.grad;
     if (!bias.requires_grad) bias.grad = before_bias.grad;
     bias.complete();

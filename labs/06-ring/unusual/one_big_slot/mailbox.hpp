@@ -1,6 +1,6 @@
-// Unusual and correct: one slot, far larger than the solution's, with a count of fills and a count
-// of empties: the slot is full while `filled` is ahead. A sender does not wait until its piece has
-// been taken before it receives the next piece for itself.
+// Unusual and correct: one slot, far larger than the solution's, and two counts, of pieces put in
+// and of pieces taken out; the slot is full while `filled` is ahead. After sending a piece, a rank
+// receives the next piece for itself without waiting until its own piece has been taken.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Unusual but correct: one walk along the begins and ends, with counters of the active intervals.
+// Unusual but correct: one walk along the start and end points, with counters of the active
+// intervals.
 #pragma once
 
 #include <algorithm>

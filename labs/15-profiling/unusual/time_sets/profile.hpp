@@ -1,5 +1,5 @@
-// Unusual but correct: sets of time are maps from begins to ends, cut and joined one interval at a
-// time.
+// Unusual but correct: sets of time are maps from start points to end points, cut and joined one
+// interval at a time.
 #pragma once
 
 #include <algorithm>

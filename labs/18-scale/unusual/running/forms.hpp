@@ -32,7 +32,7 @@ inline double daly(double save, double mtbf) {
   return x >= 1 ? mtbf : young(save, mtbf) * (1 + x * (1.0 / 3 + x / 9)) - save;
 }
 
-// Expected time of a stretch of this length between two points that are kept.
+// Returns the expected time from one complete save to the next, or to the end of the job.
 inline double stretch(double length, double restart, double mtbf) {
   if (mtbf == std::numeric_limits<double>::infinity()) return length;
   return mtbf * std::expm1(length / mtbf) * std::exp(restart / mtbf);

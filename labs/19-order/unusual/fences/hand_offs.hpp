@@ -130,7 +130,8 @@ class Meeting {
 };
 
 // A worker posts work, and a sleeper does it. Waking the sleeper is slow, so the worker first
-// checks whether it sleeps. The loop of the sleeper, which has done `seen` pieces of work:
+// checks whether the sleeper is asleep. The loop of the sleeper, which has done `seen` pieces of
+// work:
 //
 //     while (bell.posted() == seen) {
 //       if (bell.may_sleep(seen)) sleep until woken;
@@ -145,8 +146,8 @@ class Bell {
   explicit Bell(Count lived = 0) : posted_("posted", lived), asleep_("asleep", 0), made_(lived) {}
 
   // Task 4. Called by the worker. Posts one more piece of work, and makes it visible with
-  // everything before it. Returns true if the sleeper must be woken; false if it has not announced
-  // that it sleeps, or is awake again.
+  // everything before it. Returns true if the sleeper must be woken, or false if the sleeper has
+  // not announced that it sleeps or is awake again.
   bool post() {
     posted_.store(++made_, Memory::seq_cst);
     return asleep_.load(Memory::seq_cst) == 1;
@@ -155,8 +156,9 @@ class Bell {
   // Task 4. Called by the sleeper. Returns the number of pieces of work posted; they are visible.
   Count posted() { return posted_.load(Memory::acquire); }
 
-  // Task 4. Called by the sleeper, which has done `seen` pieces. Returns true if there are no
-  // others, so that it may sleep. If it returns false, the sleeper counts as awake.
+  // Task 4. Called by the sleeper, which has done `seen` pieces. Returns true if no more have been
+  // posted, in which case the sleeper may sleep. Otherwise returns false, and the sleeper counts as
+  // awake.
   bool may_sleep([[maybe_unused]] Count seen) {
     if (posted_.load(Memory::relaxed) != seen) return false;
     asleep_.store(1, Memory::seq_cst);
@@ -190,7 +192,7 @@ class Record {
   }
 
   // Task 5. Returns both numbers of the same write, or both 0 before the first; nullopt if a write
-  // overlaps. Never older than a result that this thread has had before.
+  // overlaps. The result is never older than one that this thread got before.
   std::optional<std::pair<Number, Number>> try_read() {
     const Count version = version_.load(Memory::acquire);
     if (version % 2 == 1) return std::nullopt;
