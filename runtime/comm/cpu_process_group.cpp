@@ -14,35 +14,25 @@ CpuProcessGroup::CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const Gro
 
 WorkPtr CpuProcessGroup::submit(const Transfer& transfer) {
   Transfer chosen = transfer;
-  choose_algorithm(chosen);
+  ask(chosen);
   return queue_.push(chosen);
 }
 
 void CpuProcessGroup::run(const Transfer& transfer) {
   Transfer chosen = transfer;
-  choose_algorithm(chosen);
+  ask(chosen);
   queue_.run(chosen);
 }
 
-void CpuProcessGroup::choose_algorithm(Transfer& transfer) const {
-  Algorithm& algorithm = transfer.call.algorithm;
-  algorithm = options_.algorithm;
-  switch (transfer.call.collective) {
-    case Collective::all_reduce:
-      for (const auto& [up_to, of_size] : by_size_) {
-        algorithm = of_size;
-        if (transfer.input.size() <= up_to) break;
-      }
-      break;
-    case Collective::reduce_scatter:
-      if (algorithm != Algorithm::ring && algorithm != Algorithm::direct) algorithm = {};
-      break;
-    case Collective::reduce:
-      if (algorithm != Algorithm::tree && algorithm != Algorithm::direct) algorithm = {};
-      break;
-    default:
-      algorithm = {};
-  }
+void CpuProcessGroup::ask(Transfer& transfer) const {
+  const Collective collective = transfer.call.collective;
+  Algorithm option = options_.algorithm;
+  if (collective == Collective::all_reduce)
+    for (const auto& [up_to, of_size] : by_size_) {
+      option = of_size;
+      if (transfer.input.size() <= up_to) break;
+    }
+  transfer.call.algorithm = asked_of(collective, option);
 }
 
 void CpuProcessGroup::take_turn(Transfer& transfer, bool foreground) {

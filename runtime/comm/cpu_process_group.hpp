@@ -48,9 +48,8 @@ class CpuProcessGroup : public ProcessGroup {
   Dispatcher dispatcher_;
 
  private:
-  // Sets the group's algorithm for all_reduce, reduce_scatter and reduce, if they have it;
-  // otherwise automatic.
-  void choose_algorithm(Transfer& transfer) const;
+  // Sets Call::algorithm from the group's options.
+  void ask(Transfer& transfer) const;
   void take_turn(Transfer& transfer, bool foreground);
 
   GroupOptions options_;

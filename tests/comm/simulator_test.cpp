@@ -108,7 +108,7 @@ TEST_CASE("events tell when each message was posted, arrived and was reduced", "
 
 TEST_CASE("every shipped schedule can be priced", "[simulator]") {
   for (const Collective collective : all_collectives())
-    for (const std::string& algorithm : algorithms_of(collective))
+    for (const Algorithm algorithm : algorithms_of(collective))
       for (const int world : {1, 2, 5, 8}) {
         const auto schedule = make_schedule(collective, algorithm, world, 840);
         const double seconds = simulate(schedule, 4, Network::uniform(kLink, kGamma)).seconds;

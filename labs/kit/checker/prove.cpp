@@ -7,7 +7,6 @@ namespace kit {
 std::string fault_of(const Schedule& given) {
   using namespace ringsmith::comm;
   ringsmith::comm::Schedule schedule;
-  schedule.algorithm = "own";
   schedule.world = given.world;
   schedule.count = 3 * static_cast<std::size_t>(given.chunks) + 1;
   schedule.chunks = split_evenly(schedule.count, given.chunks);

@@ -84,13 +84,13 @@ struct CostShape {
 
 struct SizedChoice {
   double up_to = 0;  // bytes, inclusive; the last choice also holds for all larger sizes
-  std::string algorithm;
+  Algorithm algorithm = Algorithm::automatic;
   double seconds = 0;  // predicted, at up_to
   bool operator==(const SizedChoice&) const = default;
 };
 
 // The candidates: all all-reduces of types/collective.hpp's Algorithm except the variants of ring.
-[[nodiscard]] const std::vector<std::string>& choosable_algorithms();
+[[nodiscard]] const std::vector<Algorithm>& choosable_algorithms();
 
 // The fastest algorithm for each range of sizes, in increasing order; adjacent ranges differ. Sizes
 // are tried in powers of four from 256 bytes to 256 MiB. World >= 1.

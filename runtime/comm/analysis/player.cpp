@@ -184,9 +184,9 @@ std::string title_of(const Schedule& schedule) {
   const auto plural = [](std::size_t n, const char* noun) {
     return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
   };
-  return fmt::format("{} {}, {}, {} in {}", schedule.algorithm, name_of(schedule.collective),
-                     plural(at(schedule.world), "rank"), plural(schedule.count, "element"),
-                     plural(schedule.chunks.size(), "chunk"));
+  return fmt::format("{} {}, {}, {} in {}", name_of(schedule.algorithm),
+                     name_of(schedule.collective), plural(at(schedule.world), "rank"),
+                     plural(schedule.count, "element"), plural(schedule.chunks.size(), "chunk"));
 }
 
 std::string render_text(const Schedule& schedule, const Playback& playback, TextStyle style) {

@@ -229,15 +229,14 @@ Network Topology::network(int senders_per_node) const {
   return network;
 }
 
-double all_reduce_time(const Topology& topology, std::string_view algorithm, int world,
-                       double bytes) {
+double all_reduce_time(const Topology& topology, Algorithm algorithm, int world, double bytes) {
   const std::vector<int> node_of = topology.node_of(world);
   const int per_node = topology.gpus_per_node;
   const auto count = static_cast<std::size_t>(bytes);
   if (world == 1) return 0;
-  if (algorithm == "ring")
+  if (algorithm == Algorithm::ring)
     return simulate_ring_all_reduce(world, count, 1, topology.network(1)).seconds;
-  if (algorithm == "hierarchical" && world > per_node && world % per_node == 0) {
+  if (algorithm == Algorithm::hierarchical && world > per_node && world % per_node == 0) {
     // Within a node, then one ring per GPU of a node, all concurrent, then within a node again.
     const Link shared = topology.network(per_node).link(0, per_node);
     const Network wire = Network::uniform(shared, topology.gamma);

@@ -92,11 +92,11 @@ struct Topology {
 };
 
 // Returns the seconds that an all-reduce of `bytes` bytes takes, by any algorithm of select.hpp.
-// "ring" and "hierarchical" are simulated without building all their steps. For the ring the result
+// Ring and hierarchical are simulated without building all their steps. For the ring the result
 // is the same to the bit. For hierarchical it is the same up to rounding if the bytes divide
 // evenly, because all nodes then do the same. Throws UsageError if the world does not fit the
 // topology.
-[[nodiscard]] double all_reduce_time(const Topology& topology, std::string_view algorithm,
-                                     int world, double bytes);
+[[nodiscard]] double all_reduce_time(const Topology& topology, Algorithm algorithm, int world,
+                                     double bytes);
 
 }  // namespace ringsmith::comm

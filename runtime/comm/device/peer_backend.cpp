@@ -164,10 +164,12 @@ class PeerBackend : public DeviceBackend {
         agreement.answer({Collective::barrier}, 0);
         agreement.await_all();
       }
-      if (kernel_engine_ && kernel_engine_->serves(transfer.call, sharing))
-        kernel_engine_->run(transfer, buffers_, number);
+      const Choice choice = choose(transfer.call, group_.peers.size(),
+                                   kernel_engine_ ? Route::kernel : Route::stream, sharing);
+      if (is_kernel(choice.executor))
+        kernel_engine_->run(choice, transfer, buffers_, number);
       else
-        stream_engine_->run(transfer, sharing, buffers_);
+        stream_engine_->run(choice, transfer, sharing, buffers_);
     }
     transfer.operation->launched(number, transfer.call.describe(), transfer.sequence,
                                  group_.stream);

@@ -85,7 +85,7 @@ __device__ RingStep step_of(Collective collective, int s, const Behind& behind) 
       return broadcast(s, behind);
     case Collective::reduce:
       return reduce(s, behind);
-    default:  // not a ring: KernelEngine::serves()
+    default:  // not a ring: schedule/select.cpp
       return kNoStep;
   }
 }

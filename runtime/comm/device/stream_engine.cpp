@@ -6,7 +6,6 @@
 #include <string>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/comm/executor/dispatcher.hpp"
 #include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -55,15 +54,6 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-std::string_view device_algorithm(const Call& call, int world) {
-  if (call.algorithm == Algorithm::automatic) {
-    if (call.collective == Collective::all_reduce)
-      return is_small(call, world) ? "one_shot" : "ring";
-    if (call.collective == Collective::reduce_scatter) return "ring";
-  }
-  return host_algorithm(call, world);
-}
-
 StreamEngine::StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
                            DeviceArena& arena, HandOff& hand_off)
     : peers_(peers),
@@ -71,12 +61,14 @@ StreamEngine::StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeer
       device_peers_(device_peers),
       arena_(arena),
       hand_off_(hand_off),
-      schedules_(peers.rank(), peers.size(), device_algorithm, peers.node_of()) {}
+      schedules_(peers.rank(), peers.size(), peers.node_of()) {}
 
-void StreamEngine::run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers) {
-  Prepared& prepared = schedules_.find(transfer.call);
+void StreamEngine::run(const Choice& choice, const Transfer& transfer, const Sharing& sharing,
+                       const Buffers& buffers) {
+  Prepared& prepared = schedules_.find(transfer.call, choice.schedule);
   const Placement placement = sharing.in_place ? Placement::in_place : Placement::apart;
-  const Mapping* const mapping = sharing.all ? schedules_.mapping(prepared, placement) : nullptr;
+  const Mapping* const mapping =
+      choice.executor == Executor::stream ? schedules_.mapping(prepared, placement) : nullptr;
   if (mapping == nullptr) return run_staged(prepared, transfer);
   for (const int rank : touched_by(*mapping, peers_.rank()))
     hand_off_.wait_for_event(rank, kReadyEvent);

@@ -61,7 +61,8 @@ class StreamEngine {
 
   // Call after the completed agreement barrier of this transfer, before which every rank has
   // recorded kReadyEvent. Enqueues on the calling thread's current stream.
-  void run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers);
+  void run(const Choice& choice, const Transfer& transfer, const Sharing& sharing,
+           const Buffers& buffers);
 
  private:
   // Determines the address of a ChunkPlace and the number of elements of a move.
@@ -84,9 +85,6 @@ class StreamEngine {
   ScheduleCache schedules_;
   std::shared_ptr<CommMemory> staging_input_, staging_output_;
 };
-
-// Returns the algorithm of a call on device memory; engine B forms the sums in the same order.
-[[nodiscard]] std::string_view device_algorithm(const Call& call, int world);
 
 // send and recv of device memory: the FIFO of executor/p2p.cpp, with its slots on the sender's
 // device. The hosts' slots contain the location of the data instead of the data itself.

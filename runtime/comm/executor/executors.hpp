@@ -1,13 +1,14 @@
-// The executors: five ways to run a call; the dispatcher selects one. All but p2p run after the
-// call's agreement barrier, or around it (staged). mapped, slots and plain_ring give the same bits
-// for the same schedule.
+// The executors of the host: five ways to run a call, of which schedule/select.hpp chooses one. All
+// but p2p run after the call's agreement barrier, or around it (small_messages). mapped, slots and
+// plain_ring give the same bits for the same schedule.
 //
-//   mapped      directly in communication memory that all ranks of the call can reach, following a
-//               mapping (mapping.hpp)
-//   slots       on any memory: a plan (plan.hpp), message by message, through the channels' slots
-//   staged      small messages: one copy, one hand-off, sums in rank order
-//   p2p         send and recv
-//   plain_ring  the ring all-reduce in its readable form (plain_ring.cpp)
+//   mapped          directly in communication memory that all ranks of the call can reach,
+//                   following a mapping (mapping.hpp)
+//   slots           on any memory: a plan (plan.hpp), message by message, through the channels'
+//                   slots
+//   small_messages  one copy, one hand-off, sums in rank order (staging.cpp)
+//   p2p             send and recv
+//   plain_ring      the ring all-reduce in its readable form (plain_ring.cpp)
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 #include "kernels/reduce.hpp"
 #include "runtime/comm/executor/mapping.hpp"
 #include "runtime/comm/executor/plan.hpp"
+#include "runtime/comm/schedule/select.hpp"
 #include "runtime/comm/transport/agreement_barrier.hpp"
 #include "runtime/comm/transport/channel.hpp"
 #include "runtime/comm/types/transfer.hpp"
@@ -25,14 +27,6 @@ namespace ringsmith::comm {
 // The addresses of all ranks' buffers in this process, by rank.
 struct Buffers {
   std::vector<std::byte*> input, output;
-};
-
-// A summary of the buffers that all ranks announced in the agreement barrier: which of them other
-// ranks can reach in place.
-struct Sharing {
-  bool all = true;        // every buffer that the call uses, of every rank
-  bool none = true;       // no rank's input
-  bool in_place = false;  // some rank's input and output share memory
 };
 
 // Fills in the buffers' addresses, resolve(rank, announced value), or null if the call gives the

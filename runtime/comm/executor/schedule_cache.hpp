@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "runtime/comm/executor/mapping.hpp"
@@ -24,31 +23,25 @@ struct Prepared {
 
 class ScheduleCache {
  public:
-  // Returns the algorithm that a collective call runs (a name for make_schedule).
-  using Choice = std::string_view (*)(const Call& call, int world);
   // node_of: [rank], as in schedule/schedule.hpp.
-  ScheduleCache(int rank, int world, Choice choice, std::vector<int> node_of)
-      : rank_(rank), world_(world), choice_(choice), node_of_(std::move(node_of)) {}
+  ScheduleCache(int rank, int world, std::vector<int> node_of)
+      : rank_(rank), world_(world), node_of_(std::move(node_of)) {}
 
-  // For a collective call (not barrier, send or recv). The result is valid until the next find().
-  Prepared& find(const Call& call);
+  // For a collective call (not barrier, send or recv) and its chosen schedule, which must be the
+  // same whenever the call is. The result is valid until the next find().
+  Prepared& find(const Call& call, Algorithm schedule);
   // Returns the mapping, or nullptr if this schedule has none.
   const Mapping* mapping(Prepared& prepared, Placement placement) const;
 
  private:
   using Key = std::pair<std::uint64_t, std::uint64_t>;  // Call::pack(), count
-  [[nodiscard]] Schedule make(const Call& call) const;
+  [[nodiscard]] Schedule make(const Call& call, Algorithm schedule) const;
 
   int rank_, world_;
-  Choice choice_;
   std::vector<int> node_of_;
   Key last_key_;
   Prepared* last_ = nullptr;
   std::map<Key, std::unique_ptr<Prepared>> prepared_;
 };
-
-// The choice for host memory: direct, because every rank reaches every other rank in one step,
-// unless the call names an algorithm.
-[[nodiscard]] std::string_view host_algorithm(const Call& call, int world);
 
 }  // namespace ringsmith::comm

@@ -48,19 +48,19 @@ int tree_rounds(int world) {
 }
 
 Schedule tree_broadcast(int world, std::size_t count, int root) {
-  Schedule schedule = empty_schedule("tree", Collective::broadcast, world, count, 1, root);
+  Schedule schedule = empty_schedule(Algorithm::tree, Collective::broadcast, world, count, 1, root);
   add_broadcast(schedule);
   return schedule;
 }
 
 Schedule tree_reduce(int world, std::size_t count, int root) {
-  Schedule schedule = empty_schedule("tree", Collective::reduce, world, count, 1, root);
+  Schedule schedule = empty_schedule(Algorithm::tree, Collective::reduce, world, count, 1, root);
   add_reduce(schedule);
   return schedule;
 }
 
 Schedule tree_all_reduce(int world, std::size_t count) {
-  Schedule schedule = empty_schedule("tree", Collective::all_reduce, world, count, 1);
+  Schedule schedule = empty_schedule(Algorithm::tree, Collective::all_reduce, world, count, 1);
   add_reduce(schedule);
   add_broadcast(schedule);
   return schedule;
@@ -158,7 +158,7 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
   if (pieces == 0)
     pieces = static_cast<int>(
         std::clamp((count / 2 + kPiece - 1) / kPiece, std::size_t{1}, kMostPieces));
-  Schedule schedule = empty_schedule("double_tree", Collective::all_reduce, world, count,
+  Schedule schedule = empty_schedule(Algorithm::double_tree, Collective::all_reduce, world, count,
                                      2 * pieces);  // tree t has those from t * pieces on
   const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
   for (int rank = 0; rank < world; ++rank) {
