@@ -170,7 +170,7 @@ std::uint32_t KernelEngine::next_packet_flag() {
   cuda_check(cudaMemsetAsync(station_->data() + packets_at(0, peers_.size()), 0,
                              2 * packet_half_bytes(peers_.size()), stream.get()));
   stream.synchronize();
-  agreement_.answer({Collective::barrier}, 0);
+  agreement_.answer();
   agreement_.await_all();
   return packet_calls_;
 }

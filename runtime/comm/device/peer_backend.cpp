@@ -153,15 +153,14 @@ class PeerBackend : public DeviceBackend {
       const auto locate = [&](const ConstBuffer& buffer) {
         return arena_->locate(buffer.data(), buffer.size()).value_or(kNotShared);
       };
-      agreement.answer(transfer.call, transfer.sequence, locate(transfer.input),
-                       locate(transfer.output));
+      agreement.answer(locate(transfer.input), locate(transfer.output));
       agreement.await_all();
       const Sharing sharing = look_at_buffers(
           agreement, transfer.call, group_.peers.size(), buffers_,
           [&](int r, std::uint64_t location) { return device_peers_->address(r, location); });
       const JointLaunch together;
       if (share_process_) {  // no rank launches before all hold the gate: driver_gate.hpp
-        agreement.answer({Collective::barrier}, 0);
+        agreement.answer();
         agreement.await_all();
       }
       const Choice choice = choose(transfer.call, group_.peers.size(),

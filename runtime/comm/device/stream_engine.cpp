@@ -198,7 +198,7 @@ void Messages::send(const Transfer& transfer) {
   Outbox& out = channels_.out(peer, kSendLane);
   Slots& slots = slots_[static_cast<std::size_t>(peer)];
   if (!slots.memory) slots.memory = arena_.allocate(Bytes(kSlots * kPieceBytes));
-  send_header(peers_, out, transfer);
+  send_header(peers_, out, peer);
   const std::size_t size = transfer.input.size().value;
   for (std::size_t at = 0; at < size; at += kPieceBytes) {
     peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));

@@ -24,7 +24,7 @@ void Dispatcher::run(const Transfer& transfer) {
   peers_.check_usable();
   peers_.enter(transfer.call, transfer.sequence, transfer.called_at());
   if (transfer.call.collective == Collective::barrier) {
-    agreement_.answer(transfer.call, transfer.sequence);
+    agreement_.answer();
     agreement_.await_all();
   } else if (transfer.call.is_message()) {
     run_p2p(peers_, channels_, transfer);
@@ -43,14 +43,14 @@ void Dispatcher::run_collective(const Transfer& transfer) {
   const bool may_stage = early.executor == Executor::small_messages;
   if (may_stage && early.settled) return run_staged(peers_, agreement_, transfer);
   if (early.executor == Executor::plain_ring) {
-    agreement_.answer(transfer.call, transfer.sequence);
+    agreement_.answer();
     agreement_.await_all();
     return ring_all_reduce(peers_, channels_, transfer);
   }
   const auto input = offset_in(peers_, transfer.input.data(), transfer.input.size());
   const auto output = offset_in(peers_, transfer.output.data(), transfer.output.size());
   if (may_stage && input == kNotShared) stage(peers_, agreement_.next(), transfer);
-  agreement_.answer(transfer.call, transfer.sequence, input, output);
+  agreement_.answer(input, output);
   agreement_.await_all();
   const Sharing sharing =
       look_at_buffers(agreement_, transfer.call, peers_.size(), buffers_,

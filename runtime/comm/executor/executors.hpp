@@ -127,16 +127,16 @@ void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer)
 
 // send and recv: from one rank's buffer to another's, through a dedicated lane.
 //
-// The first slot of a message carries the fingerprint of the sender's call, which the receiver
-// compares with its own; the payload follows. A send returns when everything is in slots: a payload
+// The first slot of a message carries the record of the sender's call, which the receiver compares
+// with its own; the payload follows. A send returns when everything is in slots: a payload
 // of up to kSlots - 1 slots does not wait for the receiver.
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
-// The content of a message's first slot, for every kind of memory.
+// The first slot of a message, for every kind of memory: a copy of the sender's CallRecord.
 struct MessageHeader {
-  std::uint64_t dtype, count, sequence, on_device, site;
+  std::uint64_t call, count, sequence, site;
 };
-void send_header(Peers& peers, Outbox& out, const Transfer& transfer);
+void send_header(Peers& peers, Outbox& out, int peer);
 // Throws MismatchError if the message does not match this rank's call.
 void receive_header(Peers& peers, Inbox& in, const Transfer& transfer);
 

@@ -125,7 +125,7 @@ void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& trans
   do {
     Block block(peers, agreement.next(), transfer, part, at, std::min(most, part - at));
     block.stage();
-    agreement.answer(call, transfer.sequence);
+    agreement.answer();
     agreement.await_all();
     block.take();
     at += most;

@@ -131,7 +131,7 @@ bool FlightFile::write(bool replace) const noexcept {
   header.monotonic = nanoseconds(CLOCK_MONOTONIC);
   header.wall = nanoseconds(CLOCK_REALTIME);
   const Board& board = report_->board;
-  header.sequence = board.sequence.load();
+  header.sequence = board.record.sequence.load();
   header.step = board.step.load();
   header.waits_for = board.waits_for.load();
   header.waited = board.waited.load();

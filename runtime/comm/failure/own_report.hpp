@@ -58,14 +58,11 @@ class FlightRecorder {
  public:
   explicit FlightRecorder(Flight* flight) : flight_(flight) {}
 
-  void begin(std::uint64_t call, std::uint64_t count, std::uint64_t sequence, std::uint64_t site) {
+  void begin(const CallRecord& record) {
     FlightEntry& e = flight_->entries[++number_ % kFlightEntries];
     e.number.store(0, std::memory_order_relaxed);
     // Stored with release, so that a reader that sees one of them also sees the number 0.
-    e.call.store(call, std::memory_order_release);
-    e.count.store(count, std::memory_order_release);
-    e.sequence.store(sequence, std::memory_order_release);
-    e.site.store(site, std::memory_order_release);
+    e.record.copy(record, std::memory_order_release);
     e.started.store(now(), std::memory_order_release);
     e.ended.store(0, std::memory_order_release);
     e.number.store(number_, std::memory_order_release);
@@ -95,11 +92,12 @@ class OwnReport {
   // must be sent to ranks that do not share this memory; otherwise nullptr.
   const SiteText* begin(const Call& call, std::uint64_t sequence, Site site) {
     const Sites::Number at = sites_.number_of(site);
-    flight_.begin(call.pack(), call.count, sequence, at.value);
-    board_.site.store(at.value, std::memory_order_release);  // publishes the text
-    board_.call.store(call.pack(), std::memory_order_relaxed);
-    board_.count.store(call.count, std::memory_order_relaxed);
-    board_.sequence.store(sequence, std::memory_order_relaxed);
+    CallRecord& record = board_.record;
+    record.site.store(at.value, std::memory_order_release);  // publishes the text
+    record.call.store(call.pack(), std::memory_order_relaxed);
+    record.count.store(call.count, std::memory_order_relaxed);
+    record.sequence.store(sequence, std::memory_order_relaxed);
+    flight_.begin(record);
     board_.step.store(-1, std::memory_order_relaxed);
     board_.busy.store(1, std::memory_order_relaxed);
     return at.fresh;

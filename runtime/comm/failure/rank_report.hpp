@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/comm/types/buffer.hpp"
+#include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
 
@@ -21,16 +21,31 @@ constexpr std::size_t kLine = 128;  // bytes
 constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 constexpr std::size_t kFailureText = 1536;  // bytes
 
+// One call of a rank, for all other ranks and for readers of its flight recorder. The rank writes it
+// once, on its board, when it enters the call. The flight recorder, the agreement barrier and the
+// first slot of a message copy it from there.
+struct CallRecord {
+  std::atomic<std::uint64_t> call{0};  // Call::pack()
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<std::uint64_t> sequence{0};
+  std::atomic<std::uint64_t> site{0};  // where the call was made: index of RankReport::sites
+
+  void copy(const CallRecord& from, std::memory_order order) {
+    call.store(from.call.load(std::memory_order_relaxed), order);
+    count.store(from.count.load(std::memory_order_relaxed), order);
+    sequence.store(from.sequence.load(std::memory_order_relaxed), order);
+    site.store(from.site.load(std::memory_order_relaxed), order);
+  }
+  [[nodiscard]] Call unpacked() const { return Call::unpack(call.load(), count.load()); }
+};
+
 // "I am in this call": one entry of the agreement barrier that opens every collective. Two entries
 // alternate, because a rank can be one round ahead of the others, never two.
 struct alignas(64) Answer {
   std::atomic<std::uint64_t> round{0};  // published last
-  std::atomic<std::uint64_t> call{0};   // Call::pack()
-  std::atomic<std::uint64_t> count{0};
-  std::atomic<std::uint64_t> sequence{0};
+  CallRecord record;
   std::atomic<std::uint64_t> input{0};   // offsets of the buffers in the rank's segment, bytes, or
   std::atomic<std::uint64_t> output{0};  // kNotShared
-  std::atomic<std::uint64_t> site{0};    // where the call was made: index of RankReport::sites
 };
 
 // How a rank left its group: in good order, or because an exception unwound its stack.
@@ -38,14 +53,11 @@ constexpr std::uint32_t kStays = 0, kInOrder = 1, kThrownOut = 2;
 
 // The activity of this rank, for the error messages of other ranks.
 struct alignas(kLine) Board {
-  std::atomic<std::uint64_t> call{0};
-  std::atomic<std::uint64_t> count{0};
-  std::atomic<std::uint64_t> sequence{0};
+  CallRecord record;  // of the current call, or of the last one
   std::atomic<std::int64_t> step{-1};
   std::atomic<std::int32_t> waits_for{-1};  // rank, or -1: not waiting
   std::atomic<std::uint32_t> busy{0};       // inside a call
   std::atomic<std::uint32_t> left{kStays};  // the group was destroyed
-  std::atomic<std::uint32_t> site{0};       // index of RankReport::sites
   std::atomic<std::uint32_t> waited{0};     // how long it has waited, milliseconds
 };
 
@@ -126,10 +138,7 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
 // which is enough to see which rank hung, and since when.
 struct alignas(64) FlightEntry {
   std::atomic<std::uint64_t> number{0};  // of the operation in this group, from 1; published last
-  std::atomic<std::uint64_t> call{0};    // Call::pack()
-  std::atomic<std::uint64_t> count{0};
-  std::atomic<std::uint64_t> sequence{0};
-  std::atomic<std::uint64_t> site{0};     // index of RankReport::sites
+  CallRecord record;
   std::atomic<std::uint64_t> started{0};  // nanoseconds of CLOCK_MONOTONIC
   std::atomic<std::uint64_t> ended{0};    // 0: it has not ended
 };

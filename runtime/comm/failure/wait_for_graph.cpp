@@ -13,27 +13,21 @@ WaitForGraph::WaitForGraph(const std::vector<Sight>& ranks) {
 }
 
 WaitForGraph::Place WaitForGraph::look_at(const Sight& sight) {
-  const auto at = [&](std::uint64_t site) {
-    const std::string text = text_of(sight.sites, site);
-    return text.empty() ? text : " at " + text;
-  };
   const Board& board = *sight.board;
   Place place;
   place.stopped = sight.stopped;
   place.elsewhere = sight.elsewhere;
-  if (sight.answers != nullptr && board.waits_for.load() < 0) {
+  place.stale = sight.answers != nullptr && board.waits_for.load() < 0;
+  const CallRecord* record = &board.record;
+  if (place.stale) {
     const bool second = sight.answers[1].round.load() > sight.answers[0].round.load();
-    const Answer& last = sight.answers[second ? 1 : 0];
-    if (last.round.load() != 0) place.call = Call::unpack(last.call.load(), last.count.load());
-    place.sequence = last.sequence.load();
-    place.site = at(last.site.load());
-    place.stale = true;
-    return place;
+    record = &sight.answers[second ? 1 : 0].record;
   }
-  place.call = Call::unpack(board.call.load(), board.count.load());
-  place.sequence = board.sequence.load();
-  place.site = at(board.site.load());
-  place.busy = board.busy.load() != 0;
+  place.call = record->unpacked();
+  place.sequence = record->sequence.load();
+  const std::string site = text_of(sight.sites, record->site.load());
+  if (!site.empty()) place.site = " at " + site;
+  place.busy = !place.stale && board.busy.load() != 0;
   if (!place.busy) return place;
   place.step = board.step.load();
   // A stopped process waits for no rank: it would not notice if its peer arrived.

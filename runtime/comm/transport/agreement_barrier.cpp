@@ -5,15 +5,10 @@
 
 namespace ringsmith::comm {
 
-void AgreementBarrier::answer(const Call& call, std::uint64_t sequence, std::uint64_t input,
-                              std::uint64_t output) {
+void AgreementBarrier::answer(std::uint64_t input, std::uint64_t output) {
   ++round_;
   Answer& mine = peers_.mine().answers[round_ % 2];
-  mine.call.store(call.pack(), std::memory_order_relaxed);
-  mine.count.store(call.count, std::memory_order_relaxed);
-  mine.sequence.store(sequence, std::memory_order_relaxed);
-  mine.site.store(peers_.mine().board.site.load(std::memory_order_relaxed),
-                  std::memory_order_relaxed);
+  mine.record.copy(peers_.mine().board.record, std::memory_order_relaxed);
   mine.input.store(input, std::memory_order_relaxed);
   mine.output.store(output, std::memory_order_relaxed);
   peers_.expose_to_all(&mine, sizeof mine);
@@ -21,7 +16,7 @@ void AgreementBarrier::answer(const Call& call, std::uint64_t sequence, std::uin
 }
 
 bool AgreementBarrier::same_call(int a, int b) const {
-  const Answer &one = answer_of(a), &other = answer_of(b);
+  const CallRecord &one = answer_of(a).record, &other = answer_of(b).record;
   return one.call.load(std::memory_order_relaxed) == other.call.load(std::memory_order_relaxed) &&
          one.count.load(std::memory_order_relaxed) == other.count.load(std::memory_order_relaxed);
 }
@@ -89,10 +84,9 @@ void AgreementBarrier::adopt_report() {
 }
 
 std::string AgreementBarrier::describe(int r) const {
-  const Answer& a = answer_of(r);
-  return "rank " + std::to_string(r) + " called " +
-         Call::unpack(a.call.load(), a.count.load()).describe() + " #" +
-         std::to_string(a.sequence.load()) + peers_.at_site(r, a.site.load());
+  const CallRecord& record = answer_of(r).record;
+  return "rank " + std::to_string(r) + " called " + record.unpacked().describe() + " #" +
+         std::to_string(record.sequence.load()) + peers_.at_site(r, record.site.load());
 }
 
 }  // namespace ringsmith::comm

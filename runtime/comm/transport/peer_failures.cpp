@@ -181,10 +181,10 @@ Where PeerFailures::where(int peer) const {
   where.rank = rank();
   name_peer(peer, where);
   if (board.busy.load() == 0) return where;
-  where.op = Call::unpack(board.call.load(), board.count.load()).describe();
-  where.sequence = static_cast<std::int64_t>(board.sequence.load());
+  where.op = board.record.unpacked().describe();
+  where.sequence = static_cast<std::int64_t>(board.record.sequence.load());
   where.step = board.step.load();
-  where.site = text_of(mine().sites, board.site.load());
+  where.site = text_of(mine().sites, board.record.site.load());
   return where;
 }
 
