@@ -8,7 +8,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/failure/last_words.hpp"
-#include "runtime/comm/failure/own_report.hpp"
+#include "runtime/comm/failure/rank_report.hpp"
 #include "runtime/comm/failure/wait_for_graph.hpp"
 #include "runtime/comm/transport/peer_memory.hpp"
 #include "runtime/comm/types/transfer.hpp"
