@@ -4,8 +4,8 @@
 # `nvcc_check` compiles them with nvcc in the first configuration too, to find code that only the
 # host compiler accepts.
 set(RINGSMITH_CUDA_ARCHITECTURES 75 80 90 CACHE STRING "compute capabilities that nvcc compiles for")
-# --fmad=false: like -ffp-contract=off; a kernel that needs a fused multiply-add calls fmaf().
-# 554: View<const T> has a conversion to View<const T>, which never runs.
+# --fmad=false is like -ffp-contract=off; a kernel that needs a fused multiply-add calls fmaf(). 554: View<const T> has
+# a conversion to View<const T>, which never runs.
 set(RINGSMITH_NVCC_FLAGS --fmad=false --expt-relaxed-constexpr --extended-lambda -Werror=all-warnings --diag-suppress=554
     -Xcompiler=-Wall,-Wextra,-ffp-contract=off)
 
@@ -33,7 +33,7 @@ if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT RINGSMITH_SANITIZE 
   set(RINGSMITH_VGPU_CHECKS -fsanitize=alignment,integer-divide-by-zero)
 endif()
 
-# The emulator; STATIC unless ARGN says SHARED (labs/nccl/nccl.cmake).
+# Adds the emulator's library, which is STATIC unless ARGN says SHARED (labs/nccl/nccl.cmake).
 function(ringsmith_vgpu_library NAME)
   file(GLOB SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/vgpu/*.cpp)
   set(KIND STATIC)
@@ -64,12 +64,12 @@ function(ringsmith_cuda_library)
     return()
   endif()
   if(POLICY CMP0167)
-    cmake_policy(SET CMP0167 NEW)  # Boost's package file: CMake's module is removed
+    cmake_policy(SET CMP0167 NEW)  # uses Boost's package file, because newer CMake has no module for it
   endif()
   find_package(Boost QUIET COMPONENTS context)
   if(NOT TARGET Boost::context)
-    # `make train` does not install it: its headers are a quarter of what dpkg would unpack, and CPU
-    # programs link no emulator. A build that needs it fails in ninja with the location below.
+    # `make train` does not install it, because its headers are a quarter of what dpkg would unpack, and CPU programs do
+    # not link the emulator. A build that needs it fails in ninja with the location below.
     message(STATUS "Boost.Context was not found: only programs for CPUs can be built (apt install libboost-context-dev)")
     add_library(Boost::context UNKNOWN IMPORTED GLOBAL)
     set_target_properties(Boost::context PROPERTIES IMPORTED_LOCATION "Boost.Context, of libboost-context-dev")
@@ -85,7 +85,7 @@ function(ringsmith_cuda_library)
   target_link_libraries(ringsmith_cuda INTERFACE ringsmith_vgpu)
 endfunction()
 
-# Not with AddressSanitizer, nor where the compiler lacks the library (clang, cross-compiling).
+# RINGSMITH_HAVE_TSAN is off with AddressSanitizer, and where the compiler lacks the library (clang, cross-compiling).
 set(RINGSMITH_HAVE_TSAN OFF)
 if(NOT RINGSMITH_SANITIZE MATCHES "address")
   include(CheckCXXSourceCompiles)
@@ -126,7 +126,7 @@ function(ringsmith_cuda_sources TARGET)
   endif()
 endfunction()
 
-# The target nvcc_check, for all .cu files that have been registered so far.
+# Adds the target nvcc_check for all .cu files that have been registered so far.
 function(ringsmith_nvcc_check)
   get_property(SOURCES GLOBAL PROPERTY RINGSMITH_CUDA_SOURCES)
   list(REMOVE_DUPLICATES SOURCES)

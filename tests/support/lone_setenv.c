@@ -1,12 +1,12 @@
-// Loaded before a program (LD_PRELOAD): ends it with a line on stderr if it changes its environment
-// while another thread may read it. setenv() moves the array, and getenv() in another thread then
-// reads freed memory: a crash that happens once in some hundred runs. This library reports it in
-// every run.
+// Loaded before a program (LD_PRELOAD). Ends the program with a line on stderr if it changes its
+// environment while another thread may read it. setenv() moves the array, and getenv() in another
+// thread then reads freed memory. That crash occurs once in several hundred runs; this library
+// reports it in every run.
 //
-//   - the program itself may call setenv(), putenv(), unsetenv() and clearenv() only as its only
-//     thread;
-//   - a library (Open MPI in MPI_Init) may also call them while its own threads run, because the
-//     program cannot prevent that, but not while threads of the program run.
+//   - the program itself may call setenv(), putenv(), unsetenv() and clearenv() only while it has
+//     one thread;
+//   - a library (Open MPI in MPI_Init) may also call them while its own threads run, which the
+//     program cannot prevent, but not while threads of the program run.
 //
 // A thread is the program's if pthread_create() is called by the program or by libstdc++
 // (std::thread).
@@ -44,7 +44,7 @@ static int threads(void) {
 
 static void look(const char* call, const char* name, void* caller) {
   const int own = is_in_program(caller), beside = atomic_load(&threads_of_program);
-  // A thread that has ended may remain in the list for a moment; a running one remains longer.
+  // threads() also counts a thread that has just ended but is still in the list.
   if (own ? threads() == 1 : beside == 0) return;
   fprintf(stderr, "lone_setenv: %s(%s) by %s while %d threads run, %d of them the program's own\n", call, name,
           own ? "the program" : "a library", threads(), beside);

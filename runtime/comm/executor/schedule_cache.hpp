@@ -1,4 +1,4 @@
-// Schedules, plans and mappings. They are cached by call, because training repeats a few calls.
+// Caches schedules, plans and mappings by call, because training repeats a few calls.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ struct Prepared {
   Schedule schedule;
   Plan plan;
   std::size_t most_moves = 0;  // of the longest plan of any rank
-  // Indexed by placement. If mapping_known but there is no mapping, the schedule has none.
+  // Indexed by placement. If mapping_known is true and mapping is empty, the schedule has no
+  // mapping.
   std::array<bool, 3> mapping_known{};
   std::array<std::optional<Mapping>, 3> mapping;
 };

@@ -25,7 +25,7 @@ struct Call {
   bool on_device = false;   // the buffers are in the memory of a GPU
 
   bool operator==(const Call&) const = default;
-  // Everything but the count, in 64 bits.
+  // Packs everything but the count into 64 bits.
   [[nodiscard]] std::uint64_t pack() const {
     return static_cast<std::uint64_t>(collective) | static_cast<std::uint64_t>(op) << 8 |
            static_cast<std::uint64_t>(dtype) << 16 | static_cast<std::uint64_t>(algorithm) << 24 |
