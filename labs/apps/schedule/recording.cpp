@@ -142,7 +142,7 @@ std::string as_json(const Schedule& schedule, const Recording& recording,
                       {"rank", f.rank},
                       {"step", f.step},
                       {"text", f.describe()}});
-  const json out = {{"algorithm", comm::name_of(schedule.algorithm)},
+  const json out = {{"algorithm", std::string(name_of(schedule.algorithm))},
                     {"collective", comm::name_of(schedule.collective)},
                     {"world", schedule.world},
                     {"count", schedule.count},
