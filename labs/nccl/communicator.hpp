@@ -28,6 +28,7 @@
 #include "labs/nccl/errors.hpp"
 #include "labs/nccl/messages.hpp"
 #include "runtime/comm/device/device_memory.hpp"
+#include "runtime/comm/transport/peers.hpp"
 
 namespace ringsmith::nccl {
 

@@ -17,7 +17,7 @@
 
 #include "runtime/comm/device/whereabouts.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
-#include "runtime/comm/transport/peers.hpp"
+#include "runtime/comm/transport/segments.hpp"
 #include "runtime/comm/transport/shm/segment.hpp"
 #include "runtime/comm/types/buffer.hpp"
 #include "runtime/device/stream.hpp"
@@ -88,7 +88,7 @@ class DevicePeers {
  public:
   // Collective. Creates this rank's events; the callers fill the other fields of its catalogue
   // before they call meet().
-  DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
+  DevicePeers(Bootstrap& bootstrap, Segments& segments, Device device,
               const std::vector<Whereabouts>& ranks);
   ~DevicePeers();  // closes; destroys this rank's events
 
@@ -98,7 +98,7 @@ class DevicePeers {
   void enable_peer_access() const;
 
   [[nodiscard]] const std::shared_ptr<CommMemory>& catalogue_memory() const { return memory_; }
-  [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(peers_.rank())]; }
+  [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(segments_.rank())]; }
   [[nodiscard]] const Catalogue& of(int rank) const { return *catalogues_[at(rank)]; }
 
   // address() is for the thread that runs the group's operations, event() for any thread.
@@ -124,7 +124,7 @@ class DevicePeers {
  private:
   [[nodiscard]] bool in_my_process(int rank) const;
 
-  Peers& peers_;
+  Segments& segments_;
   Device device_;
   std::vector<Whereabouts> ranks_;
   std::shared_ptr<CommMemory> memory_;  // of this rank's catalogue

@@ -36,8 +36,8 @@ std::string describe(const KernelReport& t) {
 
 }  // namespace
 
-Monitor::Monitor(Peers& peers, DevicePeers& device_peers, Device device, KernelReport* report)
-    : peers_(peers), device_peers_(device_peers), device_(device), report_(report) {}
+Monitor::Monitor(Health& health, DevicePeers& device_peers, Device device, KernelReport* report)
+    : health_(health), device_peers_(device_peers), device_(device), report_(report) {}
 
 void Monitor::watch(std::shared_ptr<const Operation> operation) {
   const std::lock_guard lock(mutex_);
@@ -95,16 +95,16 @@ void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   // A failing peer reports its failure before it releases all streams, so operations that end after
   // the report have failed.
   if (!done && age < kPeersLook) return;
-  Peers::Failed failed = done ? peers_.look_for_report() : peers_.look_for_failure(-1);
-  if (!done && failed.kind == FailureKind::none && age >= peers_.timeout()) {
+  Health::Failed failed = done ? health_.look_for_report() : health_.look_for_failure(-1);
+  if (!done && failed.kind == FailureKind::none && age >= health_.timeout()) {
     failed.kind = FailureKind::timeout;
     failed.culprit = device_peers_.find_laggard();
-    failed.text = operation.call() + " has not ended " + std::to_string(peers_.timeout().count()) +
+    failed.text = operation.call() + " has not ended " + std::to_string(health_.timeout().count()) +
                   " ms after its data was ready. ";
     if (failed.culprit >= 0)
       failed.text +=
           "The stream of rank " + std::to_string(failed.culprit) + " has not reached it. ";
-    failed.text += peers_.wait_for_graph();
+    failed.text += health_.wait_for_graph();
   }
   if (failed.kind == FailureKind::none) return;
   if (!done && operation.done().has_happened()) return;  // ended just now: the next look decides
@@ -124,7 +124,7 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
       if (culprit < 0) culprit = report_->peer;
     }
   }
-  peers_.record_failure(kind, culprit, text);
+  health_.record_failure(kind, culprit, text);
   device_peers_.release_waiters();
   const std::lock_guard lock(mutex_);
   kind_ = kind;
@@ -136,7 +136,7 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
 
 Where Monitor::where_of(const Operation& operation, int peer) const {
   Where where;
-  where.rank = peers_.rank();
+  where.rank = health_.rank();
   where.peer = peer;
   where.op = operation.call();
   where.sequence = operation.sequence();
@@ -173,7 +173,7 @@ void Monitor::wait_for(const Operation& operation) {
     std::unique_lock lock(mutex_);
     if (ended_) return;
     if (has_complained(operation)) changed_.wait(lock, [&] { return kind_ != FailureKind::none; });
-    const Peers::Failed failed = peers_.look_for_report();
+    const Health::Failed failed = health_.look_for_report();
     if (kind_ == FailureKind::none && failed.kind != FailureKind::none)
       throw_failure(failed.kind, failed.text, where_of(operation, failed.culprit));
   }

@@ -16,7 +16,7 @@
 
 #include "runtime/comm/device/calls.hpp"
 #include "runtime/comm/device/device_memory.hpp"
-#include "runtime/comm/transport/peers.hpp"
+#include "runtime/comm/transport/health.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -56,7 +56,7 @@ class Operation {
 class Monitor {
  public:
   // report: engine B's record, or null; it outlives stop().
-  Monitor(Peers& peers, DevicePeers& device_peers, Device device, KernelReport* report);
+  Monitor(Health& health, DevicePeers& device_peers, Device device, KernelReport* report);
   ~Monitor() { stop(); }
 
   // Returns the number of the next operation and counts it.
@@ -83,7 +83,7 @@ class Monitor {
   [[nodiscard]] Where where_of(const Operation& operation, int peer) const;
   void throw_if_failed(const Operation& operation);
 
-  Peers& peers_;
+  Health& health_;
   DevicePeers& device_peers_;
   Device device_;
   KernelReport* report_;

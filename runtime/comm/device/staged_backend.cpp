@@ -85,7 +85,7 @@ class StagedBackend : public DeviceBackend {
     return [](const cuda_ipc::Operation& operation) { operation.done().synchronize(); };
   }
   [[nodiscard]] std::vector<std::string> describe() const override {
-    std::vector<std::string> facts = group_.peers.describe();
+    std::vector<std::string> facts = group_.peers.segments().describe();
     if (!refused_.empty()) facts.push_back("transport cuda_ipc was refused: " + refused_);
     facts.push_back("memory of " + group_.device.str() +
                     " is copied through pinned host memory: letting the network device read it "

@@ -13,11 +13,11 @@ namespace ringsmith::comm::cuda_ipc {
 
 void HandOff::reach(std::uint64_t stamp) {
   record(static_cast<std::uint32_t>(stamp % kMoveEvents));
-  peers_.publish(peers_.mine().progress, stamp);
+  peers_.segments().publish(peers_.segments().mine().progress, stamp);
 }
 
 void HandOff::wait_for(int rank, std::uint64_t stamp) {
-  const auto& progress = peers_.control(rank).progress;
+  const auto& progress = peers_.segments().control(rank).progress;
   peers_.wait(rank, [&] { return progress.load() >= stamp; });
   wait_for_event(rank, static_cast<std::uint32_t>(stamp % kMoveEvents));
 }
@@ -71,7 +71,7 @@ StreamEngine::StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeer
       device_peers_(device_peers),
       arena_(arena),
       hand_off_(hand_off),
-      schedules_(peers.rank(), peers.size(), device_algorithm, peers.node_of()) {}
+      schedules_(peers.rank(), peers.size(), device_algorithm, peers.segments().node_of()) {}
 
 void StreamEngine::run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers) {
   Prepared& prepared = schedules_.find(transfer.call);
@@ -92,7 +92,7 @@ struct StreamEngine::StreamPlace {
   const DType dtype;
   const std::uint64_t round, base;
 
-  void at_step(int step) { engine.peers_.at_step(step); }
+  void at_step(int step) { engine.peers_.health().at_step(step); }
   void await(const std::vector<MappedMove::After>& after) {
     for (const auto& [rank, moves] : after)
       engine.hand_off_.wait_for(rank, HandOff::stamp(round, base + moves));
@@ -209,7 +209,7 @@ void Messages::send(const Transfer& transfer) {
   send_header(peers_, out, transfer);
   const std::size_t size = transfer.input.size().value;
   for (std::size_t at = 0; at < size; at += kPieceBytes) {
-    peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
+    peers_.health().at_step(static_cast<std::int64_t>(at / kPieceBytes));
     // Room in the host's lane implies room on the device: every piece has a message in the lane.
     peers_.wait(peer, [&] { return out.has_room(); });
     if (slots.sent >= kSlots) hand_off_.wait_for_event(peer, kCreditEvent);
@@ -228,7 +228,7 @@ void Messages::receive(const Transfer& transfer) {
   receive_header(peers_, in, transfer);
   const std::size_t size = transfer.output.size().value;
   for (std::size_t at = 0; at < size; at += kPieceBytes) {
-    peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
+    peers_.health().at_step(static_cast<std::int64_t>(at / kPieceBytes));
     peers_.wait(peer, [&] { return in.has_message(); });
     Location location = 0;
     std::memcpy(&location, in.slot(), sizeof location);

@@ -9,9 +9,9 @@ namespace {
 constexpr std::size_t kSmallForTwo = std::size_t{8} << 10;
 constexpr std::size_t kSmallForMore = std::size_t{16} << 10;
 
-std::uint64_t offset_in(const Peers& peers, const std::byte* data, Bytes size) {
-  if (!peers.all_local()) return kNotShared;
-  const auto offset = peers.arena()->offset_of(data, size);
+std::uint64_t offset_in(const Segments& segments, const std::byte* data, Bytes size) {
+  if (!segments.all_local()) return kNotShared;
+  const auto offset = segments.arena()->offset_of(data, size);
   return offset ? offset->value : kNotShared;
 }
 
@@ -25,14 +25,14 @@ bool is_small(const Call& call, int world) {
 Dispatcher::Dispatcher(Peers& peers)
     : peers_(peers),
       agreement_(peers),
-      channels_(peers),
-      schedules_(peers.rank(), peers.size(), host_algorithm, peers.node_of()),
+      channels_(peers.segments()),
+      schedules_(peers.rank(), peers.size(), host_algorithm, peers.segments().node_of()),
       buffers_{std::vector<std::byte*>(static_cast<std::size_t>(peers.size())),
                std::vector<std::byte*>(static_cast<std::size_t>(peers.size()))} {}
 
 void Dispatcher::run(const Transfer& transfer) {
-  peers_.check_usable();
-  peers_.enter(transfer.call, transfer.sequence, transfer.called_at());
+  peers_.health().check_usable();
+  peers_.health().enter(transfer.call, transfer.sequence, transfer.called_at());
   if (transfer.call.collective == Collective::barrier) {
     agreement_.answer(transfer.call, transfer.sequence);
     agreement_.await_all();
@@ -41,27 +41,27 @@ void Dispatcher::run(const Transfer& transfer) {
   } else {
     run_collective(transfer);
   }
-  peers_.flush();
-  peers_.leave();
+  peers_.waiter().flush();
+  peers_.health().leave();
 }
 
 void Dispatcher::run_collective(const Transfer& transfer) {
   const bool small = is_small(transfer.call, peers_.size());
-  if (small && peers_.size() > 2) return run_staged(peers_, agreement_, transfer);
+  if (small && peers_.size() > 2) return run_staged(peers_.segments(), agreement_, transfer);
   if (transfer.call.algorithm == Algorithm::plain_ring) {
     agreement_.answer(transfer.call, transfer.sequence);
     agreement_.await_all();
     return ring_all_reduce(peers_, channels_, transfer);
   }
-  const auto input = offset_in(peers_, transfer.input.data(), transfer.input.size());
-  const auto output = offset_in(peers_, transfer.output.data(), transfer.output.size());
-  if (small && input == kNotShared) stage(peers_, agreement_.next(), transfer);
+  const auto input = offset_in(peers_.segments(), transfer.input.data(), transfer.input.size());
+  const auto output = offset_in(peers_.segments(), transfer.output.data(), transfer.output.size());
+  if (small && input == kNotShared) stage(peers_.segments(), agreement_.next(), transfer);
   agreement_.answer(transfer.call, transfer.sequence, input, output);
   agreement_.await_all();
-  const Sharing sharing =
-      look_at_buffers(agreement_, transfer.call, peers_.size(), buffers_,
-                      [&](int r, std::uint64_t offset) { return peers_.base(r) + offset; });
-  if (small && sharing.none) return take_staged(peers_, agreement_.round(), transfer);
+  const Sharing sharing = look_at_buffers(
+      agreement_, transfer.call, peers_.size(), buffers_,
+      [&](int r, std::uint64_t offset) { return peers_.segments().base(r) + offset; });
+  if (small && sharing.none) return take_staged(peers_.segments(), agreement_.round(), transfer);
   Prepared& prepared = schedules_.find(transfer.call);
   const Placement placement = sharing.in_place ? Placement::in_place : Placement::apart;
   const Mapping* const mapping = sharing.all ? schedules_.mapping(prepared, placement) : nullptr;

@@ -104,6 +104,7 @@ class OwnReport {
     board_.busy.store(1, std::memory_order_relaxed);
     return at.fresh;
   }
+  void at_step(std::int64_t step) { board_.step.store(step, std::memory_order_relaxed); }
   void end() {
     board_.busy.store(0, std::memory_order_relaxed);
     flight_.end();
