@@ -88,7 +88,7 @@ RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::stri
   } catch (const CommError& e) {
     if (!rendezvous.meets()) throw;
     say(e.what());
-    return {static_cast<int>(e.exit_code()), Rendezvous::End::failed};
+    return {static_cast<int>(e.exit_code()), Rendezvous::Outcome::failed};
   }
   if (round.number > 0)
     say(fmt::format("round {}: {} ranks on {} {}, restart {} of {}", round.number,
@@ -137,10 +137,11 @@ int launch(const LaunchOptions& asked) {
     rendezvous.close(static_cast<int>(ExitCode::internal), e.what());
     throw;
   }
-  if (end.how == Rendezvous::End::none) return rendezvous.exit_code();
-  const char* const why = end.how == Rendezvous::End::well      ? "all ranks succeeded"
-                          : end.how == Rendezvous::End::stopped ? "a signal ended ringrun on node 0"
-                                                                : "no restarts are left";
+  if (end.how == Rendezvous::Outcome::none) return rendezvous.exit_code();
+  const char* const why = end.how == Rendezvous::Outcome::well ? "all ranks succeeded"
+                          : end.how == Rendezvous::Outcome::stopped
+                              ? "a signal ended ringrun on node 0"
+                              : "no restarts are left";
   rendezvous.close(end.exit_code, why);
   return end.exit_code;
 }

@@ -84,9 +84,9 @@ Rendezvous::~Rendezvous() {
   close(static_cast<int>(ExitCode::internal), "ringrun on node 0 has stopped");
 }
 
-std::optional<Round> Rendezvous::next(End last) {
-  if (last == End::well || last == End::stopped) return {};
-  if (holds_ && last == End::failed && round_.restarts++ == options_.max_restarts) {
+std::optional<Round> Rendezvous::next(Outcome last) {
+  if (last == Outcome::well || last == Outcome::stopped) return {};
+  if (holds_ && last == Outcome::failed && round_.restarts++ == options_.max_restarts) {
     if (options_.max_restarts > 0)
       fmt::print(stderr, "ringrun: that was restart {} of {}: no more are left\n",
                  options_.max_restarts, options_.max_restarts);

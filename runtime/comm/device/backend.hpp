@@ -21,7 +21,7 @@ class DeviceBackend {
  public:
   // Blocks the host until the device has finished an operation. A Work stores it, and may outlive
   // the group.
-  using HostWait = std::function<void(const cuda_ipc::Operation&)>;
+  using HostWait = std::function<void(const cuda_ipc::DeviceOperation&)>;
 
   // The objects that a backend uses. All of them outlive the backend. The dispatcher is the group's
   // own, for host memory; its agreement barrier starts every collective.

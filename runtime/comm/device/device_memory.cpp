@@ -152,19 +152,19 @@ constexpr std::size_t kLeastRegion = 2 * kBlockBytes;
 
 }  // namespace
 
-class DeviceArena::Block : public CommMemory {
+class DeviceArena::ArenaBlock : public CommMemory {
  public:
-  Block(std::shared_ptr<DeviceArena> arena, std::uint32_t region, std::size_t offset,
-        std::size_t reserved, std::byte* data, Bytes size)
+  ArenaBlock(std::shared_ptr<DeviceArena> arena, std::uint32_t region, std::size_t offset,
+             std::size_t reserved, std::byte* data, Bytes size)
       : arena_(std::move(arena)),
         region_(region),
         offset_(offset),
         reserved_(reserved),
         data_(data),
         size_(size) {}
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  ~Block() override { arena_->free(region_, offset_, reserved_); }
+  ArenaBlock(const ArenaBlock&) = delete;
+  ArenaBlock& operator=(const ArenaBlock&) = delete;
+  ~ArenaBlock() override { arena_->free(region_, offset_, reserved_); }
   [[nodiscard]] std::byte* data() const override { return data_; }
   [[nodiscard]] Bytes size() const override { return size_; }
   [[nodiscard]] Device device() const override { return arena_->communication_.device(); }
@@ -231,7 +231,8 @@ std::shared_ptr<CommMemory> DeviceArena::allocate(Bytes size) {
     std::erase_if(last_uses_, [](const ringsmith::Event& event) { return event.has_happened(); });
     for (const ringsmith::Event& event : last_uses_) stream.wait(event);
   }
-  auto block = std::make_shared<Block>(shared_from_this(), region, offset, reserved, data, size);
+  auto block =
+      std::make_shared<ArenaBlock>(shared_from_this(), region, offset, reserved, data, size);
   cuda_check(cudaMemsetAsync(data, 0, reserved, stream.get()));
   return block;
 }

@@ -158,7 +158,7 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   void abandon() { abandoned_ = true; }
 
  private:
-  class Block;
+  class ArenaBlock;
   struct Stretch {
     std::byte* base;
     std::size_t size;

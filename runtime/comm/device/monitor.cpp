@@ -39,7 +39,7 @@ std::string describe(const KernelReport& t) {
 Monitor::Monitor(Health& health, DevicePeers& device_peers, Device device, KernelReport* report)
     : health_(health), device_peers_(device_peers), device_(device), report_(report) {}
 
-void Monitor::watch(std::shared_ptr<const Operation> operation) {
+void Monitor::watch(std::shared_ptr<const DeviceOperation> operation) {
   const std::lock_guard lock(mutex_);
   launched_.push_back(std::move(operation));
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
@@ -84,11 +84,11 @@ void Monitor::run() {
   }
 }
 
-bool Monitor::has_complained(const Operation& operation) const {
+bool Monitor::has_complained(const DeviceOperation& operation) const {
   return report_ != nullptr && has_written(*report_) && report_->operation <= operation.number();
 }
 
-void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
+void Monitor::look_at(const DeviceOperation& operation, bool done, milliseconds age) {
   if (has_complained(operation))
     return fail(operation, FailureKind::timeout, report_->peer,
                 operation.call() + " has waited beyond its deadline");
@@ -113,7 +113,8 @@ void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
 
 // Ends the kernels that still spin, so that their report can be added to the message, then breaks
 // the group, and only then releases the streams.
-void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, std::string text) {
+void Monitor::fail(const DeviceOperation& operation, FailureKind kind, int culprit,
+                   std::string text) {
   std::int64_t step = -1;
   if (report_ != nullptr) {
     SystemAtomic<std::uint32_t>(report_->stop).store(1, cuda::memory_order_relaxed);
@@ -134,7 +135,7 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
   where_.step = step;
 }
 
-Where Monitor::where_of(const Operation& operation, int peer) const {
+Where Monitor::where_of(const DeviceOperation& operation, int peer) const {
   Where where;
   where.rank = health_.rank();
   where.peer = peer;
@@ -143,7 +144,7 @@ Where Monitor::where_of(const Operation& operation, int peer) const {
   return where;
 }
 
-void Monitor::wait_for_last_words(const Operation& operation) {
+void Monitor::wait_for_last_words(const DeviceOperation& operation) {
   try {
     for (const auto end = Clock::now() + kLastWords;
          !operation.done().has_happened() && Clock::now() < end;)
@@ -153,12 +154,12 @@ void Monitor::wait_for_last_words(const Operation& operation) {
   }
 }
 
-void Monitor::throw_if_failed(const Operation& operation) {
+void Monitor::throw_if_failed(const DeviceOperation& operation) {
   const std::lock_guard lock(mutex_);
   if (operation.number() >= failed_from_) throw_failure(kind_, text_, where_);
 }
 
-void Monitor::wait_for(const Operation& operation) {
+void Monitor::wait_for(const DeviceOperation& operation) {
   constexpr int kSpins = 64;
   for (int turn = 0;; ++turn) {
     throw_if_failed(operation);

@@ -25,9 +25,9 @@ namespace ringsmith::comm::cuda_ipc {
 //
 //     caller's stream   ... ready ...........................  wait(done) ...
 //     group's stream        wait(ready) [the collective] done
-class Operation {
+class DeviceOperation {
  public:
-  explicit Operation(ringsmith::Event ready) : ready_(std::move(ready)) {}
+  explicit DeviceOperation(ringsmith::Event ready) : ready_(std::move(ready)) {}
 
   // Happens when the data is ready: the caller's stream has done all work enqueued before the call.
   [[nodiscard]] const ringsmith::Event& ready() const { return ready_; }
@@ -61,11 +61,11 @@ class Monitor {
 
   // Returns the number of the next operation and counts it.
   [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
-  void watch(std::shared_ptr<const Operation> operation);
+  void watch(std::shared_ptr<const DeviceOperation> operation);
 
   // Blocks until the operation is done; throws if it or an earlier one has failed. May be called
   // after stop().
-  void wait_for(const Operation& operation);
+  void wait_for(const DeviceOperation& operation);
 
   // The group has failed on the host's side: ends all waits on the device.
   void give_up() noexcept;
@@ -76,12 +76,12 @@ class Monitor {
  private:
   void run();
   // True if the kernel of this operation, or of an earlier one, has given up.
-  [[nodiscard]] bool has_complained(const Operation& operation) const;
-  void look_at(const Operation& operation, bool done, std::chrono::milliseconds age);
-  void fail(const Operation& operation, FailureKind kind, int culprit, std::string text);
-  static void wait_for_last_words(const Operation& operation);
-  [[nodiscard]] Where where_of(const Operation& operation, int peer) const;
-  void throw_if_failed(const Operation& operation);
+  [[nodiscard]] bool has_complained(const DeviceOperation& operation) const;
+  void look_at(const DeviceOperation& operation, bool done, std::chrono::milliseconds age);
+  void fail(const DeviceOperation& operation, FailureKind kind, int culprit, std::string text);
+  static void wait_for_last_words(const DeviceOperation& operation);
+  [[nodiscard]] Where where_of(const DeviceOperation& operation, int peer) const;
+  void throw_if_failed(const DeviceOperation& operation);
 
   Health& health_;
   DevicePeers& device_peers_;
@@ -90,7 +90,7 @@ class Monitor {
   std::uint64_t numbers_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<const Operation>> launched_;
+  std::deque<std::shared_ptr<const DeviceOperation>> launched_;
   bool stopping_ = false, ended_ = false;
   // The first failure: operations from this number on are lost.
   std::uint64_t failed_from_ = ~std::uint64_t{0};

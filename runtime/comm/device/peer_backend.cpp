@@ -132,7 +132,7 @@ class PeerBackend : public DeviceBackend {
     return arena_->allocate(size);
   }
   [[nodiscard]] HostWait host_wait() const override {
-    return [monitor = monitor_](const cuda_ipc::Operation& operation) {
+    return [monitor = monitor_](const cuda_ipc::DeviceOperation& operation) {
       monitor->wait_for(operation);
     };
   }

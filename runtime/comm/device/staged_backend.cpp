@@ -82,7 +82,7 @@ class StagedBackend : public DeviceBackend {
     return std::make_shared<DeviceBlock>(group_.device, size);
   }
   [[nodiscard]] HostWait host_wait() const override {
-    return [](const cuda_ipc::Operation& operation) { operation.done().synchronize(); };
+    return [](const cuda_ipc::DeviceOperation& operation) { operation.done().synchronize(); };
   }
   [[nodiscard]] std::vector<std::string> describe() const override {
     std::vector<std::string> facts = group_.peers.segments().describe();

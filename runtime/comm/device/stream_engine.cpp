@@ -204,7 +204,7 @@ void Messages::run(const Transfer& transfer) {
 void Messages::send(const Transfer& transfer) {
   const int peer = transfer.call.root;
   Outbox& out = channels_.out(peer, kSendLane);
-  Slots& slots = slots_[static_cast<std::size_t>(peer)];
+  PeerSlots& slots = slots_[static_cast<std::size_t>(peer)];
   if (!slots.memory) slots.memory = arena_.allocate(Bytes(kSlots * kPieceBytes));
   send_header(peers_, out, transfer);
   const std::size_t size = transfer.input.size().value;

@@ -105,7 +105,7 @@ class Messages {
   void receive(const Transfer& transfer);
 
   // The slots for messages to one peer.
-  struct Slots {
+  struct PeerSlots {
     std::shared_ptr<CommMemory> memory;
     std::uint64_t sent = 0;  // pieces
   };
@@ -114,7 +114,7 @@ class Messages {
   DevicePeers& device_peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
-  std::vector<Slots> slots_;  // by peer
+  std::vector<PeerSlots> slots_;  // by peer
 };
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -18,10 +18,10 @@ bool takes_parts(const Contract& contract) {
 
 // One block of a collective: elements [at, at + n) of every part. A part is the data that one rank
 // gives to or takes from one other; all_reduce, broadcast and reduce have a single part.
-class Block {
+class StagedBlock {
  public:
-  Block(Segments& segments, std::uint64_t round, const Transfer& transfer,
-        std::size_t part_elements, std::size_t at, std::size_t n)
+  StagedBlock(Segments& segments, std::uint64_t round, const Transfer& transfer,
+              std::size_t part_elements, std::size_t at, std::size_t n)
       : segments_(segments),
         t_(transfer),
         contract_(contract_of(transfer.call.collective)),
@@ -100,7 +100,7 @@ std::size_t part_elements(const Call& call, int world) {
                                                 : call.count;
 }
 
-Block whole(Segments& segments, std::uint64_t round, const Transfer& transfer) {
+StagedBlock whole(Segments& segments, std::uint64_t round, const Transfer& transfer) {
   const std::size_t n = part_elements(transfer.call, segments.size());
   return {segments, round, transfer, n, 0, n};
 }
@@ -123,7 +123,7 @@ void run_staged(Segments& segments, AgreementBarrier& agreement, const Transfer&
   const std::size_t most = Layout::kStaging / size_of(call.dtype) / parts;
   std::size_t at = 0;
   do {
-    Block block(segments, agreement.next(), transfer, part, at, std::min(most, part - at));
+    StagedBlock block(segments, agreement.next(), transfer, part, at, std::min(most, part - at));
     block.stage();
     agreement.answer(call, transfer.sequence);
     agreement.await_all();

@@ -56,7 +56,7 @@ inline constexpr const char* kBrokenBefore =
 enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other, aborted };
 
 // The first failure of this rank, for ranks that would otherwise wait for it.
-struct alignas(kLine) Failure {
+struct alignas(kLine) FailureReport {
   std::atomic<FailureKind> kind{FailureKind::none};  // published last
   std::atomic<std::int32_t> culprit{-1};
   std::atomic<char> text[kFailureText]{};
@@ -80,7 +80,7 @@ struct Elsewhere {
 // The report that every rank publishes, at the start of its segment.
 struct RankReport {
   Board board;
-  Failure failure;
+  FailureReport failure;
   SiteText sites[kSites];
   Elsewhere elsewhere;
 };

@@ -131,7 +131,7 @@ Health::Failed Health::look_for_report() const {
     return {FailureKind::aborted, rank(),
             "rank " + std::to_string(rank()) + " called abort() at " + text_of(aborted_at_)};
   for (int r = 0; r < segments_.size(); ++r) {
-    const Failure& failure = segments_.control(r).failure;
+    const FailureReport& failure = segments_.control(r).failure;
     const FailureKind kind = failure.kind.load(std::memory_order_acquire);
     if (r == rank() || kind == FailureKind::none) continue;
     return {kind, failure.culprit.load(std::memory_order_relaxed),
@@ -225,7 +225,7 @@ void Health::record_failure(FailureKind kind, int culprit, const std::string& te
   broken_ = {kind, culprit, text};
   is_broken_.store(true, std::memory_order_release);
   if (last_words_) last_words_->already_said();
-  Failure& failure = segments_.mine().failure;
+  FailureReport& failure = segments_.mine().failure;
   put_text(failure.text, kFailureText, text);
   failure.culprit.store(culprit, std::memory_order_relaxed);
   failure.kind.store(kind, std::memory_order_release);

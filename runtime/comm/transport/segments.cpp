@@ -47,7 +47,7 @@ Segments::Segments(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& opt
   arena_ = std::make_shared<Arena>(segment, Bytes(layout_.arena()));
   auto links = connect_mesh(*bootstrap_, segment->file(), options);
   for (std::size_t r = 0; r < links.size(); ++r) {
-    Peer p;
+    RankMemory p;
     p.link = std::move(links[r]);
     if (p.link.remote) {
       p.segment = Segment::create(Bytes(layout_.arena()));
@@ -75,7 +75,7 @@ void Segments::connect_network(const GroupOptions& options) {
   std::vector<std::byte*> mirrors;
   std::vector<int> doorbells;
   bool same_machine = true;
-  for (const Peer& p : peers_) {
+  for (const RankMemory& p : peers_) {
     remote.push_back(p.link.remote);
     mirrors.push_back(p.link.remote ? p.segment->data() : nullptr);
     if (p.link.socket.valid()) doorbells.push_back(p.link.socket.get());
@@ -84,15 +84,15 @@ void Segments::connect_network(const GroupOptions& options) {
   // The same on every rank: with more than one host, each rank has a remote peer.
   if (std::find(remote.begin(), remote.end(), true) == remote.end()) return;
   const bool rdma = options.transport == Transport::rdma;
-  std::optional<rdma::Device> device;
-  if (rdma) device = rdma::open_device(options.interface, rank_);
+  std::optional<rdma::Adapter> adapter;
+  if (rdma) adapter = rdma::open_adapter(options.interface, rank_);
   // With RDMA, the sockets only show that a process is alive.
   const tcp::Wiring wiring{rdma ? "" : options.interface, rdma ? 1 : options.sockets,
                            options.timeout};
   auto links = tcp::connect_all(*bootstrap_, remote, wiring, same_machine);
   if (rdma)
     network_ = std::make_unique<rdma::RdmaTransport>(
-        *bootstrap_, std::move(*device), std::move(links), base(rank_), mirrors, layout_,
+        *bootstrap_, std::move(*adapter), std::move(links), base(rank_), mirrors, layout_,
         Doorbells(std::move(doorbells)), options.timeout);
   else
     network_ = std::make_unique<tcp::TcpTransport>(std::move(links), mirrors, layout_,
@@ -108,7 +108,7 @@ std::vector<std::string> Segments::describe() const {
 
 std::vector<int> Segments::node_of() const {
   std::vector<int> nodes;
-  for (const Peer& p : peers_) nodes.push_back(p.link.node);
+  for (const RankMemory& p : peers_) nodes.push_back(p.link.node);
   return nodes;
 }
 

@@ -112,12 +112,14 @@ class Segments {
   void ring(int rank);
 
  private:
-  struct Peer {
+  struct RankMemory {
     PeerLink link;
     std::shared_ptr<Segment> segment;  // or the mirror
     Control* control = nullptr;
   };
-  [[nodiscard]] const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const RankMemory& peer(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)];
+  }
   [[nodiscard]] std::size_t offset_of(const void* data) const {
     return static_cast<std::size_t>(static_cast<const std::byte*>(data) - base(rank_));
   }
@@ -139,7 +141,7 @@ class Segments {
   std::shared_ptr<Bootstrap> bootstrap_;
   int rank_;
   Layout layout_;
-  std::vector<Peer> peers_;
+  std::vector<RankMemory> peers_;
   std::shared_ptr<Arena> arena_;
   std::atomic<std::uint64_t> between_nodes_{0};  // bytes
   std::unique_ptr<NetworkTransport> network_;    // uses the mirrors, so it is destroyed first
