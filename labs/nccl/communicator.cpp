@@ -92,7 +92,7 @@ void Communicator::connect() {
   const StreamGuard stream_guard(stream_);
   const std::vector<Whereabouts> ranks = exchange_whereabouts(*bootstrap_, device_);
   refuse_shared_devices(ranks);
-  shape_ = decide(ranks, CudaEngine::b).shape;
+  shape_ = decide(ranks, CudaEngine::kernel).shape;
   device_peers_ = std::make_unique<DevicePeers>(*bootstrap_, peers_->segments(), device_, ranks);
   arena_ = std::make_shared<DeviceArena>(stream_, device_peers_->mine(),
                                          device_peers_->catalogue_memory());

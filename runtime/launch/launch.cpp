@@ -59,7 +59,7 @@ void allow_files(LaunchOptions& o) {
               " open files, but this process is limited to " + std::to_string(allowed) +
               ": raise it with 'ulimit -n " + std::to_string(needed) + "', or start fewer ranks");
   const bool two_stores = may_repeat(o) && nodes > 1;  // the rendezvous' and the round's
-  o.most_strangers =
+  o.max_pending_strangers =
       std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
 }
 

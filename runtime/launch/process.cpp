@@ -251,7 +251,7 @@ void Guardian::forget(pid_t group) {
 
 void Guardian::watch_me() const { tell(getpid()); }
 
-std::string Guardian::obituary() {
+std::string Guardian::exit_report() {
   if (told_ || !has_ended(Deadline::in(milliseconds(0)))) return {};
   told_ = true;
   const ExitStatus end{WIFSIGNALED(status_), false,

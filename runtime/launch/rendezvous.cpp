@@ -58,10 +58,11 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
   if (!options.nodes_numbered || options.node == 0) {
     try {
       server_ = std::make_unique<comm::StoreServer>(
-          secret_, comm::StoreServerOptions{.bind = listens_on(options),
-                                            .chosen_by = "--bind",
-                                            .port = options.master_port,
-                                            .most_strangers = options.most_strangers});
+          secret_,
+          comm::StoreServerOptions{.bind = listens_on(options),
+                                   .chosen_by = "--bind",
+                                   .port = options.master_port,
+                                   .max_pending_strangers = options.max_pending_strangers});
     } catch (const UsageError& e) {
       if (options.nodes_numbered || !options.bind.empty()) throw;
       why_not = e.what();  // held on another host, or by another ringrun on this one

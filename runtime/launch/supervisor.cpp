@@ -191,7 +191,7 @@ class Supervisor {
   }
 
   void look_after_guardian() {
-    if (const std::string obituary = guardian_.obituary(); !obituary.empty()) say(obituary);
+    if (const std::string how = guardian_.exit_report(); !how.empty()) say(how);
   }
 
   void reap() {

@@ -29,7 +29,7 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr std::size_t kHandleBytes = 64;  // CUDA_IPC_HANDLE_SIZE
 constexpr std::uint32_t kMostRegions = 1024;
 
-// Events of engine A, by index: one for each of the last moves, and three others.
+// Events of the stream engine, by index: one for each of the last moves, and three others.
 constexpr std::uint32_t kMoveEvents = 16;
 constexpr std::uint32_t kReadyEvent = kMoveEvents;        // this rank's buffers are ready
 constexpr std::uint32_t kMessageEvent = kMoveEvents + 1;  // send: a slot is filled
@@ -70,8 +70,8 @@ struct Catalogue {
   Region regions[kMostRegions];
   SharedEvent events[kEvents];
   Location ping;                           // ping.hpp
-  Location station;                        // engine B
-  Location staging_input, staging_output;  // engine A, once it has staged a call
+  Location station;                        // the kernel engine
+  Location staging_input, staging_output;  // the stream engine, once it has staged a call
   std::atomic<std::uint32_t> closed{0};  // 1: the owner has closed all memory and events of others
 };
 

@@ -1,5 +1,5 @@
-// Engine B: one kernel per collective, which itself waits for its peers' kernels. The host is not
-// involved while the kernel runs, so a hop costs only a store to the neighbour's memory.
+// The kernel engine: one kernel per collective, which itself waits for its peers' kernels. The host
+// is not involved while the kernel runs, so a hop costs only a store to the neighbour's memory.
 //
 // | call                                          | kernel      | order of the sum        |
 // |-----------------------------------------------|-------------|-------------------------|
@@ -8,13 +8,13 @@
 // | all_reduce, direct, all in comm. memory       | two-shot    | from the chunk's owner  |
 // | reduce_scatter, automatic or ring             | ring        | the ring's              |
 // | all_gather, broadcast                         | ring        | (nothing is added)      |
-// | everything else                               | engine A    |                         |
+// | everything else: the stream engine            |             |                         |
 //
 // A ring uses packets for work buffers of up to 32 KiB, slots for larger ones and for broadcast.
 //
 // All kernels of a collective must run simultaneously: on distinct devices, or on one device with
 // room for all of them. Kernels of different processes on one device do not run simultaneously, so
-// whereabouts.hpp refuses engine B for them.
+// whereabouts.hpp refuses the kernel engine for them.
 #pragma once
 
 #include "runtime/comm/device/calls.hpp"

@@ -1,9 +1,9 @@
 // Watches launched operations, because streams have no deadline and no host thread may be waiting.
 //
 // A thread looks at the oldest operation that is not done. If the operation takes too long after
-// its data was ready, or if a peer has failed or died, the thread tells the kernels of engine B to
-// stop, records where they waited, and breaks the group: the next call throws, and so does
-// host_wait(). Peers read the failure on this rank's board and throw it, too.
+// its data was ready, or if a peer has failed or died, the thread tells the kernels of the kernel
+// engine to stop, records where they waited, and breaks the group: the next call throws, and so
+// does host_wait(). Peers read the failure on this rank's board and throw it, too.
 #pragma once
 
 #include <condition_variable>
@@ -55,7 +55,7 @@ class DeviceOperation {
 
 class Monitor {
  public:
-  // report: engine B's record, or null; it outlives stop().
+  // report: the kernel engine's record, or null; it outlives stop().
   Monitor(Health& health, DevicePeers& device_peers, Device device, KernelReport* report);
   ~Monitor() { stop(); }
 

@@ -1,7 +1,7 @@
 // Calls on the memory of GPUs of one host that can access each other's memory.
 //
 //     call --> check, event on the caller's stream --> queue --> agreement barrier of the hosts
-//          --> engine a or b on the group's stream, after that event --> event: done
+//          --> an engine on the group's stream, after that event --> event: done
 //          --> wait(): the caller's stream continues after it
 //
 // monitor.hpp describes how failures on the device are handled.
@@ -68,7 +68,7 @@ class PeerBackend : public DeviceBackend {
                                                               *device_peers_, *arena_, *hand_off_);
     messages_ = std::make_unique<cuda_ipc::Messages>(group.peers, group.dispatcher.channels(),
                                                      *device_peers_, *arena_, *hand_off_);
-    if (decision_.engine == CudaEngine::b)
+    if (decision_.engine == CudaEngine::kernel)
       kernel_engine_ = std::make_unique<cuda_ipc::KernelEngine>(
           group.peers, agreement, *device_peers_, *arena_, decision_.shape, tuning);
     monitor_ =

@@ -37,7 +37,7 @@ class StagedBackend : public DeviceBackend {
       : group_(group), refused_(std::move(refused)) {
     require(wish == CudaEngine::automatic,
             "--engine " + std::string(name_of(wish)) +
-                ": engines a and b serve devices of one host with --transport auto or shm; here "
+                ": both engines serve devices of one host with --transport auto or shm; here "
                 "the bytes travel through host memory: leave --engine out");
   }
 

@@ -1,6 +1,6 @@
-// Engine A: driven by the host. Each move of the plan becomes a copy or one short kernel on the
-// group's stream, which reads and writes the peers' memory directly; streams wait for each other
-// through events. It supports every collective and any number of ranks on one device, because
+// The stream engine: driven by the host. Each move of the plan becomes a copy or one short kernel
+// on the group's stream, which reads and writes the peers' memory directly; streams wait for each
+// other through events. It supports every collective and any number of ranks on one device, because
 // nothing on the device ever spins.
 //
 // The hand-off: a stream of one rank continues after a point in the stream of another rank.
@@ -85,7 +85,7 @@ class StreamEngine {
   std::shared_ptr<CommMemory> staging_input_, staging_output_;
 };
 
-// Returns the algorithm of a call on device memory; engine B forms the sums in the same order.
+// Returns the algorithm of a call on device memory, for both engines.
 [[nodiscard]] std::string_view device_algorithm(const Call& call, int world);
 
 // send and recv of device memory: the FIFO of executor/p2p.cpp, with its slots on the sender's

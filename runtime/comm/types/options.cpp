@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 9> kAlgorithms{
     "automatic",        "ring",        "plain_ring",  "gloo_ring", "direct", "tree",
     "halving_doubling", "double_tree", "hierarchical"};
 constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "tcp", "rdma"};
-constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "a", "b"};
+constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "stream", "kernel"};
 
 template <class Enum, std::size_t n>
 Enum parse(const std::array<std::string_view, n>& names, std::string_view name, const char* what) {
@@ -43,6 +43,8 @@ Transport parse_transport(std::string_view name) {
   return parse<Transport>(kTransports, name, "transport");
 }
 CudaEngine parse_cuda_engine(std::string_view name) {
+  if (name == "a") return CudaEngine::stream;
+  if (name == "b") return CudaEngine::kernel;
   return parse<CudaEngine>(kCudaEngines, name, "engine");
 }
 

@@ -1,5 +1,4 @@
-// The direct kernels of engine B: one-shot sums in rank order; two-shot starts each chunk's sum at
-// its owner.
+// The direct kernels: one-shot sums in rank order; two-shot starts each chunk's sum at its owner.
 #include <cmath>
 #include <cstring>
 #include <random>

@@ -1,5 +1,5 @@
-// Engine B's hand-offs under ThreadSanitizer: they are race-free, and each end of each pair is
-// needed. x86 delivers the right values either way; only the detector finds a missing end.
+// The kernel engine's hand-offs under ThreadSanitizer: they are race-free, and each end of each pair
+// is needed. x86 delivers the right values either way; only the detector finds a missing end.
 #include "tests/support/catch.hpp"
 #include "tests/support/run_program.hpp"
 
@@ -37,7 +37,8 @@ struct Row {
 
 }  // namespace
 
-TEST_CASE("engine B's kernels are free of races, for 2 to 4 ranks as threads", "[vgpu][tsan]") {
+TEST_CASE("the kernel engine's kernels are free of races, for 2 to 4 ranks as threads",
+          "[vgpu][tsan]") {
 #ifdef RINGSMITH_TSAN_PROGRAMS
   for (const std::string kernel : {"ring", "packets", "broadcast", "direct", "one_shot"})
     for (const std::string world : {"2", "3", "4"}) {

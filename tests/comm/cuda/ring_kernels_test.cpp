@@ -1,4 +1,4 @@
-// The kernels of engine B without a group: their sums have the bits of the schedules, for every
+// The kernel engine's kernels without a group: their sums have the bits of the schedules, for every
 // type, alignment and shape; and a kernel whose peer never arrives reports its position.
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Kernels of engine B under the explorer: each thread of a block is a thread of the program. Their
+// The kernel engine under the explorer: each thread of a block is a thread of the program. Their
 // source is compiled for the emulator (kernels/vgpu), but not linked with it: device.cpp has the
 // few functions of the emulator that kernels call.
 #pragma once

@@ -1,4 +1,4 @@
-// The hand-offs of engine B's kernels (runtime/comm/device): slots.cuh, packets.cuh, the meetings
+// The hand-offs of the engine's kernels (runtime/comm/device): slots.cuh, packets.cuh, the meetings
 // of direct.cu, and the report to the host. The kernels are unchanged.
 #include <cstring>
 #include <new>

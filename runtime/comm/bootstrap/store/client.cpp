@@ -22,7 +22,7 @@ constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two attem
 constexpr milliseconds kOneTry{3000};                       // per attempt, with the handshake
 constexpr milliseconds kPatience{5000};                     // before the user is told
 
-class CalledOff : public CommError {
+class Cancelled : public CommError {
  public:
   using CommError::CommError;
 };
@@ -97,7 +97,7 @@ bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::stri
     return true;
   } catch (const MismatchError&) {
     throw;
-  } catch (const CalledOff&) {
+  } catch (const Cancelled&) {
     throw;
   } catch (const CommError& e) {
     why = e.what();
@@ -109,8 +109,7 @@ bool StoreClient::await(short events, Deadline deadline) {
   std::array<pollfd, 2> entries{
       {{events != 0 ? socket_.get() : -1, events, 0}, {options_.hurry, POLLIN, 0}}};
   const bool ready = poll(entries.data(), entries.size(), deadline.poll_ms()) > 0;
-  if (ready && entries[1].revents != 0)
-    throw CalledOff("waiting for " + name() + " has been called off");
+  if (ready && entries[1].revents != 0) throw Cancelled("waiting for " + name() + " was cancelled");
   return ready || !deadline.passed();
 }
 

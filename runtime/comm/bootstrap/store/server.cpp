@@ -251,7 +251,7 @@ void StoreServer::accept_all() {
       accept_again_ = Clock::now() + kAcceptPause;
       return;
     }
-    if (counters_.strangers >= options_.most_strangers) (void)drop_a_stranger();
+    if (counters_.strangers >= options_.max_pending_strangers) (void)drop_a_stranger();
     tcp::tune(socket);
     admit(std::move(socket), Standing::stranger, origin_of<Origin>(from));
     ++strangers_from_[connections_.back().origin];

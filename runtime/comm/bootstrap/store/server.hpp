@@ -28,7 +28,7 @@ struct StoreServerOptions {
   std::string chosen_by = {};      // the option that sets `bind`, for messages
   std::uint16_t port = 0;          // 0: any free port
   std::chrono::milliseconds handshake{5000};
-  std::size_t most_strangers = 512;
+  std::size_t max_pending_strangers = 512;
   store::TableLimits table{};
   std::optional<store::CoordinatorOptions> quorums{};  // present: the store has a coordinator
   // Called on the server's thread with each rank that was silent for too long.

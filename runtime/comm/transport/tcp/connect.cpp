@@ -153,8 +153,7 @@ class TcpReception {
     for (const Guest& guest : guests_) bid_farewell(guest.socket, to_blame);
     // The rank to blame does not count as late, unless it connected before it died.
     const auto late = [&] {
-      return missing() -
-             (to_blame > rank_ && !has_come(static_cast<std::size_t>(to_blame)) ? 1 : 0);
+      return missing() - (to_blame > rank_ && !arrived(static_cast<std::size_t>(to_blame)) ? 1 : 0);
     };
     const Deadline deadline = Deadline::in(kLinger);
     for (std::vector<pollfd> entries; late() > 0 && !deadline.passed();) {
@@ -174,11 +173,11 @@ class TcpReception {
   [[nodiscard]] int missing() const {
     int n = 0;
     for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
-      if (remote_[r] && !has_come(r)) ++n;
+      if (remote_[r] && !arrived(r)) ++n;
     return n;
   }
 
-  [[nodiscard]] bool has_come(std::size_t rank) const {
+  [[nodiscard]] bool arrived(std::size_t rank) const {
     const auto& sockets = links_[rank].sockets;
     return std::ranges::all_of(sockets, [](const auto& s) { return s.valid(); });
   }
@@ -231,7 +230,7 @@ class TcpReception {
     const auto lost = bootstrap_.lost_rank();
     if (!lost) return;
     const auto r = static_cast<std::size_t>(lost->index);
-    if (remote_[r] && has_come(r)) return;  // its connection will say so, and perhaps why it left
+    if (remote_[r] && arrived(r)) return;  // its connection will say so, and perhaps why it left
     give_up(lost->index);
     throw PeerLost(lost->text + " (tcp)", {.rank = rank_, .peer = lost->index, .op = {}});
   }
@@ -253,7 +252,7 @@ class TcpReception {
     std::string who;
     int last = -1;
     for (auto r = static_cast<std::size_t>(rank_) + 1; r < remote_.size(); ++r)
-      if (remote_[r] && !has_come(r))
+      if (remote_[r] && !arrived(r))
         who += (who.empty() ? "" : ", ") + std::to_string(last = static_cast<int>(r));
     give_up(last);
     throw TimeoutError("rank " + who + " did not connect to rank " + std::to_string(rank_) +
