@@ -1,8 +1,8 @@
 // Catch2 under mpirun: every rank runs the same cases, rank 0 prints one report.
 //
 // `tests_multi --device cuda --engine stream [Catch2's arguments]` creates the group of all cases
-// on devices, rank r on device r modulo their number; with `--transport tcp` the ranks use TCP; with
-// `--ranks-per-node 2` pairs of ranks share memory and use TCP to the others.
+// on devices, rank r on device r modulo their number; with `--transport tcp` the ranks use TCP;
+// with `--ranks-per-node 2` pairs of ranks share memory and use TCP to the others.
 //
 // Each rank runs the whole session. Open MPI gathers the output of the other ranks, and rank 0
 // prints a rank's output only if that rank failed. A deadline bounds the whole group: a rank that

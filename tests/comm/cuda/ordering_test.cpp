@@ -1,5 +1,5 @@
-// The kernel engine's hand-offs under ThreadSanitizer: they are race-free, and each end of each pair
-// is needed. x86 delivers the right values either way; only the detector finds a missing end.
+// The kernel engine's hand-offs under ThreadSanitizer: they are free of races, and each end of each
+// pair is needed. x86 delivers the right values either way; only the detector finds a missing end.
 #include "tests/support/catch.hpp"
 #include "tests/support/run_program.hpp"
 
