@@ -1,39 +1,40 @@
-# The front door. `make` prints this help; every target is enough on its own on a fresh Debian or Ubuntu.
+# The commands for users. `make` lists the targets. Each target works by itself on a fresh Debian or Ubuntu.
 SHELL := /bin/bash
 BUILD ?= build
 PRESET ?= release
-# JOBS: compilers at a time. Empty: .ci/compile decides by the processors and the free memory.
+# JOBS: number of concurrent compilers. If it is empty, .ci/compile derives it from the processors and the free memory.
 JOBS_ASKED := $(JOBS)
 JOBS := $(or $(JOBS_ASKED),$(shell nproc))
 ifneq ($(shell [[ '$(subst ','"'"',$(JOBS_ASKED))' =~ ^([1-9][0-9]*)?$$ ]] || echo wrong),)
 $(error JOBS=$(JOBS_ASKED) is not a number of jobs: for instance make JOBS=2)
 endif
 DIR := $(BUILD)/$(PRESET)
-# Everything that `make test` needs, and what of it the programs can be built and run without: `make train` is
-# somebody's first command, and waits for each of its packages.
+# PACKAGES: all packages that `make test` needs. NOT_TO_TRAIN: those among them without which the programs can be built
+# and run. `make train` is a newcomer's first command, and waits for each package that it installs.
 PACKAGES := g++ cmake ninja-build ccache pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 bubblewrap catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3 codespell
 NOT_TO_TRAIN := openmpi-bin libopenmpi-dev libboost-context-dev pkg-config libopenblas-dev iproute2 bubblewrap catch2 python3 codespell
 TORCH_PACKAGES := python3-torch python3-numpy python3-setuptools libtorch-dev pybind11-dev python3-dev libblas3
-VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-static ibverbs-providers xz-utils zstd)  # the VM is an x86-64 one
-# The program of `make train`: its target, and where it is in the build folder.
+# The VM is for x86-64.
+VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-static ibverbs-providers xz-utils zstd)
+# The program that `make train` runs: its target, and its path in the build folder.
 TRAIN_TARGET := train_gpt_cpu
 TRAIN_PROGRAM := bin/cpu/train_gpt
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-export GOALS := $(MAKECMDGOALS)  # for remedies that say what to type
+export GOALS := $(MAKECMDGOALS)  # so that error messages can say what to type
 CONFIGURE := .ci/configure "$(DIR)" "$(PRESET)" $(CMAKE_ARGS)
-# Followed by targets. All targets of the same folder wait for each other.
+# Append targets. Compilations in the same folder wait for each other.
 COMPILE := JOBS="$(JOBS_ASKED)" .ci/compile "$(DIR)"
 
 .DEFAULT_GOAL := help
-.NOTPARALLEL:  # two targets, two builds of the same folder; each is parallel by itself
+.NOTPARALLEL:  # two targets would build in the same folder; each build is parallel by itself
 .PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install uninstall train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours test-sweeps bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean
 
 help: ## this list (ALL=1: with a description of every target)
 	@.ci/help $(MAKEFILE_LIST)
 
-packages:  # the list, for scripts
+packages:  # prints the list for scripts
 	@echo $(PACKAGES)
 
 deps: ## install the packages that all targets below need (apt; elsewhere list them and stop)
@@ -42,10 +43,10 @@ deps: ## install the packages that all targets below need (apt; elsewhere list t
 deps-train:
 	@.ci/deps $(filter-out $(NOT_TO_TRAIN),$(PACKAGES))
 
-deps-vm:  # all, and for the RDMA tests, which say NOT RUN where these cannot be had
+deps-vm:  # all, and the packages for the RDMA tests, which report NOT RUN without them
 	@.ci/deps $(PACKAGES) --or-without $(VM_PACKAGES)
 
-deps-labs:  # a student's machine may have no bubblewrap, and nobody who may install it
+deps-labs:  # a student may not be allowed to install bubblewrap
 	@.ci/deps g++ python3 --or-without bubblewrap libboost-context-dev libfmt-dev
 
 configure: deps
@@ -89,7 +90,7 @@ test-torch: torch ## test the backend against gloo: collectives, DDP, 20 kills, 
 	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" tests/torch/run.sh
 	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" /usr/bin/python3 tests/bench/torch_ddp.py
 
-# Of a tier, or of the rooms of ONLY: what it needs is built, then it runs. The rooms of ONLY are in both tiers.
+# Builds and runs a tier, or the rooms named by ONLY, which are searched in both tiers.
 define tests
 	@targets=$$(tests/support/run_tests.py "$(DIR)" $(1) --targets) && $(COMPILE) $$targets
 	@tests/support/run_tests.py "$(DIR)" --parallel $$((2 * ($(JOBS) + 1))) $(1)

@@ -1,10 +1,10 @@
-# build-folder.sh: a build folder is this user's, of this checkout, and used by one make at a time.
+# build-folder.sh: ensures that a build folder belongs to this user and is used by one make at a time.
 
-# own_folder FOLDER: makes it, or says in a line why nothing can be written there.
+# own_folder FOLDER: creates it, or prints a line that says why it cannot be written to.
 own_folder() {
   local top=${1%/*} foreign
   mkdir -p "$1" 2> /dev/null
-  # After `sudo make` some files, or all, are root's. Compilers and ninja would fail in the middle.
+  # After `sudo make`, some or all files belong to root. Compilers and ninja would fail in the middle.
   foreign=$(find "$1" ! -user "$(id -u)" ! -writable ! -type l -print -quit 2> /dev/null)
   if [ "$(id -u)" != 0 ] && [ -n "$foreign" ]; then
     complain "make: '$foreign' belongs to $(stat -c %U "$foreign"): sudo chown -R $(id -un) '$top', then make again"
@@ -20,12 +20,13 @@ own_folder() {
   fi
 }
 
-# one_make FOLDER: two ninjas would write the same files. Whoever comes second waits; the lock ends with the process.
+# one_make FOLDER: waits for another make there, because two ninjas would write the same files. Locks until this process
+# ends.
 one_make() {
   command -v flock > /dev/null || return 0
   { exec 9> "$1/.lock"; } 2> /dev/null || return 0
   flock --nonblock --conflict-exit-code 99 9
-  [ $? -ne 99 ] && return 0  # locked, or on a file system that knows no locks
+  [ $? -ne 99 ] && return 0  # locked, or the file system does not support locks
   say "make: waiting for another make in $1"
   flock 9
 }

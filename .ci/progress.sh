@@ -1,5 +1,6 @@
-# progress.sh: one line of progress, for the scripts in this folder. bash only: deps runs before anything is installed.
-# On a terminal the line is drawn again in place; elsewhere a plain line is written every progress_period seconds.
+# progress.sh: prints one line of progress, for the scripts in this folder. Uses only bash, because deps runs before
+# anything is installed. On a terminal the line is redrawn in place; elsewhere a plain line is written every
+# progress_period seconds.
 progress_period=10
 progress_width=80
 progress_in_place=
@@ -11,7 +12,7 @@ if [ -t 1 ] && [ "${TERM:-dumb}" != dumb ]; then
   [ "${columns:-0}" -gt 0 ] && progress_width=$columns
 fi
 
-# progress TEXT: may be called often. One column stays free: a full line would wrap.
+# progress TEXT: may be called often. One column stays free, because a full line would wrap.
 progress() {
   if [ -n "$progress_in_place" ]; then
     [ "$progress_drawn" != "$1" ] || return 0
@@ -23,7 +24,7 @@ progress() {
   fi
 }
 
-# Takes the line off the screen, so that other output can be written.
+# Removes the line from the screen, so that other output can be written.
 progress_clear() {
   [ -z "$progress_drawn" ] || printf '\r\033[K'
   progress_drawn=

@@ -1,8 +1,8 @@
 # The two tiers of tests (tests/README.md has the reason for each choice), and the targets that every entry needs.
 #   quick   `make test`: entries that the processor, kernel, MPI, network, users or limits of a machine can break
 #   all     `make test-all`: every entry
-# A subset of a program's cases is a separate entry, NAME_quick, and NAME has the other cases: none runs twice.
-# tests/support/tiers_test.py checks that.
+# A subset of a program's cases is a separate entry, NAME_quick, and NAME has the other cases, so that none runs
+# twice. tests/support/tiers_test.py checks that.
 set(QUICK_ENTRIES
     base kernels tensor autograd nn optim amp data checkpoint parallel comm comm_tcp reference  # this processor
     device                                                                        # keys and pages of this kernel
@@ -54,7 +54,7 @@ ringsmith_needs("^(nccl_|vgpu_nvcc$)" nccl_client)
 ringsmith_needs("^fuzz_store$" fuzz_store)
 ringsmith_needs("^one_file$" train_mlp ringrun)
 ringsmith_needs("^book_programs$" book_strides book_tape book_buckets book_race)
-# Their programs are built elsewhere, by the tests themselves, or not at all.
+# The programs of these entries are built elsewhere, by the tests themselves, or not at all.
 ringsmith_needs("^(torch|tiers|labs?_.*|core_path|ledger_references|lessons_(text|spelling|checks))$" -)
 
 # Gives every entry of this folder its tier and its cost (the longest start first), writes the table

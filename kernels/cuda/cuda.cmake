@@ -4,8 +4,8 @@
 # `nvcc_check` compiles them with nvcc in the first configuration too, to find code that only the
 # host compiler accepts.
 set(RINGSMITH_CUDA_ARCHITECTURES 75 80 90 CACHE STRING "compute capabilities that nvcc compiles for")
-# --fmad=false: like -ffp-contract=off; a kernel that needs a fused multiply-add calls fmaf().
-# 554: View<const T> has a conversion to View<const T>, which never runs.
+# --fmad=false is like -ffp-contract=off; a kernel that needs a fused multiply-add calls fmaf(). 554: View<const T> has
+# a conversion to View<const T>, which never runs.
 set(RINGSMITH_NVCC_FLAGS --fmad=false --expt-relaxed-constexpr --extended-lambda -Werror=all-warnings --diag-suppress=554
     -Xcompiler=-Wall,-Wextra,-ffp-contract=off)
 
@@ -25,15 +25,15 @@ elseif(NOT RINGSMITH_CUDA STREQUAL "vgpu")
   message(FATAL_ERROR "RINGSMITH_CUDA=${RINGSMITH_CUDA}: use vgpu or nvcc")
 endif()
 
-# x86 traps a misaligned vector access and an integer division by zero. Where the processor
-# continues silently, the compiler adds checks: kernels/vgpu/fault.cpp. (The asan preset has its
-# own.)
+# x86 traps a misaligned vector access and an integer division by zero. On processors that continue
+# silently, the compiler adds checks (kernels/vgpu/fault.cpp), except in the asan preset, which has
+# its own.
 set(RINGSMITH_VGPU_CHECKS)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT RINGSMITH_SANITIZE MATCHES "undefined")
   set(RINGSMITH_VGPU_CHECKS -fsanitize=alignment,integer-divide-by-zero)
 endif()
 
-# The emulator; STATIC unless ARGN says SHARED (labs/nccl/nccl.cmake).
+# Adds the emulator's library, which is STATIC unless ARGN says SHARED (labs/nccl/nccl.cmake).
 function(ringsmith_vgpu_library NAME)
   file(GLOB SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/vgpu/*.cpp)
   set(KIND STATIC)
@@ -41,7 +41,7 @@ function(ringsmith_vgpu_library NAME)
     set(KIND ${ARGN})
   endif()
   add_library(${NAME} ${KIND} EXCLUDE_FROM_ALL ${SOURCES})
-  # Boost::context's flags are for these sources only.
+  # Only these sources need Boost::context's flags.
   target_link_libraries(${NAME} PUBLIC ringsmith_headers PRIVATE Boost::context)
   target_include_directories(${NAME} PUBLIC ${PROJECT_SOURCE_DIR}/kernels/vgpu/include)
   target_compile_definitions(${NAME} PUBLIC RINGSMITH_VGPU)
@@ -56,7 +56,7 @@ function(ringsmith_cuda_library)
   add_library(ringsmith_cuda INTERFACE)
   if(RINGSMITH_CUDA STREQUAL "nvcc")
     target_link_libraries(ringsmith_cuda INTERFACE ringsmith_headers CUDA::cudart)
-    # nvcc finds <cuda/atomic> itself; host files include it too. CUDA 13 keeps it in a separate
+    # nvcc finds <cuda/atomic> itself, but host files include it too. CUDA 13 keeps it in a separate
     # folder.
     find_path(RINGSMITH_LIBCUDACXX cuda/atomic REQUIRED NO_DEFAULT_PATH
               PATHS ${CUDAToolkit_INCLUDE_DIRS}/cccl ${CUDAToolkit_INCLUDE_DIRS})
@@ -64,12 +64,12 @@ function(ringsmith_cuda_library)
     return()
   endif()
   if(POLICY CMP0167)
-    cmake_policy(SET CMP0167 NEW)  # Boost's package file: CMake's module is removed
+    cmake_policy(SET CMP0167 NEW)  # uses Boost's package file, because newer CMake has no module for it
   endif()
   find_package(Boost QUIET COMPONENTS context)
   if(NOT TARGET Boost::context)
-    # `make train` does not install it: its headers are a quarter of what dpkg would unpack, and CPU
-    # programs link no emulator. A build that needs it fails in ninja with the location below.
+    # `make train` does not install it, because its headers are a quarter of what dpkg would unpack, and CPU programs do
+    # not link the emulator. A build that needs it fails in ninja with the location below.
     message(STATUS "Boost.Context was not found: only programs for CPUs can be built (apt install libboost-context-dev)")
     add_library(Boost::context UNKNOWN IMPORTED GLOBAL)
     set_target_properties(Boost::context PROPERTIES IMPORTED_LOCATION "Boost.Context, of libboost-context-dev")
@@ -85,7 +85,7 @@ function(ringsmith_cuda_library)
   target_link_libraries(ringsmith_cuda INTERFACE ringsmith_vgpu)
 endfunction()
 
-# Not with AddressSanitizer, nor where the compiler lacks the library (clang, cross-compiling).
+# RINGSMITH_HAVE_TSAN is off with AddressSanitizer, and where the compiler lacks the library (clang, cross-compiling).
 set(RINGSMITH_HAVE_TSAN OFF)
 if(NOT RINGSMITH_SANITIZE MATCHES "address")
   include(CheckCXXSourceCompiles)
@@ -120,13 +120,14 @@ function(ringsmith_cuda_sources TARGET)
   if(RINGSMITH_CUDA STREQUAL "nvcc")
     target_compile_options(${TARGET} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${RINGSMITH_NVCC_FLAGS}>")
   else()
-    # -g1: the emulator's reports name file and line. `#pragma unroll` is for nvcc and clang only.
+    # -g1, because the emulator's reports name file and line. `#pragma unroll` is for nvcc and clang
+    # only.
     set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX)
     target_compile_options(${TARGET} PRIVATE -Wno-unknown-pragmas -g1 ${RINGSMITH_VGPU_CHECKS})
   endif()
 endfunction()
 
-# The target nvcc_check, for all .cu files that have been registered so far.
+# Adds the target nvcc_check for all .cu files that have been registered so far.
 function(ringsmith_nvcc_check)
   get_property(SOURCES GLOBAL PROPERTY RINGSMITH_CUDA_SOURCES)
   list(REMOVE_DUPLICATES SOURCES)
@@ -150,7 +151,8 @@ function(ringsmith_nvcc_check)
     set(OBJECT ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.o)
     cmake_path(GET OBJECT PARENT_PATH FOLDER)
     set(SAID ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.ptxas)  # registers, spills, errors
-    # The PTX of the rings' kernels shows the scopes of their hand-offs: tests/gpu/compiled.py.
+    # The PTX of the rings' kernels shows the scopes of their hand-offs, which tests/gpu/compiled.py
+    # reads.
     set(PTX)
     if(NAME MATCHES "^runtime/comm/device/")
       set(PTX COMMAND ${RINGSMITH_NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} -arch=compute_90 -ptx

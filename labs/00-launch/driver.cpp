@@ -1,5 +1,5 @@
-// Runs the student's launcher and meetings with real processes and reports the results. No verdicts
-// here.
+// Runs the student's launcher and meetings with real processes and reports the results. The judge
+// gives the verdicts.
 #include LAB00_LAUNCH
 #include LAB00_MEETING
 #include LAB00_PLACE
@@ -35,7 +35,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
 }
 
-// The slots: "where" has the names of their nodes, "counts" their numbers.
+// Returns the slots. "where" lists the nodes, and "counts" the number of slots on each.
 std::vector<kit::Slots> slots_of(const kit::Request& in) {
   std::vector<kit::Slots> slots;
   for (const std::string& name : words_of(in.text("where")))
@@ -210,8 +210,8 @@ KIT_SCENARIO(meet) {
   nodes.observe(out);
 }
 
-// Task 3 repeatedly: the same three processes meet for several jobs in turn, with other ranks in
-// each. The first process misses the third meeting, in which the others have less patience.
+// Task 3 repeatedly: the same three processes meet for several jobs in turn, with different ranks
+// in each. The first process misses the third meeting, in which the others have less patience.
 KIT_SCENARIO(meet_again) {
   kit::Folder folder("meeting");
   kit::StagedNodes nodes({"a"}, folder, [&](const kit::Seat& own, kit::Observation& seen) {

@@ -26,8 +26,7 @@ struct Place {
   int node = 0, nodes = 1;              // number of its host, and number of hosts
 };
 
-// Task 4. hosts[r] is the name of the host of rank r. Nothing is promised about the names and their
-// order.
+// Task 4. hosts[r] is the name of the host of rank r. The names and their order are arbitrary.
 inline Place place_of(const std::vector<std::string>& hosts, int rank) {
 #ifdef SOLUTION
   const std::string& own = hosts.at(std::size_t(rank));

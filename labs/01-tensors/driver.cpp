@@ -1,5 +1,5 @@
 // Runs the judge's program on the student's tensors, step by step, and reports the result of each
-// step. No verdicts here. A program is text; reports name a step by the part after #:
+// step. The judge gives the verdicts. A program is text; reports name a step by the part after #:
 //
 //     t0 = empty 2 3 # A; t1 = transpose t0 0 1 # A.transpose(0, 1); t2 = drop t0 # A.drop()
 #include LAB01_TENSOR
@@ -92,7 +92,7 @@ Tensor filled(const Shape& sizes, std::size_t step) {
   return t;
 }
 
-// The positions of all elements, by the student's position().
+// Returns the positions of all elements, as the student's position() computes them.
 Shape positions(const Tensor& t) {
   Shape all, index(t.dim(), 0);
   bool more = t.numel() > 0;
@@ -108,7 +108,7 @@ Shape positions(const Tensor& t) {
 }
 
 // Records the tensor's storage, offset, numel, sizes and strides, and whether it is contiguous.
-// The latter is left out after empty, because empty is task 1 and is_contiguous is task 2.
+// Contiguity is left out after empty, because empty is task 1 and is_contiguous is task 2.
 void put_tensor(kit::Observation& out, const std::string& k, const Tensor& t, bool made) {
   Shape row{t.storage().number(), t.offset(), t.numel()};
   if (!made) row.push_back(t.is_contiguous());

@@ -1,5 +1,5 @@
 // Launches the student's kernels with the judge's inputs, grids and alignments, and reports the
-// results. No verdicts here.
+// results. The judge gives the verdicts.
 #include LAB02_KERNELS
 
 #include "labs/kit/driver.hpp"

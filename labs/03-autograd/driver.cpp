@@ -1,5 +1,5 @@
 // Builds the graph that the judge describes from the student's operations, runs backward, and
-// reports all events in order. No verdicts here.
+// reports all events in order. The judge gives the verdicts.
 #include LAB03_TAPE
 
 #include "labs/kit/driver.hpp"

@@ -1,4 +1,5 @@
-// Runs the student's layers, loss, optimizers and training step on the judge's inputs. No verdicts.
+// Runs the student's layers, loss, optimizers and training step on the judge's inputs. The judge
+// gives the verdicts.
 #include LAB04_LAYERS
 #include LAB04_LOSS
 #include LAB04_OPTIM

@@ -1,5 +1,5 @@
 // Evaluates the student's formulas, and plays messages on the kit's fabric, whose clock applies
-// alpha and beta. No verdicts here.
+// alpha and beta. The judge gives the verdicts.
 #include LAB05_COST
 
 #include "labs/kit/driver.hpp"

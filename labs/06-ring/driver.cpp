@@ -1,4 +1,5 @@
-// Runs the student's ring on the kit's fabric and reports the results. No verdicts here.
+// Runs the student's ring on the kit's fabric and reports the results. The judge gives the
+// verdicts.
 #include LAB06_RING
 
 #include "labs/kit/driver.hpp"

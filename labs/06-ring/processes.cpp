@@ -1,4 +1,4 @@
-// Part 2 of the driver: mailboxes and the ring between processes. No verdicts here.
+// Part 2 of the driver: mailboxes and the ring between processes. The judge gives the verdicts.
 #include LAB06_RING
 #include LAB06_MAILBOX
 

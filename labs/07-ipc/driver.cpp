@@ -1,5 +1,5 @@
 // Runs the student's ring on emulated devices, its ranks as threads or as processes, and reports
-// the results, the waits and the calls. No verdicts here.
+// the results, the waits and the calls. The judge gives the verdicts.
 #include "labs/07-ipc/hostile.hpp"
 // The student's file, between the definition of the macros and their removal.
 #include LAB07_RING

@@ -42,7 +42,7 @@ struct Rank {
     if (acquires) unfenced_look = false;
     if (releases) released = true;
   }
-  // The last posted value, per flag: a flag with another value was changed by other means.
+  // The last posted value of each flag. A flag with another value was changed by other means.
   struct Post {
     const void* flag;
     std::uint64_t value;

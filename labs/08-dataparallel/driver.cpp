@@ -1,4 +1,5 @@
-// Runs the student's DataParallel on the kit's devices and reports the results. No verdicts here.
+// Runs the student's DataParallel on the kit's devices and reports the results. The judge gives the
+// verdicts.
 //
 // The model is y = W x + b, row by row, with whole numbers, so that sums are exact. It refuses data
 // on another device, and detects whether all replicas are in the model simultaneously.

@@ -1,4 +1,5 @@
-// Runs the student's DDP on the kit's cluster and reports the results. No verdicts here.
+// Runs the student's DDP on the kit's cluster and reports the results. The judge gives the
+// verdicts.
 //
 // The judge describes the model (sizes, frozen, tied), the arrival of its gradients on each rank,
 // and a script with one letter per action:

@@ -1,4 +1,4 @@
-// Runs the student's sampler and loader and reports their results. No verdicts here.
+// Runs the student's sampler and loader and reports their results. The judge gives the verdicts.
 #include LAB10_SAMPLER
 #include LAB10_LOADER
 

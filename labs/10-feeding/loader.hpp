@@ -2,9 +2,9 @@
 //
 //   batches   0 1 2 3 | 4 5 6 7 | 8 9 ...     4 .. 7 are begun or ready: `ahead` = 4 of them
 //             given   |  ahead  | not begun   7 may be ready before 4; next() gives 4
-// Several threads fetch. Their speeds must change neither which batches are given nor their
-// order. Otherwise two runs of a training with the same seed would not be the same training.
-// runs of a training with the same seed would no longer be the same training.
+//
+// Several threads fetch. Their speeds must change neither which batches are given nor their order.
+// Otherwise two runs of a training with the same seed would not be the same training.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ class Loader {
   }
 #endif
 
-  // Task 6. A loader may be destroyed in mid-epoch. Afterwards no thread calls fetch any more; and
+  // Task 6. A loader may be destroyed in mid-epoch. Afterwards no thread calls fetch any more, and
   // batches that had not been begun are not fetched.
   ~Loader() {
 #ifdef SOLUTION

@@ -1,5 +1,5 @@
-// Runs two of the student's endpoints on the kit's device and reports the results. No verdicts
-// here.
+// Runs two of the student's endpoints on the kit's device and reports the results. The judge gives
+// the verdicts.
 #include LAB11_ENDPOINT
 
 #include "labs/kit/driver.hpp"
@@ -191,7 +191,7 @@ KIT_SCENARIO(faulty) {
   kit::verbs::observe(out);
 }
 
-// An object for which the device has no memory, a GID that does not exist, a second connect.
+// An object for which the device has no memory, a GID that does not exist, or a second connect.
 KIT_SCENARIO(refused) {
   const std::string what = in.text("what");
   std::string error = "nothing";

@@ -1,5 +1,5 @@
 // Runs lab 12 without a device: the student's channels between two ends whose messages arrive
-// immediately, and the ring between neighbours that fall silent. No verdicts here.
+// immediately, and the ring between neighbours that fall silent. The judge gives the verdicts.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -88,7 +88,7 @@ void grow_old(std::span<Channel> channels, Pass pass) {
   }
 }
 
-// Neighbour that dies: accepts or delivers `pieces` pieces of zeros, and nothing after that.
+// A neighbour that dies: it accepts or delivers `pieces` pieces of zeros, and nothing after that.
 struct Silent {
   std::int64_t pieces;
   std::int64_t* tries;  // tries since the last idle()

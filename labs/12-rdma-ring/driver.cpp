@@ -1,5 +1,5 @@
 // Runs the student's channels and ring on lab 11's endpoints over the kit's device, and the
-// hierarchical all-reduce on the kit's fabric. No verdicts here.
+// hierarchical all-reduce on the kit's fabric. The judge gives the verdicts.
 #include LAB06_RING
 #include LAB11_ENDPOINT
 #include LAB12_RING

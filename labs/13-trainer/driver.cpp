@@ -1,4 +1,5 @@
-// Runs the parts of the student's trainer in one process and reports the results. No verdicts here.
+// Runs the parts of the student's trainer in one process and reports the results. The judge gives
+// the verdicts.
 #include LAB13_TRAINER
 
 #include <stdexcept>

@@ -1,4 +1,5 @@
-// Runs the student's trainer on real processes and reports the results. No verdicts here.
+// Runs the student's trainer on real processes and reports the results. The judge gives the
+// verdicts.
 #include LAB13_TRAINER
 #include LAB06_MAILBOX
 
@@ -89,8 +90,8 @@ struct AnyRing {
   }
 };
 
-// One type of link, model, optimizer and log for all trainings: each combination of types would be
-// a new instance of train() to compile, and a student waits for the compiler.
+// All trainings use one type of link, model, optimizer and log, because each combination of types
+// would be another instance of train() to compile, and a student waits for the compiler.
 using Link = kit::SlowLink<lab06::SharedLink>;
 using Log = std::function<void(std::int64_t, double)>;
 class AnyOptimizer {  // lab 04's, of the requested kind; records when step() begins
@@ -150,8 +151,8 @@ class AnyModel {  // lab 13's or lab 04's; counts the samples that the rank comp
   std::function<double(const Matrix&, const lab13::Targets&)> learn_;
 };
 
-// A short job in the same processes before the observed one, with one sample fewer, another batch
-// and another seed.
+// Runs a short job in the same processes before the observed one, with one sample fewer, another
+// batch and another seed.
 void train_before(const kit::Request& in, Link& link) {
   AnyModel model(in);
   prepare(in, model, link.rank());
@@ -170,8 +171,8 @@ void train_before(const kit::Request& in, Link& link) {
   lab13::train<AnyRing>(link, model, optimizer, data, settings, vault, log);
 }
 
-// One rank of a training: reports the arguments of the log and a hash of the parameters after each
-// step.
+// Runs one rank of a training. Reports the arguments of the log and a hash of the parameters after
+// each step.
 void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Observation& seen) {
   if (in.has("first_batch")) train_before(in, link);
   AnyModel model(in);

@@ -238,7 +238,7 @@ struct OwnRing {
 
 // Task 4. A group for lab 09 (labs/kit/training.hpp) on a link of lab 06. all_reduce() returns
 // immediately; the ring runs in the thread. The group is the only user of the link, and a link
-// serves one thread: so run every operation on the link in that thread, in the order of the calls.
+// serves one thread, so run every operation on the link in that thread, in the order of the calls.
 // link and thread outlive this object.
 template <class Ring, class Link>
 class RingGroup {
@@ -328,7 +328,7 @@ struct Settings {
 //
 // Batches. Epoch e is lab 10's epoch e: all ranks together take the first `batch` places of its
 // order, then the next `batch`, and so on. The rest of an epoch that does not fill a batch is
-// dropped. So N ranks and one rank see the same batches.
+// dropped. Therefore N ranks and one rank see the same batches.
 //
 // Checkpoints. Rank 0, and no other rank, saves every save_every steps. If the vault holds a
 // checkpoint, all ranks resume from it, and all results equal an uninterrupted run's bit for bit.

@@ -1,4 +1,5 @@
-// Runs the student's rounding, scaler and training steps on the judge's input. No verdicts here.
+// Runs the student's rounding, scaler and training steps on the judge's input. The judge gives the
+// verdicts.
 #include LAB14_ROUNDING
 #include LAB14_SCALER
 #include LAB14_STEP

@@ -1,4 +1,4 @@
-// Calls the student's functions, many cases per process. No verdicts here.
+// Calls the student's functions, many cases per process. The judge gives the verdicts.
 #include LAB15_PROFILE
 #include LAB15_TUNING
 

@@ -176,7 +176,7 @@ struct ClockOffset {
   Time at = 0;           // time of the estimate, on the rank's clock
 };
 
-// Task 4. No message arrives before it was sent. So each exchange gives two bounds on the offset;
+// Task 4. No message arrives before it was sent, so each exchange gives two bounds on the offset;
 // their distance is the round trip without the time that the rank took to answer. The exchange with
 // the shortest distance decides, the first of several. `offset` is the midpoint of its bounds, half
 // a nanosecond rounded down (also below 0), `uncertainty` the distance from there to the farther

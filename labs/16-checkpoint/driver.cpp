@@ -1,5 +1,5 @@
-// Runs the student's checkpoints on a failing disk, and the training on the kit's fabric. No
-// verdicts here.
+// Runs the student's checkpoints on a failing disk, and the training on the kit's fabric. The judge
+// gives the verdicts.
 #include LAB16_CHECKPOINT
 #include LAB16_RESUME
 

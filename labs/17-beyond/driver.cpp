@@ -1,5 +1,5 @@
-// Runs the student's hooks and join on the kit's fabric (sharded.cpp runs the optimizer). No
-// verdicts here.
+// Runs the student's hooks and join on the kit's fabric (sharded.cpp runs the optimizer). The judge
+// gives the verdicts.
 #include LAB17_HOOKS
 #include LAB17_JOIN
 

@@ -1,5 +1,5 @@
-// Runs the student's sharded optimizer on the kit's fabric, and measures its memory. No verdicts
-// here.
+// Runs the student's sharded optimizer on the kit's fabric, and measures its memory. The judge
+// gives the verdicts.
 #include LAB17_ZERO
 
 #include <cstdlib>

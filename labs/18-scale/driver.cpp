@@ -1,4 +1,5 @@
-// Part 2 of the driver: runs the student's simulator and reports the results. No verdicts here.
+// Part 2 of the driver: runs the student's simulator and reports the results. The judge gives the
+// verdicts.
 #include LAB18_MUSEUM
 #include LAB18_SIMULATOR
 

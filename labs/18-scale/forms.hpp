@@ -142,8 +142,8 @@ inline Estimate estimate(std::span<const double> samples) {
 #endif
 }
 
-// Task 5. Returns by how much a exceeds b, where a[i] and b[i] had the same failures: the estimate
-// of the differences. Throws std::invalid_argument if their sizes differ.
+// Task 5. Returns the estimate of the differences a[i] - b[i], where a[i] and b[i] had the same
+// failures. Throws std::invalid_argument if the sizes of a and b differ.
 inline Estimate difference(std::span<const double> a, std::span<const double> b) {
 #ifdef SOLUTION
   if (a.size() != b.size()) throw std::invalid_argument("difference: not as many a as b");

@@ -1,4 +1,4 @@
-// Part 1 of the driver: calls the student's formulas and statistics. No verdicts here.
+// Part 1 of the driver: calls the student's formulas and statistics. The judge gives the verdicts.
 #include LAB18_FORMS
 
 #include <limits>

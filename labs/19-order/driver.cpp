@@ -1,5 +1,5 @@
 // Runs the student's hand-offs under all executions of small programs, and reports the
-// observations; also with each requested order made weaker. No verdicts here.
+// observations; also with each requested order made weaker. The judge gives the verdicts.
 #include LAB19_HAND_OFFS
 
 #include "labs/kit/driver.hpp"

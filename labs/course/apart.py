@@ -4,9 +4,9 @@ it, and written again without macros. The driver includes the result.
     ring.hpp  --g++ -E-->  tokens of ring.hpp, tokens of <vector>, ...  --this file-->  #include <vector>
                                                                                         tokens of ring.hpp
 
-So no #define of the student's reaches the kit's headers or the driver, and no line splice, digraph,
-comment or string hides a word: the compiler's own preprocessor has resolved them. -dD and -dI keep
-#define and #include at their places.
+So no #define of the student reaches the kit's headers or the driver, and no line splice, digraph, comment
+or string hides a word, because the compiler's own preprocessor has resolved them. -dD and -dI keep #define
+and #include at their places.
 
 A forged line marker gains nothing: text attributed to a header is dropped, text attributed to the student
 is checked.

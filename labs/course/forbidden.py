@@ -1,8 +1,8 @@
-"""Rules for the names and files that a submission may use. A lab is about writing an algorithm: calling
-MPI, or the course's own answer, is no solution; and no lab needs files, other processes or the judge's
-channel unless its lab.toml allows them. The text is checked word by word, as apart.py returns it. The
-object is checked by its symbols: a symbol that is not in symbols.txt, in the linked libraries or in
-`allow` of lab.toml is refused. A symbol that matches GROUPS is not used by accident: it is a cheat.
+"""Rules for the names and files that a submission may use. A lab is about writing an algorithm, so calling
+MPI, or the course's own answer, is no solution. No lab needs files, other processes or the judge's channel
+unless its lab.toml allows them. The text is checked word by word, as apart.py returns it. The object is
+checked by its symbols: a symbol that is not in symbols.txt, in the linked libraries or in `allow` of
+lab.toml is refused. A symbol that matches GROUPS is not used by accident: it is a cheat.
 """
 import functools
 import pathlib
@@ -11,9 +11,9 @@ import subprocess
 
 from labs.course.lab import LABS, ROOT
 
-# Groups of symbols that no submission calls by mistake, with messages: compared without leading
-# underscores and without suffixes such as _chk and 64. Mangled names: _ZN9ringsmith is namespace
-# ringsmith.
+# Groups of symbols that no submission calls by mistake, with messages. Symbols are compared without
+# leading underscores and without suffixes such as _chk and 64. Mangled names: _ZN9ringsmith is
+# namespace ringsmith.
 GROUPS = [
     (r"P?MPI_\w+|nccl\w+", "calls a finished collective, {}: this lab is about writing it"),
     (r"Z\w*9ringsmith\w*", "calls the course's runtime, {}: this lab is about writing it"),

@@ -74,8 +74,8 @@ class Quick:
 
     @staticmethod
     def _digest(objects, folder):
-        """Hash of the objects without their folder's path, which they contain: folders to be
-        compared have names of one length."""
+        """Hash of the objects without their folder's path, which they contain. The names of folders
+        whose objects are compared must have the same length."""
         place = str(folder).encode()
         return hashlib.sha256(b"".join(o.read_bytes().replace(place, bytes(len(place))) for o in objects)).hexdigest()
 

@@ -3,8 +3,9 @@
 //     owner     compute | run(a) | compute | run(b) | compute | wait for a | ...
 //     thread                [---- a ----][---- b ----]
 //
-// Lab 06's all_reduce blocks until the sum is complete; a trainer computes meanwhile. Ranks that
-// give their threads the same operations in the same order run them together in that order.
+// Lab 06's all_reduce blocks until the sum is complete, so a trainer runs it on this thread and
+// computes meanwhile. If all ranks give their threads the same operations in the same order, the
+// operations of the ranks match.
 #pragma once
 
 #include <functional>

@@ -109,7 +109,7 @@ bool all_stuck(const Board* boards, int world) {
     if (!in_vain(r)) return false;
     any = true;
   }
-  for (int r = 0; r < world; ++r)  // counts before moves: the counts belong to that wait
+  for (int r = 0; r < world; ++r)  // counts before moves, because the counts belong to that wait
     if ((!boards[r].done && !in_vain(r)) || boards[r].moves != moves[std::size_t(r)] ||
         boards[r].waits != waits[std::size_t(r)])
       return false;

@@ -1,5 +1,5 @@
-// A process publishes its waits on a board in memory that its parent reads. There are no locks: a
-// process killed halfway through an update leaves an outdated line at worst.
+// A process publishes its waits on a board in memory that its parent reads. There are no locks, so
+// a process killed halfway through an update leaves at worst an outdated line.
 #pragma once
 
 #include <atomic>

@@ -59,7 +59,7 @@ inline std::vector<std::int64_t> runs_of(std::span<const Counted> buffer) {
       ++runs[runs.size() - width + 1];
       continue;
     }
-    if (runs.size() >= 200 * width) break;  // wrong everywhere: this is enough
+    if (runs.size() >= 200 * width) break;  // wrong everywhere, so this is enough
     runs.insert(runs.end(), {std::int64_t(i), 1, shift_of(i)});
     runs.insert(runs.end(), buffer[i].times, buffer[i].times + Counted::max_world);
   }

@@ -4,7 +4,7 @@
 //     counter.wait_at_least(n, ...) ... then data     acquire: all writes before n are visible
 //
 // A count that only grows needs no reset, so a process need not know whether the other side has
-// seen the last round. That is why no function here resets it.
+// seen the last round. Therefore no function here resets it.
 //
 // Memory from kit::Processes is zeroed, and a zero-filled Counter has the value 0.
 #pragma once

@@ -40,7 +40,7 @@ inline void check(cudaError_t code, const char* what) {
 }
 
 #ifdef RINGSMITH_VGPU
-// A host thread's tag is passed to the kernels that it launches: lab 07 uses it for the rank on
+// A host thread's tag is passed to the kernels that it launches. Lab 07 uses it for the rank on
 // whose behalf a kernel runs.
 inline thread_local int host_tag = 0;
 inline thread_local int kernel_tag = 0;

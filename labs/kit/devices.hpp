@@ -147,9 +147,10 @@ class DeviceModel {
  public:
   virtual ~DeviceModel() = default;
   using Parameters = std::vector<const Buffer*>;
-  // One row of output per row of input.
+  // Returns one row of output per row of input.
   virtual Buffer forward(int device, const Parameters& parameters, const Buffer& input) = 0;
-  // The gradient of each parameter, summed over the rows, given the loss's gradient of the output.
+  // Returns the gradient of each parameter, summed over the rows, given the loss's gradient of the
+  // output.
   virtual std::vector<Buffer> backward(int device, const Parameters& parameters,
                                        const Buffer& input, const Buffer& output_gradient) = 0;
 };

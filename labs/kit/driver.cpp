@@ -43,7 +43,8 @@ void forget() {
   answered = true;
 }
 
-// Sends this process's only frame; of the scenario's end and the watchdog, the first caller wins.
+// Sends this process's only frame. The end of the scenario and the watchdog both call this; the
+// first call wins.
 void answer(const std::string& status, const std::string& message, Observation& seen) {
   if (answered.exchange(true)) return;
   seen.put("kit.status", status);

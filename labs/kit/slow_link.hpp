@@ -1,5 +1,5 @@
 // A link with a delay: alpha seconds per message and beta seconds per byte of real sleep, on top of
-// a much faster link. So a test on a busy machine has a network of known speed.
+// a much faster link. This gives a test on a busy machine a network of known speed.
 #pragma once
 
 #include <algorithm>

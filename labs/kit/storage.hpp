@@ -70,7 +70,7 @@ class Storage {
     throw Misuse{where + ", outside " + name()};
   }
 
-  // The storages of a run in order of allocation, including freed ones: their objects remain,
+  // The storages of a run in order of allocation, including freed ones. Their objects remain,
   // without the numbers, so that a late access is detected.
   struct Ledger {
     std::vector<std::unique_ptr<Storage>> all;
@@ -95,7 +95,7 @@ inline std::shared_ptr<Storage> allocate(std::int64_t count) {
   ledger.allocated += count;
   const auto free = [](Storage* storage) {
     storage->freed_ = true;
-    storage->numbers_ = {};  // release the memory: a training run makes many
+    storage->numbers_ = {};  // releases the memory, because a training run makes many
   };
   return {ledger.all.back().get(), free};
 }

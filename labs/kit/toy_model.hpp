@@ -1,4 +1,4 @@
-// A model with hooks, for labs about gradients. It computes nothing: the driver determines which
+// A model with hooks, for labs about gradients. It computes nothing; the driver determines which
 // gradient arrives when. It is deliberately difficult: parameters may be tied, frozen, or unused.
 //
 //     backward     g(head.weight) ... g(norm) ... g(embed) | end

@@ -27,7 +27,8 @@ using comm::Collective;
 
 [[noreturn]] void refuse(const std::string& text) { throw Refusal(ncclInvalidArgument, text); }
 
-// The communicators of this process. Never destroyed: a program may end without ncclCommDestroy.
+// The communicators of this process. Never destroyed, because a program may end without
+// ncclCommDestroy.
 struct Living {
   std::mutex mutex;
   std::set<ncclComm_t> all;
@@ -89,7 +90,7 @@ const std::string kTimeoutText = [] {
   return std::string(text == nullptr ? "" : text);
 }();
 
-// Deadline of every wait for a peer.
+// Returns the deadline of every wait for a peer.
 std::chrono::milliseconds timeout() {
   if (kTimeoutText.empty()) return std::chrono::milliseconds(kDefaultTimeout);
   int value = 0;

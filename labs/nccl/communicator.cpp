@@ -27,7 +27,8 @@ bool is_capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// 1/world rounded to the element type: the factor of an average is a value of that type.
+// Returns 1/world rounded to the element type, because the factor of an average is a value of that
+// type.
 double share_of(int world, DType dtype) {
   const double share = 1.0 / world;
   if (dtype == DType::f64) return share;

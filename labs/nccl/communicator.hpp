@@ -4,9 +4,10 @@
 //     ncclAllReduce(..., stream)  -->  one kernel on the same stream, which waits for its peers'
 //                                      kernels itself (runtime/comm/device/ring.cu)
 //
-// The host takes no part in a transfer once the ranks are connected: a call returns when its kernel
-// is enqueued, and the kernel runs when the stream reaches it and ends when this rank has its
-// result. So the kernels of all ranks must run simultaneously, and every rank needs its own device.
+// The host is not involved in a transfer once the ranks are connected: a call returns when its
+// kernel is enqueued, and the kernel runs when the stream reaches it and ends when this rank has
+// its result. Therefore the kernels of all ranks must run simultaneously, and every rank needs its
+// own device.
 //
 // Calls of one communicator share counters, so they run one after the other, even on several
 // streams: a call on a different stream waits for the event of the last call.

@@ -59,7 +59,7 @@ class Meeting : public Bootstrap {
     try {
       return exchange_->lost_member();
     } catch (const CommError&) {
-      return {};  // the store is gone: the peers' own connections report failures
+      return {};  // the store is gone; the peers' own connections report failures
     }
   }
 

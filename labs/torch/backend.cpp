@@ -144,7 +144,7 @@ Backend::Pending Backend::submit(OpType type, const char* title, Tensors results
 
 std::byte* Backend::scratch(std::size_t bytes) {
   if (!scratch_ || scratch_->size().value < bytes) {
-    scratch_ = nullptr;  // freed first: the new one may fit there
+    scratch_ = nullptr;  // freed first, because the new one may fit there
     scratch_ = group_->allocate(Bytes(std::max<std::size_t>(bytes, 1)));
   }
   return scratch_->data();

@@ -9,7 +9,7 @@ namespace ringsmith::pytorch {
 
 namespace {
 
-constexpr int kMostIdle = 2;  // threads: one completes a future while the other runs
+constexpr int kMostIdle = 2;  // two threads: one completes a future while the other runs
 
 thread_local const Jobs* works_for = nullptr;  // the queue whose thread this is, or null
 
@@ -129,8 +129,8 @@ void Jobs::stop() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   due_.notify_all();
-  // stop() may run on a thread of this queue, which cannot wait for itself: a future's callback may
-  // have held the last reference to the group.
+  // stop() may run on a thread of this queue, because a future's callback may have held the last
+  // reference to the group. This thread cannot wait for itself.
   const int this_one = works_for == this ? 1 : 0;
   done_.wait(lock, [&] { return threads_ == this_one; });
 }

@@ -11,8 +11,8 @@
 // caller waits for the job, the thread may hold its core.
 //
 // A callback of a future (`fut.then(...)`) may itself call a collective and wait for it, as
-// PyTorch's PowerSGD hook does. So a thread gives up the turn before it completes a future, and
-// another thread takes the next job while the callbacks still run.
+// PyTorch's PowerSGD hook does. Therefore a thread gives up the turn before it completes a future,
+// and another thread takes the next job while the callbacks still run.
 #pragma once
 
 #include <condition_variable>
@@ -60,7 +60,8 @@ class Job final : public c10d::Work {
 
 class Jobs : public std::enable_shared_from_this<Jobs> {
  public:
-  // hold_core(true): a caller waits for the running job; false: none does.
+  // hold_core(true): called when a caller waits for the running job; hold_core(false): when none
+  // does.
   explicit Jobs(std::function<void(bool)> hold_core) : hold_core_(std::move(hold_core)) {}
   Jobs(const Jobs&) = delete;
   Jobs& operator=(const Jobs&) = delete;

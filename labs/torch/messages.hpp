@@ -2,8 +2,8 @@
 //
 // The runtime's groups run one call at a time, which is right for collectives. But two ranks that
 // both send first would wait for each other forever, and so would a receiver that takes tag 2
-// before tag 1. So each direction between two ranks has its own group of the two, made at the first
-// use, and its own thread:
+// before tag 1. Therefore each direction between two ranks has its own group of the two, made at
+// the first use, and its own thread:
 //
 //     rank 0   outgoing to 1  [ header | payload ][ header | payload ] ...  --> incoming from 0
 //     rank 1   matches each header with a recv() of that tag, or keeps the message until there is

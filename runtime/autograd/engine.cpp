@@ -13,7 +13,7 @@ namespace ringsmith {
 
 namespace {
 
-// Gradients flowing into a node: how many are still to come, and the sum so far for each output.
+// Gradients that flow into a node: the number still missing, and the sum so far for each output.
 struct InputBuffer {
   int waiting = 0;
   bool touched = false;
@@ -27,7 +27,7 @@ struct Later {
 class Run;
 thread_local Run* current = nullptr;
 
-// One backward(). It may be called from a hook; the outer one is then current again afterwards.
+// One backward(). A hook may start another one, after which the outer one is current again.
 class Run {
  public:
   Run(const std::vector<Edge>& roots, bool retain_graph) : retain_graph_(retain_graph) {
@@ -57,8 +57,8 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // Passes grad, produced on its device's current stream, to the edge's node, and runs accumulators
-  // that are now complete.
+  // Passes grad, which was produced on its device's current stream, to the edge's node. If the node
+  // is an accumulator that is now complete, runs it.
   void deliver(const Edge& edge, Tensor grad) {
     Node* node = edge.node.get();
     InputBuffer& buffer = buffers_.at(node);
@@ -100,7 +100,7 @@ class Run {
     }
   }
 
-  // Orders the caller's streams after all other streams used.
+  // Makes the caller's current streams wait for all streams on which nodes ran.
   void join_streams() const {
     for (const Stream& stream : streams_) Stream::current(stream.device()).wait(stream);
   }

@@ -1,8 +1,8 @@
 // Shared by the caching allocators of host, pinned and device memory: size classes and statistics.
 //
-// Requests are rounded up to a multiple of 64 bytes, above 512 bytes to one of eight sizes per
-// octave. So a freed block can serve the next request of a similar size, and large requests waste
-// less than 1/8.
+// Requests of up to 512 bytes are rounded up to a multiple of 64 bytes, larger ones to one of eight
+// sizes per octave. A freed block can then serve the next request of a similar size, and rounding
+// wastes less than 1/8 of a large request.
 //
 //   64 128 ... 512 576 640 704 ... 1024 1152 1280 ...
 #pragma once
@@ -26,7 +26,8 @@ struct SizeClass {
 };
 
 constexpr SizeClass size_class_of(std::size_t size) {
-  // Up to 512 bytes the step is 64; above, one eighth of the power of two below the size.
+  // The step is 64 bytes up to 512 bytes, and above that one eighth of the power of two below the
+  // size.
   if (size <= 512) {
     const std::size_t steps =
         std::max<std::size_t>(1, (size + SizeClass::kSmallest - 1) / SizeClass::kSmallest);
@@ -43,7 +44,7 @@ constexpr SizeClass size_class_of(std::size_t size) {
 struct AllocatorStats {
   Bytes current;   // requested and not yet freed
   Bytes peak;      // maximum of current since reset_peak()
-  Bytes reserved;  // obtained from the system or the driver: current, rounding and cache
+  Bytes reserved;  // obtained from the system or the driver, including rounding and the cache
   std::uint64_t allocations = 0;
   std::uint64_t system_allocations = 0;  // requests that the cache could not serve
 };

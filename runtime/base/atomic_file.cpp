@@ -49,14 +49,15 @@ std::string odd_kind(const struct stat& file) {
   return S_ISSOCK(file.st_mode) ? "a socket" : "a device";
 }
 
-// The file to which links lead; it need not exist yet.
+// Follows symbolic links. Returns their target, which need not exist yet.
 fs::path behind_links(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as in the kernel
+  constexpr int kMostLinks = 40;  // the kernel's limit
   fs::path at = path;
   for (int links = 0; links < kMostLinks; ++links) {
     struct stat file {};
     if (::lstat(at.c_str(), &file) != 0 || !S_ISLNK(file.st_mode)) return at;
-    // The same rule as the kernel's fs.protected_symlinks, which applies to open() only.
+    // Applies the rule of fs.protected_symlinks, because the kernel does not see this code follow
+    // links.
     struct stat folder {};
     const fs::path parent = at.has_parent_path() ? at.parent_path() : fs::path(".");
     if (::stat(parent.c_str(), &folder) == 0 && (folder.st_mode & S_IWOTH) != 0 &&
@@ -117,7 +118,7 @@ void AtomicFile::commit() {
 }
 
 void AtomicFile::reserve(std::uint64_t bytes) {
-  rlimit limit{};  // beyond it the kernel would send SIGXFSZ
+  rlimit limit{};  // writing beyond it would raise SIGXFSZ
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) cannot_write(path_, EFBIG);
   if (bytes == 0) return;
   const int error = ::posix_fallocate(fd_, 0, static_cast<off_t>(bytes));

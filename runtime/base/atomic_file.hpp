@@ -5,10 +5,10 @@
 // Without the first fsync a crash may leave the new name with empty contents; without the second,
 // the rename itself may be lost.
 //
-// Another user with write access to the folder cannot redirect the write: the random name cannot be
-// guessed, and the file is created with O_EXCL. NAME may be a symbolic link: then its target is
+// Another user with write access to the folder cannot redirect the write, because the random name
+// cannot be guessed, and the file is created with O_EXCL. If NAME is a symbolic link, its target is
 // replaced, unless the folder is world-writable and the link belongs neither to this user nor to
-// the folder's owner. A folder, a device, a FIFO or a socket of that name is refused and left
+// the folder's owner. A folder, a device, a FIFO or a socket with that name is refused and left
 // unchanged.
 #pragma once
 
@@ -19,20 +19,20 @@
 
 namespace ringsmith {
 
-// Throws "cannot write 'PATH': reason" for an errno: UsageError if the path is at fault, Error if
-// the disk is (full, broken).
+// Throws "cannot write 'PATH': reason" for an errno: an Error if the disk is full or broken,
+// otherwise a UsageError.
 [[noreturn]] void cannot_write(const std::string& path, int error);
 
-// Makes the names in a folder durable, if the file system can: the second fsync. Throws as
-// cannot_write(); `path` is the file named in the message.
+// Makes the names in a folder durable (the second fsync) if the file system supports it. Throws as
+// cannot_write() does; the message names the file `path`.
 void sync_folder(const std::string& folder, const std::string& path);
 
 // 16 unpredictable hexadecimal digits.
 [[nodiscard]] std::string random_name();
 
-// "a folder", "a device", "a FIFO" or "a socket" if the path, or the target of a link there, is
-// one; empty for a regular file, or if there is nothing. Call it before open(), which would wait
-// for the other end of a FIFO without a deadline.
+// Returns "a folder", "a device", "a FIFO" or "a socket" if the path, or the target of a link
+// there, is one, and "" for a regular file or if there is nothing. Call it before open(), which
+// would wait for the other end of a FIFO without a deadline.
 [[nodiscard]] std::string odd_kind(const std::string& path);
 
 class AtomicFile {
@@ -42,10 +42,10 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // All throw "cannot write 'PATH': reason", as cannot_write().
+  // All three throw as cannot_write() does.
   void write(std::span<const std::byte> bytes);
   void commit();
-  void reserve(std::uint64_t bytes);  // allocates disk space for them now
+  void reserve(std::uint64_t bytes);  // allocates disk space now
 
  private:
   std::string path_;

@@ -37,12 +37,12 @@ class Deadline {
 
   [[nodiscard]] Clock::time_point at() const { return at_; }
   [[nodiscard]] bool passed() const { return Clock::now() >= at_; }
-  // Rounded up, so that a sleep does not end a fraction of a millisecond early; never negative.
+  // The remaining time, rounded up so that a sleep does not end too early. Never negative.
   [[nodiscard]] std::chrono::milliseconds left() const {
     return std::max(std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()),
                     std::chrono::milliseconds(0));
   }
-  // For poll(): at most an hour; the caller then polls again.
+  // Timeout for poll(), at most an hour. The caller then polls again.
   [[nodiscard]] int poll_ms() const {
     return static_cast<int>(std::min<std::chrono::milliseconds>(left(), kHour).count());
   }

@@ -75,7 +75,7 @@ class CommError : public Error {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::communication; }
 };
 
-// A limit on this process's files, memory or threads was reached: no peer is at fault.
+// A limit on this process's files, memory or threads was reached. No peer is at fault.
 class ResourceError : public CommError {
  public:
   using CommError::CommError;
@@ -118,14 +118,14 @@ class CudaError : public Error {
 // which could move the cursor or change colours, and bytes that are not UTF-8 become \xHH.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// Throws UsageError: this many elements of this size do not fit into any memory.
+// Throws a UsageError which says that this many elements of this size do not fit into any memory.
 [[noreturn]] void throw_too_large(std::size_t elements, std::size_t element_size);
 
 // Throws UsageError(message) unless the condition holds.
 void require(bool condition, const std::string& message);
 
-// Calls repair_inheritance() (process.hpp) and runs body(); on an exception prints one line
-// "program: error: ..." on standard error and returns the exit code of its type. Use it as the
+// Calls repair_inheritance() (process.hpp) and runs body(). If it throws, prints one line "program:
+// error: ..." on standard error and returns the exit code of the exception's type. Use it as the
 // whole of main().
 int run_main(const char* program, const std::function<int()>& body) noexcept;
 

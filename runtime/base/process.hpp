@@ -24,9 +24,9 @@ namespace ringsmith {
 //
 // Other ignored signals stay ignored, as nohup and a shell's & without job control expect.
 void repair_inheritance() noexcept;
-// Opens /dev/null on those of the descriptors 0 to 2 that are closed. Otherwise the next file or
-// socket would get such a number, and output would be written into it. Every program linked with
-// this file does so before main() and before constructors that open files.
+// Opens /dev/null on each of the descriptors 0 to 2 that is closed. Otherwise the next file or
+// socket would get that number, and the program's output would be written into it. Every program
+// linked with this file does this before main() and before constructors that open files.
 void open_standard_streams() noexcept;
 
 // True if the signal is ignored. Do not install a handler for it then.
@@ -36,11 +36,11 @@ void open_standard_streams() noexcept;
 // Returns the resulting limit.
 std::uint64_t allow_open_files(std::uint64_t files);
 
-// strerror(error), but for too many open files our own text: whose limit it is and how to raise it.
+// Returns strerror(error). For too many open files, returns whose limit it is and how to raise it.
 [[nodiscard]] std::string reason_of(int error);
 // True if a limit of this process or the machine was reached: files, memory, buffers.
 [[nodiscard]] bool is_lack(int error) noexcept;
-// Throws "what: reason" and the remedy: ResourceError if is_lack(error), otherwise CommError.
+// Throws "what: reason" and the remedy as a ResourceError if is_lack(error), otherwise a CommError.
 [[noreturn]] void throw_errno(const std::string& what, int error, const std::string& remedy = {});
 
 // Maximum resident physical memory so far (VmHWM). Throws Error if /proc cannot be read.
@@ -73,12 +73,12 @@ class Descriptor {
 };
 
 // Sends one message over a Unix socket, with a descriptor (SCM_RIGHTS) unless it is -1. Never
-// blocks; returns as sendmsg().
+// blocks. Returns what sendmsg() returns.
 ssize_t send_with_descriptor(int socket, const void* data, std::size_t size,
                              int descriptor) noexcept;
-// Receives a message without blocking; returns as recvmsg() does. A received descriptor is stored
-// in `descriptor`; if that is null, the kernel drops it. Fails with EMFILE if a descriptor arrived
-// but this process has too many open.
+// Receives a message without blocking. Returns what recvmsg() returns. A received descriptor is
+// stored in `descriptor`; if that is null, the kernel drops it. Fails with EMFILE if a descriptor
+// arrived but this process has too many open.
 ssize_t receive_with_descriptor(int socket, void* data, std::size_t size,
                                 Descriptor* descriptor) noexcept;
 

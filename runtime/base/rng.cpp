@@ -1,4 +1,4 @@
-// Random numbers as PyTorch's CPU generator draws them; unusual rules are explained in place.
+// Draws random numbers exactly as PyTorch's CPU generator does.
 #include "runtime/base/rng.hpp"
 
 #include <algorithm>
@@ -72,7 +72,7 @@ class DeviceCounters {
     next_.clear();
   }
   CounterRange take(int device, std::uint64_t count) {
-    constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15;  // separates the devices' seeds
+    constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15;  // gives each device a different seed
     const std::scoped_lock lock(mutex_);
     const CounterRange start{seed_ + static_cast<std::uint64_t>(device) * kGolden, 0};
     CounterRange& next = next_.try_emplace(device, start).first->second;
@@ -84,7 +84,7 @@ class DeviceCounters {
     const std::scoped_lock lock(mutex_);
     next_.insert_or_assign(device, place);
   }
-  // "SEED DEVICE SEED NEXT DEVICE SEED NEXT...": set() may have changed a device's seed.
+  // "SEED DEVICE SEED NEXT DEVICE SEED NEXT...": set() may have given a device a different seed.
   [[nodiscard]] std::string state() {
     const std::scoped_lock lock(mutex_);
     std::string out = std::to_string(seed_);
@@ -170,9 +170,9 @@ void normal_block(float* a, float mean, float stddev) {
 
 }  // namespace
 
-// Two algorithms, chosen by length as in PyTorch. Short spans draw pairs in double, and the second
-// value of a pair is kept in the generator for the next call; spans of 16 and more are filled with
-// uniforms and transformed in blocks, and an incomplete last block redraws the *last 16* elements.
+// Uses two algorithms, chosen by length as in PyTorch. Short spans draw pairs in double, and the
+// generator keeps the second value of a pair for the next call. Spans of 16 or more are filled with
+// uniforms and transformed in blocks. An incomplete last block redraws the *last 16* elements.
 void fill_normal(std::span<float> out, double mean, double stddev, Generator& g) {
   if (out.size() >= kBlock) {
     for (float& x : out) x = g.uniform_float();

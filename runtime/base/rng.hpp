@@ -25,8 +25,8 @@ class Generator {
   float uniform_float();     // [0, 1): one word, low 24 bits
   double uniform_double();   // [0, 1): two words, low 53 bits
 
-  // The state as text for checkpoints (the standard library's format of mt19937 plus the cached
-  // normal).
+  // Returns the state as text for checkpoints: the standard library's format of mt19937, followed
+  // by the cached normal.
   [[nodiscard]] std::string state() const;
   void set_state(const std::string& state);  // UsageError if it cannot be parsed
 
@@ -38,10 +38,10 @@ class Generator {
   double cached_normal_ = 0;
 };
 
-// The process's default generator. Not thread-safe: one rank, one training thread.
+// The process's default generator. Not thread-safe, because a rank has one training thread.
 Generator& default_generator();
 void manual_seed(std::uint64_t seed);  // seeds the default generator and the devices' counters
-// The state of both, as text; checkpoints store it for each rank.
+// Returns the state of both as text. Checkpoints store it for each rank.
 [[nodiscard]] std::string get_rng_state();
 void set_rng_state(const std::string& state);  // UsageError if get_rng_state() did not write it
 
@@ -53,7 +53,8 @@ struct CounterRange {
   std::uint64_t first;  // [first, first + count) is reserved for the caller
 };
 [[nodiscard]] CounterRange take_device_counters(int device, std::uint64_t count);
-// Resets the device to its state when it returned this range; a range of count 0 records a state.
+// Resets the device to the state in which it returned this range. A range of count 0 records a
+// state.
 void set_device_counters(int device, const CounterRange& place);
 
 void fill_uniform(std::span<float> out, double low, double high, Generator& g);

@@ -1,5 +1,5 @@
 // run_main(): repairs inherited settings, and turns an exception into one line and an exit code.
-// Not in error.cpp, because the labs compile that file alone.
+// It is not in error.cpp, because the labs compile that file alone.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -32,7 +32,7 @@ int report(const char* program, const char* kind, const char* what, ExitCode cod
   return static_cast<int>(code);
 }
 
-// Buffered output may fail only now, e.g. on a full disk.
+// Writes buffered output, which may fail, e.g. on a full disk.
 int flushed(const char* program, int code) {
   const bool before = std::ferror(stdout) != 0;
   const bool now = std::fflush(stdout) != 0;

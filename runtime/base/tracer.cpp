@@ -37,7 +37,7 @@ class Ring {
   [[nodiscard]] bool ended() const { return ended_.load(std::memory_order_acquire); }
 
  private:
-  // Not initialised: unused pages never become resident.
+  // Not initialised, so that unused pages never become resident.
   std::unique_ptr<FinishedSpan[]> slots_{new FinishedSpan[kRingEvents]};
   std::atomic<std::uint64_t> tail_{0};
   std::atomic<std::uint64_t> head_{0};
@@ -54,8 +54,8 @@ struct Registry {
   std::mutex mutex;  // guards the members below, and serialises drain()
   std::vector<Producer> producers;
   std::vector<std::string> names;
-  // Numbers of ended threads whose events were all taken. Threads of the same name reuse them, so
-  // that a program may start any number of threads one after another.
+  // Numbers of ended threads whose events have all been drained. Threads of the same name reuse
+  // them, so that a program may start any number of threads one after another.
   std::vector<std::int32_t> free;
   std::uint64_t dropped_by_ended_threads = 0;
 
@@ -78,7 +78,7 @@ struct Registry {
   }
 };
 
-// Never destroyed: threads may record until the end of the process.
+// Never destroyed, because threads may record until the end of the process.
 Registry& registry() {
   static auto* instance = new Registry;
   return *instance;

@@ -26,7 +26,7 @@ enum class Category : std::uint8_t {
   data,      // getting the next batch
   optim,     // the optimizer
   frame,     // encloses others (a step, an evaluation); excluded from the sums
-  operation  // one tensor operation, inside the others (runtime/device/profiler.hpp); excluded, too
+  operation  // one tensor operation, inside the others (runtime/device/profiler.hpp); also excluded
 };
 [[nodiscard]] const char* name_of(Category category);
 
@@ -61,7 +61,7 @@ void record(const char* name, Category category, std::int64_t begin_ns, std::int
             Arg arg = {}, std::int32_t track = kThisThread);
 
 // Adds a row to the trace for activities that run on no thread, such as a GPU's kernels. Returns
-// its number, to be used in place of a thread's.
+// its number, which is used like a thread's.
 [[nodiscard]] std::int32_t add_track(const std::string& name);
 
 class Span {
@@ -91,7 +91,7 @@ class Span {
 // Names the calling thread in the trace; the default is "thread N".
 void name_thread(const std::string& name);
 
-// Takes the events of all threads finished since the last drain, ordered by begin.
+// Removes and returns the events recorded by all threads since the last drain, ordered by begin.
 [[nodiscard]] std::vector<FinishedSpan> drain();
 
 // Names indexed by FinishedSpan::thread.

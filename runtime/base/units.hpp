@@ -1,7 +1,7 @@
 // Strong types for quantities that are easily confused.
 //
-// Passing a size in bytes where a number of elements was meant is a well-known bug of teaching code
-// in this field. Here the two are different types, converted only by naming the element size.
+// Passing a size in bytes instead of a number of elements is a common bug of teaching code in this
+// field. Here the two are different types, converted only by naming the element size.
 #pragma once
 
 #include <compare>
@@ -30,7 +30,7 @@ struct Quantity {
 using Bytes = Quantity<struct BytesTag>;
 using Elements = Quantity<struct ElementsTag>;
 
-// Throws UsageError on overflow: a wrapped product would be a small buffer for many elements.
+// Throws UsageError on overflow, because the wrapped product would make the buffer too small.
 constexpr Bytes bytes_of(Elements n, std::size_t element_size) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(n.value, element_size, &bytes)) throw_too_large(n.value, element_size);

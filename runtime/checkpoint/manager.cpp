@@ -129,7 +129,7 @@ void CheckpointManager::work() {
   for (;;) {
     changed_.wait(lock, [&] { return stop_ || job_.has_value(); });
     if (!job_) return;
-    lock.unlock();  // no other thread accesses the job until it is done
+    lock.unlock();  // only this thread accesses the job until it is done
     std::exception_ptr error;
     try {
       write(*job_);
@@ -153,7 +153,7 @@ void CheckpointManager::write(const Snapshot& snapshot) {
   std::size_t kept = 0;
   for (auto all = list_snapshots(folder_); !all.empty(); all.pop_back()) {
     const auto& [step, path] = all.back();
-    if (step > snapshot.step) continue;  // of a training that got further: it must not be removed
+    if (step > snapshot.step) continue;  // from a training that got further; must not be removed
     const bool useful = useless_.count(path) == 0 && has_manifest(path);
     if (!useful || ++kept > keep_) remove_snapshot(path);
   }

@@ -48,9 +48,9 @@ class CheckpointManager {
  public:
   // For one rank only. Creates the folder if it does not exist (its parent must exist), and locks
   // it for this object's lifetime, so that a second manager, in this or another process, is
-  // refused. keep: number of checkpoints to keep, at least 1. Older ones are removed once a newer
-  // one is on the disk, so a kill in between leaves one more until the next save(). Throws
-  // UsageError naming the folder and the remedy.
+  // refused. keep: number of checkpoints to keep, at least 1. Older ones are removed only once a
+  // newer one is on the disk, so a kill in between leaves one too many until the next save().
+  // Throws UsageError naming the folder and the remedy.
   explicit CheckpointManager(std::string folder, int keep = 3);
   ~CheckpointManager();  // waits for the writer; an error that was not fetched by wait() is lost
   CheckpointManager(const CheckpointManager&) = delete;
@@ -70,7 +70,7 @@ class CheckpointManager {
   void hold(Snapshot snapshot);
   void release();
   void drop() { held_.reset(); }
-  // True if the last write has failed so far. Does not block.
+  // True if the last write has failed. Does not block.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Blocks until the last save() is on the disk. Throws its error, once.
   void wait();

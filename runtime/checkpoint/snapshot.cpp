@@ -43,7 +43,7 @@ std::string dump(const Json& json, const std::string& path) {
   }
 }
 
-// Appends the digest of the preceding text as the last entry. `open_object`: an object's text
+// Appends the digest of the preceding text as the last entry. `open_object` is an object's text
 // without its last brace and the line break before it.
 std::string seal(const std::string& open_object) {
   const std::string text = open_object + ",\n";
@@ -163,7 +163,7 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot) {
     sync_folder(fs::path(path).parent_path(), path);
     write_files(Folder(path), snapshot);
   } catch (...) {
-    remove_snapshot(path);  // a full disk has no room for unusable files
+    remove_snapshot(path);  // unusable files would waste space on a full disk
     throw;
   }
 }
@@ -235,8 +235,8 @@ void remove_snapshot(const std::string& path) noexcept {
       fs::remove_all(path, ignored);
     } else if (type == fs::file_type::symlink) {
       fs::remove(path, ignored);     // its target is not ours to remove
-    }                                // anything else is not a checkpoint, and stays
-  } catch (const std::exception&) {  // no memory for a name: it stays
+    }                                // anything else is not a checkpoint and remains
+  } catch (const std::exception&) {  // no memory for a path; the folder remains
     return;
   }
 }

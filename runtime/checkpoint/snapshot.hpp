@@ -4,12 +4,12 @@
 //     model.safetensors       \  a StateDict each, by its name
 //     optimizer.safetensors   /
 //     state.json                 values other than tensors: text by name
-//     manifest.json              written last: step; size and SHA-256 of each file, and of itself
+//     manifest.json              written last: step, size and SHA-256 of each file, own SHA-256
 //
-// The folder counts only if it has a manifest and all files named in it are intact. Every file is
-// written with fsync and rename (atomic_file.hpp) before the manifest, so kill -9, a power cut or a
-// full disk leave a folder without one. The digests, which are those of `sha256sum`, detect bytes
-// that are lost or changed on the disk later.
+// The snapshot is valid only if the folder has a manifest and all files named in it are intact.
+// Every file is written with fsync and rename (atomic_file.hpp) before the manifest, so kill -9, a
+// power cut or a full disk leave a folder without a manifest. The digests, which `sha256sum` prints
+// too, detect bytes that are later lost or changed on the disk.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ struct Snapshot {
   Metadata values;
 };
 
-// On return the snapshot is on the disk, in the folder `path`, whose parent must exist. First
-// removes the remains of an earlier attempt; on failure removes its own. Throws as AtomicFile does.
+// On return the snapshot is on the disk, in the folder `path`, whose parent must exist. Removes the
+// remains of an earlier attempt first, and its own if it fails. Throws as AtomicFile does.
 void write_snapshot(const std::string& path, const Snapshot& snapshot);
 
 // Returns tensors on the CPU. Throws UsageError naming the folder, the file in it and the fault,
 // unless every byte matches the manifest.
 [[nodiscard]] Snapshot read_snapshot(const std::string& path);
 
-// "step-000200", and the folders of that form in `folder`, by step; none if it does not exist.
+// "step-000200". Folders of that form in `folder`, sorted by step; none if `folder` does not exist.
 [[nodiscard]] std::string snapshot_name(std::int64_t step);
 [[nodiscard]] std::vector<std::pair<std::int64_t, std::string>> list_snapshots(
     const std::string& folder);
@@ -51,7 +51,7 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot);
     const std::function<void(const std::string& path, const std::string& why)>& skipped,
     const std::function<void(const Snapshot&)>& examine);
 
-// True if the folder was written to its end; its other files are not checked.
+// True if the folder was written completely. Its other files are not checked.
 [[nodiscard]] bool has_manifest(const std::string& path);
 
 // Removes a snapshot's folder, the manifest first, so that a partly removed one does not count as a

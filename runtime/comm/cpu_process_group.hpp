@@ -59,10 +59,10 @@ class CpuProcessGroup : public ProcessGroup {
 
   GroupOptions options_;
   std::vector<std::pair<Bytes, Algorithm>> by_size_;  // empty: options_.algorithm for all
-  std::uint64_t collectives_ = 0, messages_ = 0;      // run so far: numbers in error messages
+  std::uint64_t collectives_ = 0, messages_ = 0;      // number run so far, for error messages
 
  protected:
-  Queue queue_;  // last: its thread uses all members above
+  Queue queue_;  // destroyed first, because its thread uses all members above
 };
 
 }  // namespace ringsmith::comm

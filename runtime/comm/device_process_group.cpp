@@ -19,9 +19,10 @@ Device device_of(const std::byte* data) {
   return attributes.type == cudaMemoryTypeDevice ? Device::cuda(attributes.device) : Device::cpu();
 }
 
-// Throws UsageError for buffers of another device, or of both kinds in one call.
+// True if the buffers are on device `ours`. Throws UsageError if a buffer is on another device, or
+// if one is on the host and the other on the device.
 bool on_device(const Transfer& transfer, Device ours) {
-  if (transfer.call.count == 0) return false;  // no data, as in a barrier: the hosts suffice
+  if (transfer.call.count == 0) return false;  // no data, as in a barrier, so the hosts suffice
   bool any_host = false, any_device = false;
   for (const ConstBuffer& buffer : {transfer.input, ConstBuffer(transfer.output)}) {
     if (buffer.size().value == 0) continue;

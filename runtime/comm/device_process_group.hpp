@@ -13,8 +13,9 @@
 
 namespace ringsmith::comm {
 
-// No virtual function is defined inline here: g++ 16 would call its body directly in CPU code that
-// holds a ProcessGroup, and a program that is linked without devices would then need this class.
+// No virtual function is defined inline here, because g++ 16 would call its body directly in CPU
+// code that holds a ProcessGroup, and a program that is linked without devices would then need this
+// class.
 class DeviceProcessGroup : public CpuProcessGroup {
  public:
   // Collective over the ranks of the bootstrap. Throws UsageError unless options.device is a GPU of

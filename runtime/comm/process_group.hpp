@@ -132,39 +132,40 @@ class ProcessGroup {
   virtual void run(const Transfer& transfer) { submit(transfer)->wait(); }
 
   // Ends the group: a running call, here or on another rank, throws Aborted within milliseconds,
-  // and so does every later call. From any thread. UsageError if the group cannot be aborted.
+  // and so does every later call. May be called from any thread. Throws UsageError if the group
+  // cannot be aborted.
   virtual void abort(Site site = Site::here());
 
   // ---- communication memory ----
   // Returns zero-filled, 64-byte aligned communication memory of the host. Not a collective: ranks
   // may allocate different sizes.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
-  // The same on the host or on the group's device; UsageError for another device. The caller's
-  // current stream may use it immediately.
+  // The same on the host or on the group's device. Throws UsageError for another device. The
+  // caller's current stream may use the memory immediately.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size);
 
   // ---- groups of some of the ranks; collective over this group ----
-  // Each group has its own memory, connections and queue: groups run concurrently, and may outlive
-  // the group that they were made from. They have the options of that group.
+  // Each group has its own memory, connections and queue, so groups run concurrently and may
+  // outlive the group that they were made from. They have the options of that group.
   //
   // Rank i of the new group is ranks[i] of this one. All ranks must pass the same list
   // (MismatchError). Ranks that are not in it get a group whose every call throws a UsageError.
   [[nodiscard]] virtual std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
-  // Makes a group of the ranks with the same colour, in their order here; a negative colour joins
-  // none. One group for each node: split(node_of()[rank()]).
+  // Makes a group of the ranks with the same colour, ordered by their ranks in this group. A rank
+  // with a negative colour joins none. split(node_of()[rank()]) makes one group for each node.
   [[nodiscard]] virtual std::shared_ptr<ProcessGroup> split(int colour);
 
   // ---- options and facts ----
   virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; same on all ranks
-  // Sets the algorithm of later all-reduces by size: that of the first entry not smaller than the
-  // message, or of the last entry. Applies until the next set_algorithm(). The entries must be
-  // ordered by size and the same on all ranks.
+  // Sets the algorithm of later all-reduces by size. The first entry not smaller than the message
+  // determines it, or else the last entry. Applies until the next set_algorithm(). The entries must
+  // be ordered by size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
   // [rank]: the number of its node, whose ranks share memory; empty if unknown.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
   // Bytes that this rank has sent to ranks on other nodes, including control data.
   [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }
-  // One line for each fact about how ranks reach each other, and why a better way was refused.
+  // Returns lines that say how ranks reach each other and why a better way was refused.
   [[nodiscard]] virtual std::vector<std::string> describe_transport() const { return {}; }
   // Sets GroupOptions::flight_folder later, when it is known.
   virtual void keep_flight_in(const std::string& /*folder*/) {}

@@ -19,7 +19,8 @@ namespace ringsmith::comm {
 
 class Queue {
  public:
-  // Runs a transfer. foreground: a caller waits for it, so the thread may hold its core.
+  // Runs a transfer. foreground: true if a caller waits for it, so that the thread may hold its
+  // core.
   using Runner = std::function<void(Transfer&, bool foreground)>;
   // Tells a running transfer that a caller has started to wait for it.
   using Hurry = std::function<void()>;

@@ -16,7 +16,8 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
-// The members' exchange of records through their parent: all send to the first, which replies.
+// Exchanges the members' records through the parent group: all members send to the first, which
+// replies.
 class MemberBootstrap : public Bootstrap {
  public:
   MemberBootstrap(ProcessGroup& parent, std::shared_ptr<Bootstrap> job, std::vector<int> members,

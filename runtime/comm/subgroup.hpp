@@ -1,4 +1,5 @@
-// Groups of some ranks of a parent group: who is a member, and how the members find each other.
+// Groups of some ranks of a parent group: how the members are agreed on, and how they find each
+// other.
 //
 //     parent      0  1  2  3  4  5  6  7        new_group({4, 6})
 //     subgroup                0     1           rank 4 is its rank 0, rank 6 its rank 1; the others

@@ -32,7 +32,7 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
                                                              &std::fclose);
   if (!file) fail(std::strerror(errno));
   std::vector<std::uint8_t> bytes;
-  std::vector<std::uint8_t> piece(1 << 18);  // read up to end of file: pipes have no size
+  std::vector<std::uint8_t> piece(1 << 18);  // pipes have no size, so the file is read in pieces
   for (;;) {
     errno = 0;
     const std::size_t n = std::fread(piece.data(), 1, piece.size(), file.get());
@@ -40,7 +40,7 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
     if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
     if (n < piece.size()) break;
   }
-  // Compressed files are refused: the model would be trained on the compressed bytes.
+  // Compressed files are refused, because the model would be trained on the compressed bytes.
   struct Compressed {
     std::string_view begins, kind, tool;
   };

@@ -29,8 +29,8 @@ class Dataset {
   // several threads concurrently, so it must not modify the object. Throws UsageError for an index
   // outside [0, size()).
   [[nodiscard]] virtual Batch get(std::span<const std::int64_t> indices) const = 0;
-  // The samples as training sees them in this epoch (Sampler::epoch): the same as get(), unless the
-  // dataset modifies its samples at random.
+  // Returns the samples as training sees them in this epoch (Sampler::epoch). Same as get(), unless
+  // the dataset modifies its samples at random.
   [[nodiscard]] virtual Batch get_in_epoch(std::span<const std::int64_t> indices,
                                            std::int64_t /*epoch*/) const {
     return get(indices);
@@ -88,6 +88,6 @@ class TokenWindows : public Dataset {
   std::int64_t stride_;
   std::int64_t windows_ = 0;
 };
-using ByteWindows = TokenWindows;  // with the 256 byte values as vocabulary
+using ByteWindows = TokenWindows;  // the vocabulary is the 256 byte values
 
 }  // namespace ringsmith

@@ -1,4 +1,4 @@
-// Labelled images, stored as bytes and converted to floats batch by batch; read from MNIST's or
+// Labelled images, stored as bytes and converted to floats per batch. They are read from MNIST's or
 // CIFAR-10's files, or drawn.
 #pragma once
 
@@ -50,14 +50,14 @@ class ImageDataset : public Dataset {
   // or the pad is negative.
   ImageDataset(Images images, int classes, const PixelStatistics& statistics,
                Augmentation augmentation = {});
-  // Grey images. The default mean and stddev are of MNIST's training images.
+  // For grey images. The default mean and stddev are those computed over MNIST's training images.
   explicit ImageDataset(GreyImages images, int classes = 10, float mean = 0.1307F,
                         float stddev = 0.3081F);
 
   [[nodiscard]] std::int64_t size() const override {
     return static_cast<std::int64_t>(images_.labels.size());
   }
-  // Without augmentation.
+  // Does not augment.
   [[nodiscard]] Batch get(std::span<const std::int64_t> indices) const override;
   [[nodiscard]] Batch get_in_epoch(std::span<const std::int64_t> indices,
                                    std::int64_t epoch) const override;
@@ -97,7 +97,7 @@ struct IdxArray {
                                          const std::string& labels_path, int classes = 10);
 
 // Reads a folder with MNIST's usual names: train-images-idx3-ubyte and train-labels-idx1-ubyte, or
-// t10k- in place of train-. The spelling with a dot, train-images.idx3-ubyte, is accepted, too.
+// t10k- instead of train-. The spelling with a dot, train-images.idx3-ubyte, is accepted, too.
 [[nodiscard]] GreyImages load_mnist(const std::string& folder, bool train);
 [[nodiscard]] bool has_mnist(const std::string& folder);  // training images, under either name
 
@@ -118,7 +118,8 @@ struct IdxArray {
 // points, then rotates, shears, scales and shifts them, draws them with a pen of random width, and
 // adds noise. Sample i depends only on (seed, i), so a longer set begins with the shorter one.
 //
-// n images of 28 x 28 with labels 0..9, in random order. Use another seed for held-out digits.
+// Returns n images of 28 x 28 with labels 0..9, in random order. Use another seed for held-out
+// digits.
 [[nodiscard]] GreyImages draw_digits(std::int64_t n, std::uint64_t seed);
 
 // ---- coloured shapes, also drawn (shapes.cpp) ----

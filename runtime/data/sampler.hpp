@@ -1,4 +1,4 @@
-// Samplers: the order of the samples, and the rank of each.
+// Samplers determine the order of the samples and assign each sample to a rank.
 //
 //   permutation   4 1 7 5 3 9 0 8 6 2 | 4 1      L = 10, R = 3: padded with its own beginning
 //   rank 0        4     5     0     2            strided, not contiguous, so that the samples of
@@ -74,14 +74,15 @@ class DistributedSampler : public Sampler {
   // middle of an epoch, pass the number of this rank's samples that were already used as start.
   void set_epoch(std::int64_t epoch, std::int64_t start = 0);
 
-  // The state after every rank has taken `taken` of its indices. The same on every rank.
+  // Returns the state after every rank has taken `taken` of its indices. It is the same on every
+  // rank.
   [[nodiscard]] SamplerState state(std::int64_t taken) const;
-  // Replaces set_epoch() for the rest of that epoch; the state may be of any number of ranks.
-  // Throws UsageError for an impossible state.
+  // Replaces set_epoch() for the rest of that epoch. The state may come from a different number of
+  // ranks. Throws UsageError for an impossible state.
   void load_state(const SamplerState& state);
 
   [[nodiscard]] std::vector<std::int64_t> indices() override;
-  // The same on every rank: after padding or truncation all ranks have equally many samples.
+  // Same on every rank, because padding or truncation gives all ranks the same number of samples.
   [[nodiscard]] std::int64_t size() const override { return samples_; }
   [[nodiscard]] std::int64_t epoch() const override { return state_.epoch; }
   [[nodiscard]] const DistributedSamplerOptions& options() const { return options_; }
@@ -106,10 +107,10 @@ class DistributedSampler : public Sampler {
 //   rank 1          1     3       8   2
 //   rank 2            7     9
 //
-// A step can have several batches per rank, to accumulate their gradients; the last step of an
-// epoch has as many as are left. An epoch ends when fewer positions are left than one batch for
-// each rank; these are skipped, as with drop_last. So no sample is repeated within an epoch, even
-// if ranks join or leave.
+// A step can have several batches per rank, whose gradients are accumulated. The last step of an
+// epoch has as many batches as are left. An epoch ends when fewer positions are left than one batch
+// for each rank; these are skipped, as with drop_last. So no sample is repeated within an epoch,
+// even if ranks join or leave.
 class StepSampler {
  public:
   // most: maximum batches per rank and step, at least 1. Throws UsageError if the dataset is
@@ -125,7 +126,7 @@ class StepSampler {
   // Epoch of the next step with `ranks` ranks.
   [[nodiscard]] std::int64_t epoch(int ranks) const { return next(ranks).epoch; }
   void step_done(int ranks);  // the step of `ranks` ranks counts: advances
-  // The state before the next step, with which a new epoch may begin.
+  // The state before the next step, which may be the first of a new epoch.
   [[nodiscard]] const SamplerState& state() const { return state_; }
   void load_state(const SamplerState& state);
 

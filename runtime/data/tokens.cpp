@@ -53,7 +53,7 @@ std::size_t first_word(std::string_view text) {
       return static_cast<std::size_t>(
           std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end(), kind) -
           text.begin());
-  // White space; its last character is left to the word that follows.
+  // White space. Its last character is left to the following word.
   const auto spaces =
       static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_space) - text.begin());
   return spaces < text.size() && spaces > 1 ? spaces - 1 : spaces;

@@ -19,8 +19,8 @@ namespace ringsmith {
 using Token = std::uint16_t;  // as in the files; a vocabulary has at most 65,536 tokens
 
 // A file in tiktoken's format: each line has a token's bytes in base64, a space, and its number.
-// The numbers are 0 to n - 1 in the order of the merges, as in GPT-2's r50k_base.tiktoken. Number n
-// is not in the file: it ends a text (GPT-2's <|endoftext|>, 50256).
+// The numbers are 0 to n - 1 in the order of the merges, as in GPT-2's r50k_base.tiktoken. Number
+// n, which is not in the file, ends a text (GPT-2's <|endoftext|>, 50256).
 class Vocabulary {
  public:
   // Throws UsageError naming the file, its line and the fault.
@@ -28,10 +28,10 @@ class Vocabulary {
 
   [[nodiscard]] std::int64_t size() const { return std::ssize(pieces_) + 1; }
   [[nodiscard]] Token end_of_text() const { return static_cast<Token>(pieces_.size()); }
-  // The text is split into words as GPT-2's is (an optional space and letters, digits or symbols;
-  // runs of white space; 's, 'll and similar), and each word is merged separately. Bytes from 128
-  // on count as letters: in non-ASCII text, symbols and digits may become other tokens than
-  // GPT-2's, with the same bytes.
+  // Splits the text into words as GPT-2 does (an optional space and letters, digits or symbols;
+  // runs of white space; 's, 'll and similar), and merges each word separately. Bytes of 128 and
+  // above count as letters, so symbols and digits in non-ASCII text may become other tokens than
+  // GPT-2's. They decode to the same bytes.
   [[nodiscard]] std::vector<Token> encode(std::string_view text) const;
   // Returns the bytes of these tokens; the end of a text has none. Throws UsageError for a token
   // outside [0, size()).

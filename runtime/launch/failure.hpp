@@ -25,7 +25,7 @@ struct ExitStatus {
   [[nodiscard]] bool preempted() const {
     return !signalled && code == static_cast<int>(ExitCode::preempted);
   }
-  // As a shell reports it: 128 + signal.
+  // The code that a shell would report: 128 + signal if the rank was killed by one.
   [[nodiscard]] int exit_code() const { return signalled ? 128 + code : code; }
   // "exit code 3", "signal 11 (SIGSEGV), core dumped"
   [[nodiscard]] std::string describe() const;
@@ -41,7 +41,7 @@ struct Failure {
   std::int64_t when_us = 0;       // microseconds since 1970, by the node's clock
   std::int64_t after_us = 0;      // microseconds since the node started its ranks
   std::vector<std::string> tail;  // last lines of the rank's output
-  std::string log;                // files that hold the whole output; "": none
+  std::string log;                // files with the whole output; "": none
   std::string hint;               // a possible reason
   int blames = -1;                // the rank that its last output blames; -1: none
 

@@ -1,4 +1,4 @@
-// The job: its rounds, and the log directories and file descriptors that they need.
+// Runs the job's rounds, and provides the log directories and file descriptors that they need.
 #include "runtime/launch/launch.hpp"
 
 #include <algorithm>
@@ -23,8 +23,8 @@ constexpr milliseconds kToForm{30'000};  // to form a round of nodes that were p
 // True if there may be more than one round.
 bool may_repeat(const LaunchOptions& o) { return o.max_restarts > 0 || !o.nodes_numbered; }
 
-// Creates the node's own directory, which must be empty: files of an earlier job or round are never
-// overwritten.
+// Creates the node's own directory. It must be empty, because files of an earlier job or round are
+// never overwritten.
 std::string make_log_folder(const LaunchOptions& o, const Round& round) {
   if (o.log_folder.empty()) return {};
   fs::path folder = o.log_folder;
@@ -39,10 +39,10 @@ std::string make_log_folder(const LaunchOptions& o, const Round& round) {
 }
 
 // File descriptors of ringrun, per rank and in total. The ranks inherit the limit.
-constexpr std::uint64_t kFilesOfRank = 4;  // its two streams, and two connections to the store
+constexpr std::uint64_t kFilesOfRank = 4;  // its two streams, and two store connections
 constexpr std::uint64_t kLogsOfRank = 2;   // files of --log-dir
 constexpr std::uint64_t kOtherFiles = 32;
-constexpr std::uint64_t kBetweenTwoRanks = 8;  // maximum that a rank opens for each peer
+constexpr std::uint64_t kBetweenTwoRanks = 8;  // maximum that a rank opens per peer
 constexpr std::uint64_t kFewStrangers = 8, kManyStrangers = 512;
 
 // Raises the limit if possible. Descriptors beyond the launcher's own needs are left for
@@ -63,7 +63,8 @@ void allow_files(LaunchOptions& o) {
       std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
 }
 
-// The address at which all nodes reach node 0; by default derived from the address it listens on.
+// Returns the address at which all nodes reach node 0. By default it is derived from `bind`;
+// without `bind` it is the loopback address.
 std::string master_address(const LaunchOptions& o) {
   if (!o.master_address.empty()) return o.master_address;
   return o.bind.empty() ? comm::tcp::loopback_address() : comm::tcp::dial_for(o.bind);
@@ -80,7 +81,8 @@ RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::stri
     options.join_timeout = std::min(job.join_timeout, kToForm);
   }
   std::optional<Nodes> nodes;
-  const Signals signals;  // destroyed before `nodes`: a second signal ends ringrun in ~Nodes()
+  // Destroyed before `nodes`, so that a second signal ends ringrun in ~Nodes().
+  const Signals signals;
   try {
     nodes.emplace(
         options, rendezvous.secret_of(round),

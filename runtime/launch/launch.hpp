@@ -18,7 +18,7 @@ struct LaunchOptions {
   bool nodes_numbered = true;  // false: numbered when they meet, and `nodes` is the maximum
   int least_nodes = 1;         // minimum for a round, if nodes_numbered is false
   std::string job = "none";    // its name; a node of another job is refused
-  std::chrono::milliseconds last_call{5'000};  // for more nodes, once there are enough
+  std::chrono::milliseconds last_call{5'000};  // to wait for more nodes once there are enough
 
   std::string master_address;     // of node 0, as all nodes know it; "": where it listens
   std::uint16_t master_port = 0;  // 0: node 0 takes a free port
@@ -30,7 +30,7 @@ struct LaunchOptions {
   bool no_secret = false;   // anyone who reaches the store may join
 
   std::string log_folder;  // one file per stream and rank; "": none
-  bool tee = false;        // with log_folder: show the output, too
+  bool tee = false;        // with log_folder: also show the output
   bool prefix = true;      // "[rank] " before each line shown
 
   std::chrono::milliseconds join_timeout{600'000};  // for all nodes to arrive

@@ -30,8 +30,8 @@ using std::chrono::milliseconds;
 constexpr const char* kVerdict = "job/verdict";
 constexpr const char* kDone = "job/done";
 constexpr milliseconds kAtOnce{0};
-constexpr milliseconds kLongWait{3'600'000};  // then waits again
-constexpr milliseconds kToAnswer{3'000};      // once the job is over; then a node is cut off
+constexpr milliseconds kLongWait{3'600'000};  // then it waits again
+constexpr milliseconds kToAnswer{3'000};      // for a node once the job is over; then it is cut off
 constexpr milliseconds kTimeToRead{5'000};    // for the others to read this node's failures
 constexpr milliseconds kSomeToRead{500};      // the same, if a node is cut off
 constexpr milliseconds kNodePoll{20};
@@ -116,7 +116,7 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   try {
     client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline,
                                                   comm::StoreClientOptions{{}, door_.get(), hurry});
-    // Connected before all nodes have arrived, so that node 0's death is noticed immediately.
+    // This connects before all nodes have arrived, so that node 0's death is noticed immediately.
     watching_ = std::make_unique<comm::StoreClient>(
         address, secret_, deadline, comm::StoreClientOptions{{}, door_.get(), hurry});
   } catch (const TimeoutError& e) {
@@ -141,7 +141,7 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   }
   client_->hurry_at(-1);
   watching_->hurry_at(stop_watching_.get());
-  // From now on the death of this launcher ends the job.
+  // From here on, the death of this launcher ends the job.
   client_->leave_will({kVerdict, failure_key(options.node)},
                       encode({Verdict::Kind::lost, options.node,
                               "the ringrun of node " + std::to_string(options.node) + " (" +
@@ -163,14 +163,14 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
 Nodes::~Nodes() {
   if (watcher_.joinable()) {
     say_over("ringrun has stopped");
-    eventfd_write(stop_watching_.get(), 1);  // node 0 may no longer answer, or never have
+    eventfd_write(stop_watching_.get(), 1);  // because node 0 may not answer
     watcher_.join();
   }
   watching_.reset();
   client_.reset();
   if (server_) server_->drain(0, cut_off_ ? kSomeToRead : kTimeToRead);
   if (options_.node != 0 || options_.port_file.empty()) return;
-  std::error_code error;  // removes a link's target, which was written; the link stays
+  std::error_code error;  // removes the target if the file is a link; the link remains
   const auto file = std::filesystem::canonical(options_.port_file, error);
   if (!error) std::filesystem::remove(file, error);
 }
@@ -190,7 +190,8 @@ void Nodes::open_store() {
     to_silent_ranks_ = Descriptor(ends[1]);
     server.quorums = {options_.ranks_here, options_.least_ranks, options_.quorum_timeout};
     server.on_silent = [pipe = ends[1]](int rank) {
-      if (write(pipe, &rank, sizeof rank) < 0) return;  // pipe full: killed when the round ends
+      // If the pipe is full, the rank is killed when the round ends.
+      if (write(pipe, &rank, sizeof rank) < 0) return;
     };
   }
   comm::store::Door door = comm::store::make_door();

@@ -1,8 +1,9 @@
-// How the launchers of a job communicate: there is one per node, and all are clients of the store
-// in node 0's launcher. They exchange how many ranks each one starts, and how these ended.
+// How the launchers of a job communicate. There is one launcher per node, and all are clients of
+// the store in node 0's launcher. They exchange how many ranks each node starts and how these ranks
+// ended.
 //
-//     job/verdict     "ok", or why the job ends; the first write decides. It is also each
-//                     launcher's will, so that the others notice its death
+//     job/verdict     "ok", or why the job ends; the first write decides. The store writes it for
+//                     a launcher that dies (its will), so that the others notice
 //     job/done        a counter: nodes on which all ranks have succeeded (job/done/N: node N has)
 //     job/heard/N     node N knows the verdict: it ends its ranks and will report its failures
 //     job/failure/N   the failure on node N ("" for none), once its ranks have ended; also the
@@ -49,12 +50,13 @@ class Nodes {
   [[nodiscard]] RankPlace place_of(int local_rank) const;
   [[nodiscard]] const StorePlace& store() const { return store_place_; }
   [[nodiscard]] std::uint16_t port() const { return store_place_.port; }
-  // The outer end of the store's door, which the ranks inherit; -1: the store is elsewhere.
+  // The ranks' end of the socket through which they reach the store. -1: the store is elsewhere.
   [[nodiscard]] int door() const { return door_.get(); }
 
-  // With per_step: whether all steps have counted; whether no further step can count; how many
-  // steps that counted included this rank. silent_ranks() is a descriptor from which to read the
-  // numbers (int) of ranks that were silent for too long.
+  // With per_step: training_over() is true once all steps have counted, training_failed() once no
+  // further step can count. counted_steps() is the number of counted steps that included this rank.
+  // silent_ranks() is a descriptor that yields the numbers (int) of ranks that were silent for too
+  // long.
   [[nodiscard]] bool training_over() const { return server_ && server_->counters().over; }
   [[nodiscard]] bool training_failed() const { return server_ && server_->counters().failed; }
   [[nodiscard]] std::int64_t counted_steps(int rank) const {
@@ -88,7 +90,7 @@ class Nodes {
   StorePlace store_place_;
   Descriptor silent_ranks_, to_silent_ranks_;  // a pipe from the server's thread
   std::unique_ptr<comm::StoreServer> server_;  // node 0's
-  Descriptor door_;                            // the outer end
+  Descriptor door_;                            // the ranks' end, see door()
   std::shared_ptr<comm::StoreClient> client_;
   std::unique_ptr<comm::StoreClient> watching_;  // the watcher's connection; it blocks for hours
   std::vector<int> ranks_on_;                    // by node

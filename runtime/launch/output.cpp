@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kReadAtOnce = std::size_t{1} << 16;  // bytes
 constexpr std::size_t kMostTailLine = 1000;                // bytes; the report is for a screen
 
-// False on a write error, e.g. EPIPE if the reader has gone.
+// Returns false on a write error, e.g. EPIPE if the reader has gone.
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());

@@ -1,6 +1,6 @@
-// The ranks' output. One thread reads it, shows it line by line with the rank in front, writes it
-// to files, and keeps the last lines of each rank for the report. A carriage return ends a piece of
-// a line, which is shown immediately, for progress displays that overwrite themselves.
+// Handles the ranks' output. One thread reads it, shows it line by line with the rank in front,
+// writes it to files, and keeps the last lines of each rank for the report. A carriage return ends
+// a piece of a line, which is shown immediately, for progress displays that overwrite themselves.
 //
 // The thread is a dedicated one, so that a terminal that stops reading (a pager, a suspended ssh)
 // blocks the ranks that print, as it should, but never the launcher's supervision of them.
@@ -38,7 +38,7 @@ class Output {
   ~Output();
 
   // Adds the two streams of a rank. Throws UsageError if its files cannot be created. After
-  // start(), it is for a rank that was started again, and appends to the rank's files.
+  // start(), the rank must have been restarted, and its files are appended to.
   void add(int rank, Descriptor out, Descriptor err);
   void start();
   // Stops reading at the deadline, even if a process that left its rank's group still holds a

@@ -34,7 +34,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kToEnd{2'000};     // for the guardian to kill the groups, and to end
+constexpr milliseconds kToEnd{2'000};     // for the guardian to kill the groups and end
 constexpr milliseconds kToBeKilled{500};  // after SIGKILL; longer only if stuck in the kernel
 constexpr milliseconds kToListen{500};    // for the guardian to read when the pipe is full
 constexpr milliseconds kBetweenLooks{2};
@@ -91,7 +91,7 @@ struct ProcessState {
   pid_t parent = 0, group = 0;
 };
 
-// All processes for which fit(pid, state) is true.
+// Returns all processes for which fit(pid, state) is true.
 template <class Fits>
 std::set<pid_t> processes_that(Fits fit) {
   std::set<pid_t> out;
@@ -113,15 +113,16 @@ std::set<pid_t> children_of(pid_t parent) {
   return processes_that([=](pid_t, const ProcessState& s) { return s.parent == parent; });
 }
 
-// The child between fork and exec: only calls that are safe while other threads hold locks.
+// Runs in the child between fork and exec. Makes only calls that are safe while locks are held.
 [[noreturn]] void become(pid_t launcher, const char* path, char* const* argv, char* const* envp,
                          const Guardian& guardian, int keep, int out, int err, int report) {
   setpgid(0, 0);
-  guardian.watch_me();  // now: it may have children before the launcher runs again
+  // The program may have children before the launcher runs again.
+  guardian.watch_me();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the line above
   // Signals that ringrun was started to ignore stay ignored; ringrun itself blocks signals and
-  // ignores none. If the guardian ended before watch_me(), SIGPIPE is pending: ignoring it for a
+  // ignores none. If the guardian ended before watch_me(), SIGPIPE is pending. Ignoring it for a
   // moment discards it.
   const auto before = signal(SIGPIPE, SIG_IGN);
   signal(SIGPIPE, before);
@@ -149,7 +150,7 @@ std::string bytes_at(const std::string& path, std::uint64_t offset, std::size_t 
   return out;
 }
 
-// The loader that a 64-bit ELF program requests; empty if it requests none.
+// Returns the loader that a 64-bit ELF program requests; empty if it requests none.
 std::string loader_of(const std::string& path) {
   Elf64_Ehdr header{};
   bytes_at(path, 0, sizeof header).copy(reinterpret_cast<char*>(&header), sizeof header);
@@ -163,11 +164,11 @@ std::string loader_of(const std::string& path) {
   return {};
 }
 
-// Why an executable file cannot run; empty if unknown. The kernel reports a missing interpreter or
-// loader as an error of the file that needs it.
+// Returns why an executable file cannot run, or nothing if unknown. The kernel reports a missing
+// interpreter or loader as an error of the file that needs it.
 std::string lack_of(const std::string& path, int error, int depth = 0) {
   constexpr std::size_t kFirstLine = 256;  // the kernel looks for the interpreter in these bytes
-  constexpr int kMostInterpreters = 5;     // that are scripts themselves; the kernel's limit
+  constexpr int kMostInterpreters = 5;     // nested scripts; the kernel's limit
   const std::string head = bytes_at(path, 0, kFirstLine);
   const bool elf = head.rfind(ELFMAG, 0) == 0;
   if (error == ENOEXEC && elf) return "it is a program for another processor";
@@ -213,14 +214,14 @@ Guardian::Guardian() {
   pid_ = fork();
   if (pid_ < 0) refuse_fork(errno);
   if (pid_ == 0) {
-    setsid();  // the terminal's signals to the launcher are not for the guardian
+    setsid();  // so that the terminal's signals do not reach the guardian
     prctl(PR_SET_NAME, "ringrun-guard");
     prctl(PR_SET_PDEATHSIG, SIGCONT);  // resumes it, if it is stopped when the launcher dies
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
-    // The guardian must not hold the launcher's output open: its reader must see end of file when
-    // the launcher ends.
+    // The guardian must not hold the launcher's output open, because a reader of the output must
+    // see end of file when the launcher ends.
     const int null = open("/dev/null", O_RDWR);
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
     pipe.write = Descriptor();
@@ -332,11 +333,11 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
   if (process.pid == 0)
     become(launcher, path.c_str(), argv.data(), envp.data(), guardian, inherited.keep,
            out.write.get(), err.write.get(), report.write.get());
-  setpgid(process.pid, process.pid);  // also in the child: whichever runs first, the group exists
+  setpgid(process.pid, process.pid);  // also in the child; the group exists whichever runs first
   guardian.watch(process.pid);
   report.write = Descriptor();
-  // Readable once the program runs or exec has failed. With a limit: the process may have been
-  // stopped just now, or its file may be on a server that does not answer.
+  // The pipe is readable once the program runs or exec has failed. The wait has a limit, because
+  // the process may have been stopped, or its file may be on a server that does not answer.
   std::array<pollfd, 2> entries{{{report.read.get(), POLLIN, 0}, {inherited.hurry, POLLIN, 0}}};
   const Deadline deadline = Deadline::in(kToBegin);
   while (poll(entries.data(), entries.size(), deadline.poll_ms()) < 0 && errno == EINTR) {

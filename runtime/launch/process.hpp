@@ -33,7 +33,7 @@ class Guardian {
   // Like watch(), for the calling process; safe between fork and exec.
   void watch_me() const;
 
-  // Returns a line that says how the guardian ended, if it ended too early; returns it only once.
+  // Returns, once, a line that says how the guardian ended, if it ended too early.
   [[nodiscard]] std::string exit_report();
   [[nodiscard]] pid_t pid() const { return pid_; }
 
@@ -80,10 +80,10 @@ struct Inherited {
   int hurry = -1;  // once readable, start_process() no longer waits for the exec
 };
 
-// Starts the program with empty standard input. Call it from the thread that lives longest: the
-// kernel kills the rank when the thread that started it ends. The guardian knows its group before
-// the program runs. Returns when the program runs, or after 10 s. Throws ResourceError if fork
-// fails, UsageError if the program cannot be run.
+// Starts the program with empty standard input. Call it from the thread that lives longest, because
+// the kernel kills the rank when the thread that started it ends. The guardian knows the rank's
+// group before the program runs. Returns when the program runs, or after 10 s. Throws ResourceError
+// if fork fails, UsageError if the program cannot be run.
 [[nodiscard]] Process start_process(const std::string& path,
                                     const std::vector<std::string>& command,
                                     const std::vector<std::string>& environment, Guardian& guardian,

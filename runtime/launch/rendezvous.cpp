@@ -19,8 +19,8 @@ constexpr const char* kRingruns = "meeting/ringruns";
 constexpr milliseconds kNow{0};
 constexpr milliseconds kPoll{50};            // how often the holder looks for arrivals
 constexpr milliseconds kPatience{3'000};     // before a message to the user
-constexpr milliseconds kToComeBack{45'000};  // from the end of a round, plus two grace periods
-constexpr milliseconds kToHear{10'000};      // for the others to read the end; the same
+constexpr milliseconds kToComeBack{45'000};  // from the end of a round; 2 * grace is added
+constexpr milliseconds kToHear{10'000};      // for the others to read the end; 2 * grace is added
 constexpr milliseconds kSlack{30'000};       // so that the holder's own deadline passes first
 constexpr std::size_t kWord = 8;             // bytes
 
@@ -65,7 +65,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
                                    .max_pending_strangers = options.max_pending_strangers});
     } catch (const UsageError& e) {
       if (options.nodes_numbered || !options.bind.empty()) throw;
-      why_not = e.what();  // held on another host, or by another ringrun on this one
+      why_not = e.what();  // another host or another ringrun on this one holds the rendezvous
     }
   }
   holds_ = server_ != nullptr;
@@ -111,8 +111,8 @@ comm::Secret Rendezvous::secret_of(const Round& round) const {
   return secret_.derive(fmt::format("round {} {}", round.number, round.word));
 }
 
-// Waits until the members of the last round are back or lost, and there are enough nodes for the
-// next: the maximum; or as many as in the last round, so that none is missing; or at least the
+// Waits until the members of the last round are back, are lost or are late, and until there are
+// enough nodes for the next round: the maximum, or as many as in the last round, or at least the
 // minimum after a last call for others.
 void Rendezvous::gather() {
   const bool first = round_.number < 0;

@@ -1,4 +1,4 @@
-// Which nodes take part in a round of the job. A round is one start of all its ranks.
+// Decides which nodes take part in a round of the job. A round is one start of all its ranks.
 //
 //     round 0: node 0 = a, node 1 = b      b is lost: the ranks on a are ended
 //     round 1: node 0 = a                  c arrives: the ranks on a are ended
@@ -34,7 +34,7 @@ struct Round {
   int restarts = 0;  // rounds before this one that followed a failure
   int node = 0, nodes = 1;
   std::uint16_t port = 0;  // of the round's store; 0: node 0 takes a free one
-  std::string word = {};   // random; the round's secret is derived from it; "": the only round
+  std::string word = {};   // random; the round's secret is derived from it; "": only one round
 };
 
 class Rendezvous {
@@ -61,7 +61,7 @@ class Rendezvous {
   [[nodiscard]] std::string newcomer();
   // For the holder: tells the others that there will be no further round.
   void close(int exit_code, const std::string& why);
-  // For a node that was in no round: the job's exit code.
+  // Returns the job's exit code, for a node that was in no round.
   [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:

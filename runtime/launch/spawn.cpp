@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using Body = std::function<void(std::shared_ptr<comm::ProcessGroup>)>;
 
-constexpr milliseconds kSettle{200};     // for ranks that fail because of a dead rank to say so
+constexpr milliseconds kSettle{200};     // for ranks that fail because of a dead rank to report it
 constexpr milliseconds kDeath{5'000};    // for SIGKILL to take effect
 constexpr milliseconds kLook{500};       // poll interval: a rank's children may hold its pipe open
 constexpr milliseconds kReap{2};         // poll interval between a rank's end of file and exit
@@ -58,7 +58,8 @@ void require_alone() {
           "signal(SIGCHLD, SIG_DFL) first");
 }
 
-// Before a fork, buffered output would be printed by every copy; before _exit(), it would be lost.
+// Call before fork(), because otherwise every child would print the buffered output again, and
+// before _exit(), which would lose it.
 bool flush_all() {
   std::cout.flush();
   return std::fflush(nullptr) == 0;
@@ -90,7 +91,7 @@ bool flush_all() {
     failed("cannot write all of its output: " + reason_of(errno), ExitCode::internal);
   text.resize(std::min(text.size(), kMostText));
   if (write(report.get(), text.data(), text.size()) < 0) code = std::max(code, 1);
-  // Not exit(): atexit handlers and static objects belong to the parent.
+  // Not exit(), because atexit handlers and static objects belong to the parent.
   _exit(code);
 }
 
@@ -100,7 +101,7 @@ class Children {
       : options_(options), meeting_(ranks), world_(ranks), memory_(MemoryGroup::own()) {}
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
-  ~Children() {  // ranks still running if a later one could not be started
+  ~Children() {  // kills the ranks that run if a later one could not start
     send(SIGKILL);
     for (const ForkedRank& rank : ranks_)
       if (rank.running) waitpid(rank.pid, nullptr, 0);

@@ -35,8 +35,8 @@ struct SpawnOptions {
   // Options of each rank's group. With a device, consecutive ranks take consecutive devices from
   // this one on.
   comm::GroupOptions group;
-  // How long the other ranks may take to end after the first rank has succeeded;
-  // milliseconds::max(): no limit. UsageError unless above 0.
+  // How long the other ranks may take to end after the first rank has succeeded. Must be above 0;
+  // milliseconds::max(): no limit.
   std::chrono::milliseconds exit_timeout{300'000};
   std::chrono::milliseconds grace{5'000};  // between SIGTERM and SIGKILL
 };
@@ -59,9 +59,9 @@ class RankFailed : public Error {
 // init_process_group() without a launcher's variables creates further groups of the same ranks.
 // When a rank throws, exits with a code other than 0 or is killed, the others are ended (SIGTERM,
 // SIGKILL after the grace period), and RankFailed names the rank that failed first, with its error.
-// Ranks still running exit_timeout after another has succeeded are ended, too: TimeoutError. If
-// this process dies, so do its ranks. UsageError unless ranks > 0, or if threads run here, SIGCHLD
-// is ignored, or this process is a rank already (mpirun, ringrun, srun).
+// Ranks still running exit_timeout after another has succeeded are ended, too, and TimeoutError is
+// thrown. If this process dies, so do its ranks. Throws UsageError if ranks <= 0, threads run here,
+// SIGCHLD is ignored, or this process is a rank already (mpirun, ringrun, srun).
 void spawn(int ranks, const std::function<void(std::shared_ptr<comm::ProcessGroup>)>& body,
            const SpawnOptions& options = {});
 

@@ -22,9 +22,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kNodesSettle{200};
-constexpr int kMostVainLives = 5;            // in a row; then the rank is given up
-constexpr milliseconds kSameSignal{300};     // two are one request: `timeout` sends two
-constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
+constexpr int kMostVainLives = 5;            // in a row; then the rank is not restarted
+constexpr milliseconds kSameSignal{300};     // two are one request, because `timeout` sends two
+constexpr milliseconds kLastOutput{1'000};   // for streams held open by a stray process
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, in addition to the grace period
 constexpr milliseconds kNodesLook{200};      // poll interval for arriving nodes
 constexpr milliseconds kGroupLook{20};       // poll interval for processes that a leader left
@@ -70,7 +70,7 @@ class Supervisor {
   [[nodiscard]] RoundEnd run(const std::string& program) {
     look_after_guardian();
     start(program);
-    // A rank of another node may be the cause, so the ranks here get the whole time to detect its
+    // A rank of another node may be the cause, so the ranks here get the full time to detect its
     // death.
     const auto undecided = [this] {
       return (phase_ == JobPhase::running && !verdict_seen_) ||
@@ -142,7 +142,7 @@ class Supervisor {
         start(ranks_.back());
       }
     } catch (...) {
-      send(SIGKILL);  // now: the other nodes and the store would wait for them
+      send(SIGKILL);  // immediately, because the other nodes and the store would wait for them
       throw;
     }
     output_.start();
@@ -178,9 +178,9 @@ class Supervisor {
                         Verdict::Kind::stopped);
         if (phase_ != JobPhase::killing) begin_ending(signal, options_.grace);
       } else if (signal_ == 0) {
-        signal_ = signal;  // another node's ringrun got it first, and our ranks know
+        signal_ = signal;  // the ranks are already ending at another node's request
       } else if (phase_ == JobPhase::ending && Clock::now() - ending_since_ > kSameSignal) {
-        due_ = Deadline::in(milliseconds(0));  // no more grace
+        due_ = Deadline::in(milliseconds(0));  // ends the grace period
       }
     }
   }
@@ -228,7 +228,7 @@ class Supervisor {
       nodes_.say_rank_ended(rank.place.rank, end.describe());
       return;
     }
-    // When the training is over, the rank has done its part.
+    // The rank's work is done once the training is over.
     if (options_.per_step && is_lost(rank) && (nodes_.training_over() || start_again(rank))) return;
     failures_.emplace_back(&rank - ranks_.data(), failure_of(rank));
     if (phase_ == JobPhase::running) settle();
@@ -284,12 +284,12 @@ class Supervisor {
     verdict_seen_ = true;
     const Verdict& verdict = nodes_.verdict();
     if (verdict.kind == Verdict::Kind::ok || phase_ != JobPhase::running) return;
-    settle();  // a failure here at this moment may be what the others noticed
+    settle();  // a rank that fails here now may be the cause that other nodes noticed
   }
 
   void on_time() {
     switch (phase_) {
-      case JobPhase::running:  // our ranks have ended, those of other nodes have not
+      case JobPhase::running:  // the ranks here have ended, but ranks of other nodes have not
         nodes_.say_over(fmt::format("{} still ran {} s after the ranks of node {} had ended",
                                     nodes_.still_running(), options_.exit_timeout.count() / 1000,
                                     options_.node));
@@ -382,8 +382,8 @@ class Supervisor {
     if (!blamed) return -1;
     for (const RankProcess& rank : ranks_)
       if (blamed->host == failure.host && blamed->pid == rank.pid) return rank.place.rank;
-    // A rank of another node: only its ringrun knows the pid. In a group of all ranks, the number
-    // is the job's.
+    // The rank is on another node, whose ringrun alone knows the pid. blamed->rank is its number in
+    // the job, or -1 if the message is about a subgroup.
     return blamed->rank < nodes_.place_of(0).world ? blamed->rank : -1;
   }
 
@@ -413,8 +413,8 @@ class Supervisor {
     }
     const Verdict::Kind verdict = nodes_.verdict().kind;
     const auto has_saved = [](const RankProcess& r) { return r.end.preempted(); };
-    // With per_step, one rank that has saved is enough: a rank that was just restarted had nothing
-    // to save.
+    // With per_step, one rank that has saved is enough, because a rank that was just restarted had
+    // nothing to save.
     const bool saved = options_.per_step ? std::ranges::any_of(ranks_, has_saved)
                                          : std::ranges::all_of(ranks_, has_saved);
     constexpr int kPreempted = static_cast<int>(ExitCode::preempted);
@@ -469,7 +469,7 @@ class Supervisor {
   bool lingering_ = false;  // a rank's leader has ended, but not its whole group
   milliseconds grace_ = options_.failure_grace;  // grace period that the ranks were given
   bool verdict_seen_ = false, said_done_ = false;
-  int signal_ = 0;  // that ringrun got; 0: none
+  int signal_ = 0;  // received by ringrun; 0: none
 };
 
 }  // namespace
@@ -477,7 +477,7 @@ class Supervisor {
 Signals::Signals()
     : all(block({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})),
       ending(block({SIGTERM, SIGINT, SIGHUP, SIGQUIT})) {
-  const sigset_t pipe = set_of({SIGPIPE});  // not ignored: the ranks would inherit that
+  const sigset_t pipe = set_of({SIGPIPE});  // not ignored, because the ranks would inherit that
   pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
 }
 

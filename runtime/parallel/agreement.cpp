@@ -26,7 +26,7 @@ Variants variants_of(const std::vector<std::string>& texts) {
   return variants;
 }
 
-// Collective: returns every rank's text.
+// Collective. Returns every rank's text.
 std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::string& mine) {
   const auto world = static_cast<std::size_t>(group.size());
   const std::array<std::int64_t, 1> size{static_cast<std::int64_t>(mine.size())};
@@ -43,7 +43,7 @@ std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::stri
   return texts;
 }
 
-// Collective: returns every rank's text, or nothing if all are equal. The texts are exchanged only
+// Collective. Returns every rank's text, or nothing if all are equal. The texts are exchanged only
 // if their lengths or hashes differ.
 std::vector<std::string> gather_unequal(comm::ProcessGroup& group, const std::string& mine) {
   const auto world = static_cast<std::size_t>(group.size());
@@ -109,7 +109,8 @@ void UsageMap::clear() { std::ranges::fill(mine_, 0); }
 
 void UsageMap::exchange(std::uint64_t step, const std::string& fault) {
   mine_[0] = step | (fault.empty() ? 0 : kFault);
-  // The words are only copied: collectives have no u64, but i64 has the same width.
+  // Collectives have no u64, so the words are sent as i64, which has the same width. They are only
+  // copied.
   const auto as_i64 = [](std::span<std::uint64_t> s) {
     return comm::Buffer(reinterpret_cast<std::byte*>(s.data()), Elements(s.size()), DType::i64);
   };

@@ -17,7 +17,8 @@
 // digests. If any differ, all ranks exchange their lines, to report the first difference.
 //
 // ---- the gradients ----
-// Which rank had a gradient for which parameter: one bit each, exchanged at the end of backward.
+// One bit per rank and parameter says whether the rank had a gradient. The bits are exchanged at
+// the end of backward.
 //
 // A rank that lacks a gradient must not leave its peers waiting in an all-reduce that it never
 // joins, and an average over too few ranks must not go unnoticed. Therefore each rank joins all
@@ -55,7 +56,7 @@ class UsageMap {
   [[nodiscard]] bool marked(int parameter) const;
   void clear();
 
-  // Collective: exchanges the bits of all ranks. Throws CommError if the ranks are at different
+  // Collective. Exchanges the bits of all ranks. Throws CommError if the ranks are at different
   // steps. Throws UsageError on every rank if any rank passes a non-empty `fault`; the message is
   // the same on all ranks and contains the faults and their ranks.
   void exchange(std::uint64_t step, const std::string& fault = {});
@@ -64,7 +65,8 @@ class UsageMap {
   [[nodiscard]] bool used_on(int rank, int parameter) const;
   [[nodiscard]] bool used_anywhere(int parameter) const;
   [[nodiscard]] bool used_everywhere() const;  // all parameters, all ranks
-  // "2 parameters have no gradient: 'head.weight' (on rank 1), 'head.bias' (on every rank)".
+  // Returns "2 parameters have no gradient: 'head.weight' (on rank 1), 'head.bias' (on every
+  // rank)".
   [[nodiscard]] std::string describe_unused(std::span<const std::string> names) const;
 
  private:
@@ -81,10 +83,10 @@ class UsageMap {
 // settings. Values may have any length, names may be missing on some ranks, and the order does not
 // matter. Leave out settings that may differ: devices, folders.
 void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
-// {"parameter 'fc.weight'", "f32[4, 5]"}, ...; then the buffers.
+// Returns {"parameter 'fc.weight'", "f32[4, 5]"}, ..., followed by the buffers.
 [[nodiscard]] comm::Settings settings_of(const Module& model);
 
-// "rank 1", "ranks 0, 2", or "every rank" if all `world` ranks are named.
+// Returns "rank 1", "ranks 0, 2", or "every rank" if all `world` ranks are named.
 [[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);
 
 // "parameter 'fc.weight' f32[4, 5]"; kind is the leading word.
@@ -96,7 +98,8 @@ void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // parameter 'fc.weight' f32[4, 6] on rank 2".
 void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>& lines);
 
-// A collective for GradScalerOptions::any_rank: true if any rank of the group passes true.
+// Returns a collective for GradScalerOptions::any_rank, which is true if any rank of the group
+// passes true.
 [[nodiscard]] std::function<bool(bool)> any_rank(std::shared_ptr<comm::ProcessGroup> group);
 
 }  // namespace ringsmith

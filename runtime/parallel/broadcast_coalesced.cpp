@@ -9,7 +9,7 @@ namespace ringsmith {
 
 namespace {
 
-// The device of the staging buffer.
+// Returns the device of the staging buffer.
 Device staging_for(const comm::ProcessGroup& group, const std::vector<Tensor>& tensors) {
   for (const Tensor& t : tensors)
     if (t.device() != group.device()) return Device::cpu();

@@ -19,8 +19,8 @@ namespace ringsmith {
 
 constexpr Bytes kBroadcastCap = MiB(250);  // the same as PyTorch's; limits the memory for staging
 
-// Collective. The tensors must have the same sizes, dtypes and order on every rank; any strides. A
-// tensor larger than the cap is sent in pieces.
+// Collective. The tensors must have the same sizes, dtypes and order on every rank; their strides
+// may differ. A tensor larger than the cap is sent in pieces.
 void broadcast_coalesced(comm::ProcessGroup& group, const std::vector<Tensor>& tensors, int root,
                          Bytes cap = kBroadcastCap);
 

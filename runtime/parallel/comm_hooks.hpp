@@ -1,4 +1,4 @@
-// Communication hooks: functions that exchange a bucket's gradients in place of DDP's all-reduce.
+// Communication hooks: functions that exchange a bucket's gradients instead of DDP's all-reduce.
 //
 //   backward   g5 g4 g3 | g2 g1 | g0 |
 //   bucket 0   [======] hook(bucket 0) --> future ..................> result replaces bucket 0
@@ -29,7 +29,7 @@
 namespace ringsmith {
 
 struct GradBucket {
-  int index = 0;                  // refers to other gradients after the rebuild of the buckets
+  int index = 0;                  // refers to other gradients after the buckets are rebuilt
   bool is_last = false;           // in this backward
   Tensor buffer;                  // all gradients, concatenated; communication memory
   std::vector<Tensor> gradients;  // views of `buffer` with the parameters' shapes
@@ -48,7 +48,8 @@ class Future {
   Future(comm::WorkPtr work, Tensor value);
   explicit Future(std::function<Tensor()> wait) : wait_(std::move(wait)) {}
 
-  // Continues with next(tensor), a tensor or another future. Runs on the thread that calls wait().
+  // Continues with next(tensor), which returns a tensor or another future. Runs on the thread that
+  // calls wait().
   [[nodiscard]] Future then(std::function<Future(const Tensor&)> next) const;
   [[nodiscard]] Tensor wait() const { return wait_(); }
 
@@ -72,15 +73,16 @@ struct CommHook {
 [[nodiscard]] comm::WorkPtr run_hook(const CommHook& hook, GradBucket bucket, std::string& fault);
 
 // ---- the built-in hooks ----
-// Divides by the number of ranks, then sums. DDP without a hook multiplies by the reciprocal
-// instead.
+// Returns a hook that divides by the number of ranks and then sums. DDP without a hook multiplies
+// by the reciprocal instead.
 [[nodiscard]] CommHook allreduce_hook(std::shared_ptr<comm::ProcessGroup> group);
 // The same in 16 bits, with half the bytes of f32: rounds, divides, sums with a rounding after each
 // addition, and converts back to the gradients' dtype. f16 has 11 significant bits and overflows at
 // 65520; bf16 has 8 significant bits and the range of f32.
 [[nodiscard]] CommHook fp16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 [[nodiscard]] CommHook bf16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
-// No communication: each rank keeps its own gradients. For measuring the cost of communication.
+// Returns a hook without communication: each rank keeps its own gradients. For measuring the cost
+// of communication.
 [[nodiscard]] CommHook noop_hook();
 // PowerSGD: power_sgd.hpp.
 

@@ -16,11 +16,11 @@ struct DataParallel::Job {
   std::vector<LinkTraffic> traffic;  // written by the thread that calls forward() or backward()
 
   [[nodiscard]] Device root() const { return devices.front(); }
-  // Nothing crosses a link to replica 0.
+  // Does not count replica 0, because its tensors cross no link.
   void count(std::size_t replica, Bytes LinkTraffic::*what, const Tensor& moved) {
     if (replica > 0) traffic[replica].*what += size_in_bytes(moved);
   }
-  // Moves a gradient of replica i to the root; a fresh copy if it came from elsewhere.
+  // Moves a gradient of a replica to the root. Returns a copy if the replica is on another device.
   Tensor bring(std::size_t replica, Bytes LinkTraffic::*what, const Tensor& t) {
     count(replica, what, t);
     return t.to(root());
@@ -85,8 +85,8 @@ void require_alike(Module& module, Module& replica) {
                       parents_first(replica).size(), parents_first(module).size()));
 }
 
-// Backward of one forward(): takes the gradient of the gathered output and returns those of the
-// parameters and the input.
+// Backward of one forward(): takes the gradient of the gathered output and returns the gradients of
+// the parameters and the input.
 class DataParallelBackward : public Node {
  public:
   DataParallelBackward(std::shared_ptr<DataParallel::Job> job,

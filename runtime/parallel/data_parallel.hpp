@@ -12,13 +12,13 @@
 //             add the gradients        <-------   gradients, in replica order
 //             optimizer step
 //
-// All of this passes through the root's links, 2 (N - 1) copies of the parameters' bytes per step,
-// and none of it overlaps with computation. The root also holds the whole output, the loss and the
-// optimizer.
+// All of this passes through the root's links: parameters and gradients alone are 2 (N - 1) times
+// the parameters' bytes per step. None of it overlaps with computation. The root also holds the
+// whole output, the loss and the optimizer.
 //
-// The replicas' gradients are added, not averaged: the loss is one mean over the gathered batch.
-// For the same reason the result equals a single device's, up to the order of the sums. That order
-// is fixed, so two runs give the same bits.
+// The replicas' gradients are added, not averaged, because the loss is one mean over the gathered
+// batch. For the same reason the result equals a single device's, up to the order of the sums. That
+// order is fixed, so two runs give the same bits.
 //
 //   GPT model(options);
 //   model.to(Device::cuda(0));
@@ -73,7 +73,7 @@ struct LinkTraffic {
 
 struct DataParallelOptions {
   // Replicas run the host code of their forward one at a time, as under Python's interpreter lock.
-  // Kernels on GPUs still overlap. Backward is not affected, as PyTorch's engine is not Python
+  // Kernels on GPUs still overlap. Backward is not affected, because PyTorch's engine is not Python
   // code.
   bool simulate_gil = false;
 };

@@ -35,7 +35,7 @@ bool has_core_to_spare(const comm::ProcessGroup& group) {
   return static_cast<long>(group.size()) * kernels::threads() < cores;
 }
 
-// A group on a GPU needs no core: its streams run concurrently with backward.
+// A group on a GPU needs no core, because its streams run concurrently with backward.
 bool overlaps(Overlap choice, const comm::ProcessGroup& group) {
   return choice == Overlap::on || choice == Overlap::alternate ||
          (choice == Overlap::automatic && (group.device().is_cuda() || has_core_to_spare(group)));
@@ -51,7 +51,8 @@ void require_once(const char* what, const NamedTensors& tensors) {
                           first->first == later->first ? "name" : "tensor"));
 }
 
-// The name of the first tensor that is not in `others`, or null. Usually both lists are the same.
+// Returns the name of the first tensor that is not in `others`, or null. Usually both lists are the
+// same.
 const std::string* first_beyond(const NamedTensors& tensors, const NamedTensors& others) {
   const auto same = [](const auto& a, const auto& b) { return a.second.is_same(b.second); };
   const auto differs = std::ranges::mismatch(tensors, others, same).in1;

@@ -7,9 +7,9 @@
 //     optimizer.step();                                 // the same update on every rank
 //   }
 //
-// Equal start, equal gradients, equal updates: the replicas stay equal bit for bit. If every rank's
+// The replicas start equal and apply equal updates, so they stay equal bit for bit. If every rank's
 // loss is a mean over the same number of samples, they match one process that trains on the whole
-// batch. How gradients are exchanged: runtime/parallel/reducer.hpp.
+// batch. runtime/parallel/reducer.hpp explains how gradients are exchanged.
 //
 // Accumulation needs no communication until the last pass:
 //
@@ -43,10 +43,10 @@ namespace ringsmith {
 
 // When the all-reduce of a full bucket starts. on: immediately, while backward continues, on the
 // communication thread or the group's stream. off: when backward has ended, on the calling thread.
-// Buckets, order and bits are the same. automatic: on if the group is on a GPU, or if a core is
-// free for the communication thread; if that thread had to share a core with backward, both would
-// lose more than the overlap gains. alternate: off and on in turn, starting with off, so that one
-// run measures the benefit of overlap under the same disturbances.
+// Buckets, order and bits are the same in all modes. automatic: on if the group is on a GPU, or if
+// a core is free for the communication thread; if that thread had to share a core with backward,
+// both would lose more than the overlap gains. alternate: off and on in turn, starting with off, so
+// that one run measures the benefit of overlap under the same disturbances.
 enum class Overlap : std::uint8_t { automatic, on, off, alternate };
 // Parses "auto", "on", "off" or "alternate"; otherwise throws UsageError.
 Overlap parse_overlap(std::string_view name);
@@ -147,10 +147,11 @@ class DistributedDataParallel {
                                              const GradBucket& b) { return hook(state, b); }});
   }
 
-  // Collective: rank 0's buffers replace the other ranks'; in join(), those of Join::authority().
+  // Collective. Rank 0's buffers replace the other ranks'; in join(), the buffers of
+  // Join::authority() do.
   void synchronise_buffers();
 
-  // For checkpoints: the order of gradients in the buckets, as parameter indices; see
+  // Returns the order of gradients in the buckets, as parameter indices, for checkpoints; see
   // Reducer::ready_order().
   [[nodiscard]] std::vector<int> ready_order() const { return reducer_->ready_order(); }
   void rebuild_in(std::vector<int> order) { reducer_->rebuild_in(std::move(order)); }
@@ -186,7 +187,7 @@ class DistributedDataParallel {
   Module* module_ = nullptr;
   std::shared_ptr<comm::ProcessGroup> group_;
   DdpOptions options_;
-  NamedTensors parameters_, named_buffers_;  // all at construction, including the ignored
+  NamedTensors parameters_, named_buffers_;  // at construction, including ignored ones
   std::vector<std::string> names_;           // of the parameters that require gradients
   std::vector<Tensor> buffers_;
   std::vector<Tensor> state_;  // everything that is broadcast: parameters and buffers

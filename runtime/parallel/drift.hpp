@@ -1,6 +1,7 @@
 // Detects replicas that have drifted apart. Data-parallel training is correct only while all ranks
-// hold the same parameters, bit for bit. A rank that skips a step, draws its own initial values
-// after wrapping, or updates with other hyperparameters breaks this silently: losses keep falling.
+// hold the same parameters, bit for bit. If a rank skips a step, draws its own initial values after
+// wrapping, or updates with other hyperparameters, the replicas drift apart, but the losses keep
+// falling.
 //
 //   each rank   computes a 64-bit digest of all its parameters  one pass over them
 //   all ranks   all_gather the digests, 8 bytes per rank        equal: done
@@ -25,8 +26,8 @@ class DriftError : public Error {
 void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors);
 
 // Throws Error unless every value is finite: "'fc.weight' holds NaN or an infinity: ...". Not
-// collective: after check_drift() either all ranks throw or none. Call it before overwriting a
-// checkpoint.
+// collective, but after check_drift() either all ranks throw or none do. Call it before overwriting
+// a checkpoint.
 void check_finite(const NamedTensors& tensors);
 
 }  // namespace ringsmith

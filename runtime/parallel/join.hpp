@@ -5,10 +5,11 @@
 //   rank 2   f b   f b   f b   . .  |              states, buffers, zeros for each bucket
 //                                   rank 0, the last to run out, broadcasts its model
 //
-// Every forward begins with an exchange: which ranks still have inputs, and whether the backward
-// will reduce. A rank that has run out keeps taking part in its peers' collectives until all have
-// run out; then the last of them broadcasts its parameters and buffers. Other collectives in the
-// loop, such as SyncBatchNorm or metrics, are not shadowed (use throw_on_early_termination there).
+// Every forward begins with an exchange, in which each rank tells whether it still has inputs and
+// whether its backward will reduce. A rank that has run out continues to join its peers'
+// collectives until all have run out; then the last of them broadcasts its parameters and buffers.
+// Other collectives in the loop, such as SyncBatchNorm or metrics, are not shadowed (use
+// throw_on_early_termination there).
 //
 // Like PyTorch's DistributedDataParallel.join() (torch.distributed.algorithms.Join), except that
 // there is one exchange per forward, not three; that a rank that has run out drops its gradients;
@@ -41,10 +42,10 @@ class Join {
  public:
   Join(std::shared_ptr<comm::ProcessGroup> group, const JoinOptions& options);
 
-  // Collective, at the start of a forward: this rank has an input. Throws UsageError on every rank
-  // if only some of the backwards will reduce.
+  // Collective. Announces at the start of a forward that this rank has an input. Throws UsageError
+  // on every rank if only some of the backwards will reduce.
   void announce(bool reduces);
-  // Collective: this rank has no input. Returns false if no rank has one.
+  // Collective. Announces that this rank has no input. Returns false if no rank has one.
   [[nodiscard]] bool shadow();
 
   // Results of the last exchange.

@@ -67,7 +67,7 @@ std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   return out.append(rest, text.cend());
 }
 
-// Bootstrap of a quorum: its members exchange their addresses through the store.
+// Bootstrap of a quorum, whose members exchange their addresses through the store.
 class QuorumBootstrap : public comm::Bootstrap {
  public:
   QuorumBootstrap(const std::shared_ptr<comm::Store>& store, const QuorumAnswer& quorum, int place,
@@ -322,12 +322,12 @@ void PerStepTraining::load(const Snapshot& state) {
   if (options_.load) options_.load(state.values);
 }
 
-// Takes part in the other ranks' collectives with zeros, for a rank that has no gradients yet.
+// Joins the other ranks' collectives with zeros. Called on a rank that has no gradients yet.
 void PerStepTraining::add_zeros() {
   const std::vector<Tensor> parameters = ddp_->forward([&] { return trained_parameters(); });
   std::vector<Tensor> zeros;
   for (const Tensor& p : parameters) zeros.push_back(zeros_like(p));
-  (void)scaler_.scale(scalar(0));  // replaces a loss: the scaler refuses to unscale without one
+  (void)scaler_.scale(scalar(0));  // replaces a loss, without which the scaler refuses to unscale
   backward(parameters, zeros);
 }
 

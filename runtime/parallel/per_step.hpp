@@ -22,8 +22,8 @@
 //
 // - Before each step all ranks ask the coordinator (store/coordinator.hpp) which ranks are present.
 //   While the answer is the same they keep their group; otherwise they create a new group, and
-//   DDP's buckets on it, in the known order. No process restarts, and no rank sends parameters:
-//   they agree.
+//   DDP's buckets on it, in the known order. No process restarts, and no parameters are sent,
+//   because all ranks that are left have the same ones.
 // - When a collective fails, the rank aborts the group, so that its peers learn of it within
 //   milliseconds, and votes that the step does not count. The ranks that are still present then
 //   repeat the step: gradients are averaged over them and samples are distributed among them.
@@ -36,9 +36,9 @@
 //   backward. If the step counts, the new rank applies the same update to that state and is then
 //   equal to the others.
 //
-// Bits. Every sum depends on the members and their order, and the order on the history of which
-// ranks were present in which step (seniority). With the same history, a training reproduces the
-// same bits; without a failure, these equal DistributedDataParallel's.
+// Bits. Every sum depends on the members and their order, and the order depends on the history of
+// which ranks were present in which step (seniority). With the same history, a training reproduces
+// the same bits; without a failure, these equal DistributedDataParallel's.
 //
 // A failure costs the current step, on all ranks. A step waits for a joining rank's state: if
 // sending it takes longer than a step, all ranks wait. The training ends if no rank with the state
@@ -46,8 +46,8 @@
 // first rank can save the common state between two steps; in a later job all ranks begin with it
 // (PerStepOptions::begin). If the first rank is lost, another takes its place.
 //
-// Stopping. A signal to any rank (PerStepOptions::stop) is known to all ranks once the step has
-// counted: stop_asked(). Each then calls finish() with a body that saves.
+// Stopping. Once the step has counted, all ranks know of a signal to any rank
+// (PerStepOptions::stop): stop_asked() is true. Each then calls finish() with a body that saves.
 //
 // The idea is torchft's (github.com/pytorch/torchft): quorum, vote, zeros from ranks that recover.
 #pragma once
@@ -143,7 +143,7 @@ class PerStepTraining {
   [[nodiscard]] std::int64_t step() const { return first_ + quorum_.step; }
   // Updates that were made, not counting skipped ones; learning-rate schedules use this number.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
-  // True if the training ended before this process could take part.
+  // True if the training ended before this process could join it.
   [[nodiscard]] bool over() const { return quorum_.over; }
   // quorum(): the next step's quorum. last_failure(): why the last try failed; "" if it counted.
   [[nodiscard]] const comm::store::QuorumAnswer& quorum() const { return quorum_; }

@@ -26,7 +26,7 @@ void orthogonalise(const Tensor& m, double epsilon) {
   }
 }
 
-// numpy.random.RandomState.randint(10^9), by which PyTorch chooses the seed of each Q.
+// Computes numpy.random.RandomState.randint(10^9), by which PyTorch chooses the seed of each Q.
 std::uint64_t next_seed(Generator& g) {
   constexpr std::uint32_t kBelow = 1'000'000'000, kMask = (1U << 30) - 1;
   std::uint32_t seed = kBelow;
@@ -84,7 +84,7 @@ PowerSgdState::PowerSgdState(std::shared_ptr<comm::ProcessGroup> group,
 }
 
 Future PowerSgdState::exchange(const GradBucket& bucket) {
-  if (bucket.index == 0) last_ = now_;  // copies handles: these tensors are never modified
+  if (bucket.index == 0) last_ = now_;  // copies handles; the tensors are never modified
   if (now_.iteration < options_.start_powersgd_iter) {
     if (bucket.is_last) ++now_.iteration;
     return plain_.call(bucket);
@@ -158,7 +158,7 @@ std::shared_ptr<PowerSgdState::ExchangeState> PowerSgdState::prepare(const GradB
   return state;
 }
 
-// Drawn on the host, so that a seed gives the same numbers everywhere.
+// Draws the random factors on the host, so that a seed gives the same numbers everywhere.
 void PowerSgdState::draw(const ExchangeState& state) {
   Generator g(next_seed(now_.seeds));
   for (const ExchangeState::Factors& f : state.factors) f.q.copy_(randn(f.q.sizes(), g));

@@ -59,7 +59,7 @@ class PowerSgdState {
     double loss_scale = 0;             // of the errors; 0: no scaler
     Generator seeds;
     std::int64_t iteration = 0;  // number of backward passes
-    // Elements of all gradients since compression began, and elements sent in their place.
+    // Elements of all gradients since compression began, and elements sent instead.
     std::int64_t before = 0, after = 0;
   };
   [[nodiscard]] const Memory& memory() const { return now_; }
@@ -75,7 +75,7 @@ class PowerSgdState {
   PowerSgdOptions options_;
   CommHook plain_;
   TravelTensors ps_, qs_, rest_;  // by bucket
-  Memory now_, last_;             // last_: at the beginning of the last pass
+  Memory now_, last_;             // last_: the state at the beginning of the last pass
 };
 
 [[nodiscard]] CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state);

@@ -21,14 +21,15 @@
 
 namespace ringsmith {
 
-// The row at which each chunk begins, followed by the number of rows. A single empty chunk if there
-// are no rows. Requires replicas > 0.
+// Returns the row at which each chunk begins, followed by the number of rows. Returns a single
+// empty chunk if there are no rows. Requires replicas > 0.
 [[nodiscard]] std::vector<std::int64_t> chunk_starts(std::int64_t rows, std::size_t replicas);
 
 // Returns a separate copy of t, for another replica, which may be on the same device.
 [[nodiscard]] Tensor copy_to(const Tensor& t, Device device);
 
-// The rows of each chunk. The first is a view of batch, the others are copies on their devices.
+// Returns the rows of each chunk. The first is a view of batch, the others are copies on their
+// devices.
 [[nodiscard]] std::vector<Tensor> scatter(const Tensor& batch,
                                           const std::vector<std::int64_t>& starts,
                                           const std::vector<Device>& devices);
@@ -37,7 +38,7 @@ namespace ringsmith {
 // UsageError naming the replicas whose shapes or dtypes differ.
 [[nodiscard]] Tensor gather(const std::vector<Tensor>& parts, Device root);
 
-// The row of gather()'s result at which each part begins, followed by the number of rows.
+// Returns the row of gather()'s result at which each part begins, followed by the number of rows.
 [[nodiscard]] std::vector<std::int64_t> part_starts(const std::vector<Tensor>& parts);
 
 // ---- one thread per replica, and their errors ----

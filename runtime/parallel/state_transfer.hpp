@@ -1,5 +1,5 @@
-// Sends the state of a training from a rank that has it to a rank that joins, concurrently with the
-// step in which both take part.
+// Sends the state of a training from a rank that has it to a rank that joins, while both run the
+// step.
 //
 //   sender    copy |forward, backward ........| vote
 //                  '--thread--> bytes -------.
@@ -20,9 +20,9 @@
 
 namespace ringsmith {
 
-// Convert a snapshot to bytes and back: the length of a JSON text, the text (step, values, names,
-// dtypes and sizes), and the tensors. unpack() returns tensors on the CPU and throws CommError if
-// the bytes are malformed.
+// Convert a snapshot to bytes and back. The bytes are the length of a JSON text, the text (step,
+// values, names, dtypes and sizes), and the tensors. unpack() returns tensors on the CPU and throws
+// CommError if the bytes are malformed.
 [[nodiscard]] std::vector<std::byte> pack(const Snapshot& snapshot);
 [[nodiscard]] Snapshot unpack(std::span<const std::byte> bytes);
 
@@ -41,7 +41,7 @@ class StateTransfers {
   // Blocks until the state is received, and returns it; throws the transfer's error.
   [[nodiscard]] Snapshot take();
   void abort();      // aborts running transfers; then joins the threads
-  void wait_sent();  // blocks until the receivers have all of it or have failed
+  void wait_sent();  // blocks until the receivers have received everything or have failed
 
  private:
   struct RunningTransfer {

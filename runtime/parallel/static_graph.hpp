@@ -6,7 +6,8 @@
 //                  is an error on every rank
 //
 // A parameter gets several gradients in one backward if a backward() runs inside it, as in
-// reentrant checkpointing. Without this information its bucket would be launched after the first.
+// reentrant checkpointing. Without this information its bucket would be launched after the first
+// gradient.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,8 @@ class StaticGraph {
     ++arrivals_[p];
     return known() && arrivals_[p] == expected_[p];
   }
-  // Ends a backward, given its number. The first is learnt; later ones return "" or the difference.
+  // Ends a backward, given its number. Learns the graph from the first; for later ones returns ""
+  // or the difference.
   [[nodiscard]] std::string end(const std::vector<std::string>& names, std::uint64_t backward);
 
   [[nodiscard]] bool known() const { return !expected_.empty(); }

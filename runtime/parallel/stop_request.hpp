@@ -38,7 +38,7 @@ class StopRequest {
   static constexpr std::array<int, 2> kSignals{SIGTERM, SIGUSR1};
   static constexpr std::chrono::milliseconds kSameRequest{300};
 
-  // One per process at a time: UsageError for a second one.
+  // Throws UsageError if this process already has a StopRequest.
   StopRequest();
   ~StopRequest();  // restores the previous signal handlers, unless work_is_done()
   StopRequest(const StopRequest&) = delete;
@@ -47,7 +47,8 @@ class StopRequest {
   // True if this process got a signal. Other ranks may not have got it, so no rank may stop because
   // of this alone. For programs that exchange data in each step anyway and include this flag.
   [[nodiscard]] bool here() const noexcept;
-  // Collective: true if any rank got a signal; the same on all ranks. An all-reduce of one value.
+  // Collective. Returns true if any rank got a signal; the same on all ranks. An all-reduce of one
+  // value.
   [[nodiscard]] bool agreed(comm::ProcessGroup& group) const;
   // Call when everything is written and the process is about to exit. From then on a first signal
   // has no effect, so that it cannot turn exit code 0 into 143.

@@ -29,7 +29,7 @@ BatchNormShape shape_of(const Tensor& x, const Tensor& weight, const Tensor& bia
   return {x.size(0), x.size(1), x.dim() == 4 ? x.size(2) * x.size(3) : 1};
 }
 
-// Over all ranks.
+// The statistics over all ranks' batches.
 struct Statistics {
   double count = 0;
   std::vector<double> mean, squares;  // by channel; sum of the squared deviations from the mean
@@ -66,7 +66,7 @@ Tensor tensor_like(const Tensor& like, const std::vector<double>& values) {
   return from_vector(values).to(like.dtype()).to(like.device());
 }
 
-// Collective: the sum over the ranks, in f64.
+// Collective. Returns the sum over the ranks, computed in f64.
 Tensor summed(comm::ProcessGroup& group, const Tensor& t) {
   std::vector<double> values = doubles(t);
   group.all_reduce(std::span<double>(values));
@@ -115,7 +115,7 @@ Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const T
                        const Tensor& running_var, bool training, double momentum, double eps) {
   if (!training || group->size() == 1)
     return batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps);
-  if (is_half(x.dtype()))  // as batch_norm does: computed in f32
+  if (is_half(x.dtype()))  // computed in f32, as in batch_norm
     return to(sync_batch_norm(group, to(x, DType::f32), weight, bias, running_mean, running_var,
                               training, momentum, eps),
               x.dtype());

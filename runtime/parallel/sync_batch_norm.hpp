@@ -29,7 +29,7 @@ Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const T
                        const Tensor& running_var, bool training, double momentum = 0.1,
                        double eps = 1e-5);
 
-// Collective: makes every BatchNorm2d of the module call sync_batch_norm, over a new group of the
+// Collective. Makes every BatchNorm2d of the module call sync_batch_norm, over a new group of the
 // same ranks, so that its exchanges cannot be confused with DDP's, whose order depends on this
 // rank's gradients. Parameters and buffers are unchanged. Returns the number of layers.
 int convert_sync_batchnorm(Module& module, const std::shared_ptr<comm::ProcessGroup>& group);

@@ -74,7 +74,8 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DistributedDataParallel& ddp, c
     require(p.dtype() == dtype,
             "ZeroRedundancyOptimizer: parameters of several dtypes; make one "
             "optimizer and one DistributedDataParallel for each");
-  // Roughly the order in which gradients will arrive, fixed from now on: parts must not move.
+  // Roughly the order in which gradients will arrive. It is fixed from now on, because parts must
+  // not move.
   std::vector<int> order(params().size());
   std::iota(order.rbegin(), order.rend(), 0);
   plan_ = rebuilt_plan(ddp.reducer().items(), ddp.reducer().options().caps, order);
@@ -143,7 +144,7 @@ Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
   });
 }
 
-// Undefined if its parameter has no gradient.
+// Returns the gradient of a piece; undefined if its parameter has no gradient.
 Tensor ZeroRedundancyOptimizer::gradient_of(const ParameterShard& piece) const {
   const Tensor grad = params()[piece.parameter].grad();
   if (!grad.defined()) return {};

@@ -61,8 +61,8 @@ class ZeroRedundancyOptimizer : public Optimizer {
   // step() is collective. A parameter without a gradient is left unchanged, as by every optimizer.
 
   // Collective. Like clip_grad_norm_, scales the averaged gradients so that their 2-norm is at most
-  // max_norm, and returns the norm before. Scattered: squares are summed in f64 over parts and
-  // ranks.
+  // max_norm, and returns the norm before. If gradients are scattered, their squares are summed in
+  // f64 over parts and ranks.
   double clip_grad_norm(double max_norm);
 
   void set_lr(double lr) override;
@@ -72,11 +72,12 @@ class ZeroRedundancyOptimizer : public Optimizer {
   }
   [[nodiscard]] bool counts_steps() const override { return inner_->counts_steps(); }
 
-  // Scattered: the averages of this rank's parts and of the tails; then any_rank() is collective.
+  // If gradients are scattered, returns the averages of this rank's parts and of the tails;
+  // any_rank() is then collective.
   [[nodiscard]] std::vector<Tensor> gradients() const override;
   [[nodiscard]] bool any_rank(bool mine) const override;
 
-  // Collective: returns the state of all ranks in the format of a plain optimizer of ddp's
+  // Collective. Returns the state of all ranks in the format of a plain optimizer of ddp's
   // parameters (Optimizer::state_dict), so that any number of ranks, or a plain optimizer, can
   // continue from it.
   [[nodiscard]] StateDict state_dict() const override;

@@ -1,5 +1,5 @@
-// Ranks with different settings. Each option in the help text of each training program gets a
-// different value on one rank; the options are read from the help, so new ones are tested as well.
+// Tests ranks with different settings. Each option in the help text of each training program gets a
+// different value on one rank. The options are read from the help, so new ones are tested as well.
 // Also tests differences that no option causes: different contents of a file with the same name,
 // and replicas that have drifted apart.
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ struct HelpLine {
   [[nodiscard]] bool may_differ() const { return text.find("; ranks may differ") != text.npos; }
 };
 
-// The options in a program's help, each with its description on one line.
+// Returns the options in a program's help, each with its description on one line.
 std::vector<HelpLine> options_of(const std::string& program) {
   const auto help = run_app(0, program, {"--help"});
   REQUIRE(help.exit_code == 0);
@@ -104,7 +104,7 @@ void check_refused(const Program& program, Disagreement& d) {
   CHECK(r.out.find("step") == r.out.npos);
 }
 
-// The program without --steps and --batch, which are among the options that are varied.
+// Returns the program without --steps and --batch, which are among the options that are varied.
 Program without_length(const Program& program) {
   Program out{program.name, {}};
   for (std::size_t i = 0; i < program.options.size(); ++i)
@@ -132,7 +132,8 @@ TEST_CASE("every option that is another one on one rank is named before the firs
       started.clear();
     };
     for (const HelpLine& option : options_of(program.name)) {
-      // --per-step must also equal the launcher's setting: tests/launch/per_step_test.cpp.
+      // tests/launch/per_step_test.cpp tests --per-step, which must match the launcher's setting,
+      // too.
       if (option.may_differ() || option.name == "--per-step") continue;
       INFO(program.name << " " << option.name << ": another() knows no value that it takes");
       const auto other = another(program, option);
@@ -154,8 +155,8 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
   const TemporaryFolder folder;
   const Program text = gpt(folder);
   const std::string copy = write_text(folder / "copy", read_text(folder / "text"));
-  // The last rank's additional options. None for an option about data, which the next case
-  // compares.
+  // The last rank's additional options. Options about data have none, because the next case
+  // compares data.
   const std::map<std::string, std::optional<Options>> known{
       {"--bootstrap", Options{"env"}},
       {"--data", Options{copy}},
@@ -304,7 +305,8 @@ TEST_CASE("other programs, other words, and a wrong option on one rank alone",
   INFO(models.err);
   CHECK(models.exit_code == 6);
   CHECK_THAT(models.err, ContainsSubstring("model is gpt on rank 0 and mlp on rank 1"));
-  // Rank 0, which reports an error that all ranks share, does not have this one.
+  // Only rank 1 has this error, so it must report it. Rank 0 reports the errors that all ranks
+  // share.
   const auto wrong = ranks("./train_mlp --draw 200 --steps 2", "./train_mlp --lr -1");
   INFO(wrong.err);
   CHECK(wrong.exit_code == 6);

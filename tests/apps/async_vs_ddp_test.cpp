@@ -1,4 +1,4 @@
-// The parameter server with sums that are exact in any order, and async_vs_ddp as a user runs it.
+// Tests the parameter server with sums that are exact in any order, and async_vs_ddp's output.
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -34,11 +34,11 @@ std::vector<float> all_values(const Module& model) {
 TEST_CASE("every accepted gradient is applied once, whatever the order", "[async]") {
   for (const int world : {1, 2, 3, 5}) {
     constexpr std::int64_t kBudget = 61;
-    // Built here: the default generator belongs to one thread.
+    // Built here, because the default generator belongs to one thread.
     std::vector<std::unique_ptr<Linear>> models;
     for (int r = 0; r < world; ++r) {
       models.push_back(std::make_unique<Linear>(3, 2));
-      // Rank 0's values are used by all.
+      // All ranks use rank 0's values.
       for (const Tensor& p : models.back()->parameters()) p.fill_(1000.0 * r);
     }
     using Staleness = std::vector<std::int64_t>;
@@ -143,7 +143,7 @@ TEST_CASE("async_vs_ddp on 1 and 3 ranks", "[async]") {
       words >> losses->first >> losses->second;
     }
   REQUIRE(losses);
-  CHECK(losses->first == losses->second);  // one rank: the same training
+  CHECK(losses->first == losses->second);  // with one rank it is the same training
 
   const ProgramResult three = run_app(3, "async_vs_ddp", small);
   INFO(three.out << three.err);

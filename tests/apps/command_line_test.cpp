@@ -1,4 +1,4 @@
-// The command line that the programs share: the values it reads, and its messages about wrong ones.
+// Tests the programs' common command line: the values it reads, and its messages about wrong ones.
 #include "labs/apps/common/command_line.hpp"
 
 #include "runtime/base/error.hpp"
@@ -38,7 +38,7 @@ Values given(const std::vector<const char*>& words) {
   return v;
 }
 
-// The message without the words that end all messages.
+// Returns the message without the words that end all messages.
 std::string refused(const std::vector<const char*>& words) {
   Values v;
   try {

@@ -1,5 +1,6 @@
-// train_gpt under DDP with one rank per device: equal to the CPU's training, and bit-identical to
-// its own repetition. Also kernel_bench on a device. (vgpu, if built in, simulates the devices.)
+// Trains train_gpt under DDP with one rank per device. The result must agree with the CPU's, and a
+// repetition must be bit-identical. Also tests kernel_bench on a device. (vgpu, if built in,
+// simulates the devices.)
 #include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -16,7 +17,7 @@ namespace {
 
 struct Training {
   std::vector<double> losses;
-  std::string model;  // the file
+  std::string model;  // contents of the file
   Checkpoint parameters;
 };
 

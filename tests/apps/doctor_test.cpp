@@ -1,4 +1,4 @@
-// doctor as a user runs it: alone, and on the ranks of a job.
+// Runs doctor as a user does: alone, and on the ranks of a job.
 #include <algorithm>
 #include <sstream>
 
@@ -18,7 +18,7 @@ std::size_t widest_line(const std::string& text) {
   return widest;
 }
 
-// A pair's row of the table, e.g. "0-1  shm  8.6  3.59  (1)"
+// Returns a pair's row of the table, e.g. "0-1  shm  8.6  3.59  (1)".
 std::vector<std::string> row_of(const std::string& text, const std::string& pair) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {

@@ -1,4 +1,4 @@
-// dp_vs_ddp as a user runs it, and its parts.
+// Runs dp_vs_ddp as a user does, and tests its parts.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -20,7 +20,8 @@ std::string test_device() {
   return name.empty() ? "cpu" : name.substr(0, name.find(':'));
 }
 
-// True if tags are nested and closed and attributes quoted, as an XML reader and the page require.
+// Returns true if tags are nested and closed and attributes quoted, as XML readers and the page
+// require.
 bool is_well_formed(const std::string& text) {
   std::vector<std::string> open;
   std::size_t at = 0;
@@ -68,9 +69,9 @@ TEST_CASE("dp_vs_ddp on 2 and 3 devices: results, counters, table, pictures", "[
     if (line.rfind("MLP", 0) != 0 && line.rfind("wrote", 0) != 0 && line.rfind("Times", 0) != 0)
       CHECK(line.size() <= 80);
   }
-  // P = 4 (16 * 16 + 16) * 3 = 3264 bytes, 816 floats: the chunks of 2 and of 3 ranks have equal
-  // sizes, so the counters equal the formulas. The usage map of 6 parameters is one word of bits
-  // per step.
+  // P = 4 (16 * 16 + 16) * 3 = 3264 bytes, or 816 floats, which 2 and 3 ranks divide into equal
+  // chunks. Therefore the counters equal the formulas. In each step, a rank sends its usage map
+  // (the step's number and one word of bits) to two peers.
   CHECK_THAT(run.out, ContainsSubstring("P = 3 KiB"));
   CHECK_THAT(run.out, ContainsSubstring("off by at most 0.000 %"));
   CHECK_THAT(run.out, ContainsSubstring(fmt::format("usage map of a DDP rank {}\n", 2 * 16)));

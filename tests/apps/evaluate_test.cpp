@@ -1,5 +1,5 @@
-// Evaluation over all ranks: each sample is evaluated once, for any number of ranks, and training
-// is not affected by it.
+// Evaluation over all ranks evaluates each sample once, for any number of ranks, and does not
+// affect training.
 #include "labs/apps/train/evaluate.hpp"
 
 #include <cmath>
@@ -80,7 +80,7 @@ std::unique_ptr<Linear> model() {
   return std::make_unique<Linear>(kWidth, kClasses);
 }
 
-// The loss and the number of right answers, one sample after the other, in double.
+// Computes the loss and the number of right answers sample by sample, in double.
 Evaluation by_hand(Module& model, const Dataset& data) {
   const NoGradGuard no_grad;
   Evaluation out;

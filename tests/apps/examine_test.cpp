@@ -1,4 +1,5 @@
-// doctor's conclusions from the kernel's files, given the texts of other machines.
+// Tests what doctor concludes from the kernel's files, with texts of such files from other
+// machines.
 #include <sys/resource.h>
 
 #include "labs/apps/common/processor.hpp"

@@ -1,6 +1,6 @@
-// Behaviour common to all programs: --help within 80 columns, --version, and the hint for a
-// misspelt option. The list of programs is read from the sources, so a new program is tested as
-// well.
+// Tests the behaviour common to all programs: --help within 80 columns, --version, and the hint for
+// a misspelt option. The list of programs is read from the sources, so that a new program is tested
+// as well.
 #include <algorithm>
 #include <regex>
 #include <set>
@@ -35,7 +35,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-// The last option in a help text, e.g. "--json".
+// Returns the last option in a help text, e.g. "--json".
 std::string last_option(const std::string& help) {
   const std::regex option(R"(^  (?:-[A-Za-z],)?(--[a-z][a-z_-]+).*)");
   std::string out;
@@ -45,7 +45,7 @@ std::string last_option(const std::string& help) {
   return out;
 }
 
-// The options of a help text that take a number: "--steps" -> "INT", "UINT" or "FLOAT".
+// Returns the options of a help text that take a number: "--steps" -> "INT", "UINT" or "FLOAT".
 std::vector<std::pair<std::string, std::string>> numeric_options(const std::string& help) {
   const std::regex option(R"(^  (?:-[A-Za-z],)?(--[a-z][a-z_-]+) (INT|UINT|FLOAT)\b.*)");
   std::vector<std::pair<std::string, std::string>> out;
@@ -108,8 +108,8 @@ TEST_CASE(
 TEST_CASE("numbers that an option takes and nobody means end in one line, too", "[programs]") {
   const TemporaryFolder folder;
   const std::string text = write_text(folder / "text", std::string(4000, 'x'));
-  // Each program would fail at its folder or file, which cannot be created, if it accepted the
-  // number as a number of steps or seconds.
+  // If a program accepted the number as a number of steps or seconds, it would fail at its folder
+  // or file, which cannot be created.
   const std::vector<std::string> nowhere{"--run-dir", "/proc/x"};
   const std::pair<std::string, std::vector<std::string>> programs[] = {
       {"train_mlp", tiny_mlp() + nowhere},

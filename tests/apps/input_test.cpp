@@ -1,5 +1,5 @@
-// Wrong input to the training programs: one line that names the fault and the remedy, and the exit
-// code of wrong usage. With several ranks, one rank reports and all ranks end.
+// The training programs refuse wrong input with one line that names the fault and the remedy, and
+// with the exit code for wrong usage. With several ranks, one rank reports and all ranks end.
 #include <sstream>
 
 #include "runtime/checkpoint/safetensors.hpp"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kUsage = 6;
 
-// Exactly one error line, which contains all of these words.
+// Requires exactly one error line, which must contain all of these words.
 void require_refusal(const std::string& program, const ProgramResult& r,
                      const std::vector<std::string>& words) {
   INFO(r.err);
@@ -143,7 +143,7 @@ TEST_CASE("missing, empty, short and unreadable texts are refused by name", "[pr
   refuse(write_text(folder / "empty", ""), "empty");
   refuse(write_text(folder / "short", "ring"), "short");
   refuse(folder.path, "folder");
-  // The same with several ranks: one line, and no rank waits for the others.
+  // The same with several ranks: one line is printed, and no rank waits for the others.
   require_refusal("train_gpt", run_app(3, "train_gpt", tiny_gpt(folder / "missing")),
                   {folder / "missing"});
 }
@@ -199,7 +199,7 @@ TEST_CASE("broken shards and vocabularies are refused by name, on several ranks 
   write_shard(shard, tokens, 7);
   refuse(0, {"--tokens", shard}, {shard, "version 7"});
   const std::string vocabulary = write_vocabulary(folder / "vocabulary");
-  tokens[123] = 259;  // one above the last token, the end of a text
+  tokens[123] = 259;  // one above the last token, which ends a text
   write_shard(shard, tokens);
   refuse(2, {"--tokens", shard, "--vocab", vocabulary},
          {shard, "token number 123 is 259", "vocabulary has 259", "give the vocabulary"});
@@ -215,7 +215,7 @@ TEST_CASE("broken shards and vocabularies are refused by name, on several ranks 
       0,
       {"--tokens", shard, "--vocab", write_text(folder / "cut", read_text(vocabulary).substr(7))},
       {folder / "cut", "line 1: expected the number 0"});
-  // With the complete file the training succeeds, and it writes in the vocabulary.
+  // With the complete file the training succeeds, and writes its sample with the vocabulary.
   const auto r =
       run_app(2, "train_gpt",
               tiny_gpt_without_text() + std::vector<std::string>{"--tokens", shard, "--vocab",

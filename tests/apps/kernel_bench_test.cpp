@@ -1,4 +1,4 @@
-// kernel_bench as a user runs it, briefly: its output and refusals. The speeds are not tested.
+// Runs kernel_bench briefly. Tests its output and refusals, but not the speeds.
 #include "labs/apps/kernel_bench/kernel_bench.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using namespace ringsmith::testing;
 
 namespace {
 
-// The program's output; the run must succeed.
+// Returns the program's output. The run must succeed.
 std::string bench(std::vector<std::string> options) {
   options.insert(options.end(), {"--seconds", "0.001"});
   const ProgramResult run = run_app(0, "kernel_bench", options);
@@ -53,7 +53,7 @@ TEST_CASE("kernel_bench multiplies GPT-2's shapes on a device, and no constants"
   for (const std::int64_t n : {2304, 3072, 50257})
     CHECK(std::ranges::count(sizes, apps::ProductSize{8192, 768, n}) == 1);
   CHECK(std::ranges::count(sizes, apps::ProductSize{4096, 4096, 4096}) == 1);
-  // Many different values in a row, and in a column, over which the product sums.
+  // A row has many different values, and so has a column, over which the product sums.
   const Tensor factor = apps::factor_of_product(768, 2304, Device::cpu());
   const auto distinct = [&](std::int64_t first, std::int64_t step, std::int64_t n) {
     std::set<float> seen;

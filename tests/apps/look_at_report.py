@@ -64,7 +64,7 @@ LOOK = """
     facts: document.querySelector('#facts').textContent}), '*');
 });</script>
 """
-# A window is at least 500 pixels wide; a frame in it may be narrower.
+# A window is at least 500 pixels wide, but a frame in it may be narrower.
 FRAME = """<!doctype html><body style="margin: 0"><pre id="findings"></pre><script>
 addEventListener('message', event => { document.getElementById('findings').textContent = event.data; });</script>
 <iframe src="page.html" style="border: 0; width: %dpx; height: 900px; color-scheme: light dark"></iframe>
@@ -198,7 +198,8 @@ def main():
                 print(f"report, {name}: {len(found.get('curves', []))} curves, {len(found.get('bars', []))} bars, {len(faults)} faults")
                 bad += len(faults)
 
-        # Pages with one planted fault each, which must be detected; otherwise this test is blind.
+        # Each of these pages has one planted fault, which must be detected; otherwise this test is
+        # blind.
         for name, old, new in [("an error in the script", "const steps = data.steps,", "nothing(); const steps = data.steps,"),
                                ("a request", "<main>", '<main><img alt="" src="https://example.com/x.png">'),
                                ("an overflow", "<main>", '<main><div style="width: 1500px">wide</div>'),

@@ -1,5 +1,5 @@
-// Open MPI is only needed by ranks that mpirun has started: any other program also runs on a
-// machine that has no Open MPI, or a broken one.
+// Only ranks started by mpirun need Open MPI. Any other program also runs on a machine that has no
+// Open MPI, or a broken one.
 #include <dlfcn.h>
 
 #include "tests/apps/programs.hpp"
@@ -59,7 +59,7 @@ TEST_CASE("without Open MPI only mpirun's ranks do not run", "[programs]") {
 }
 
 TEST_CASE("an MPI that is not Open MPI is refused", "[programs]") {
-  // Any library without Open MPI's symbols would do: libm.
+  // Any library without Open MPI's symbols will do; this test uses libm.
   Dl_info libm{};
   REQUIRE(dladdr(dlsym(RTLD_DEFAULT, "fmod"), &libm) != 0);
   require_refusal(

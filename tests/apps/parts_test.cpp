@@ -1,4 +1,4 @@
-// The parts of the training programs, without processes: the peers are simulated.
+// Tests the parts of the training programs without processes. The peers are simulated.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -228,7 +228,7 @@ TEST_CASE("a part of a step waits for the device neither at its end nor for the 
           "[.][on_devices]") {
   const Device device = Device::cuda(0);
   const Tensor loss = full({1}, 2.0).to(device);
-  // Keeps a pinned block for the whole test: allocating one may wait for the device.
+  // Keeps a pinned block for the whole test, because allocating one may wait for the device.
   (void)Fetch(data_of(loss), device, Bytes(sizeof(float))).wait();
   for (const bool spans : {true, false}) {
     FakeGroup group(2, 1);

@@ -1,5 +1,5 @@
-// The measuring programs on device memory: right results between processes and threads, and their
-// messages about engines.
+// Runs the measuring programs on device memory, between processes and between threads. Tests their
+// results and their messages about engines.
 #include <string>
 
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-// The measuring programs as a user runs them, on several ranks: right results, table, JSON,
+// Runs the measuring programs as a user does, on several ranks. Tests results, table, JSON and
 // refusals.
 #include <array>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// The measuring programs' data: exact in any order, and able to reveal a single wrong bit.
+// Tests the measuring programs' data, which are exact in any order and reveal a single wrong bit.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -27,7 +27,7 @@ inline std::string write_text(const std::string& path, const std::string& text) 
   return path;
 }
 
-// An IDX file of bytes: the sizes, then the number of elements that they imply, or `elements`.
+// Writes an IDX file of bytes: the sizes, then as many elements as they imply, or `elements`.
 inline std::string write_idx(const std::string& path, const std::vector<int>& sizes,
                              int elements = -1) {
   std::string bytes{'\0', '\0', '\x08', static_cast<char>(sizes.size())};
@@ -58,7 +58,7 @@ inline ProgramResult run_app(int world, const std::string& program,
   return run_program(argv, 60);
 }
 
-// The lines in which the program itself reports an error; mpirun adds its own.
+// Returns the lines in which the program itself reports an error; mpirun adds its own.
 inline std::vector<std::string> error_lines(const std::string& program, const std::string& err) {
   std::vector<std::string> out;
   std::istringstream in(err);
@@ -92,7 +92,7 @@ inline std::vector<std::string> tiny_gpt_without_text() {
   return {all.begin() + 2, all.end()};
 }
 
-// A shard of 16-bit tokens after llm.c's header.
+// Writes a shard of 16-bit tokens after llm.c's header.
 inline std::string write_shard(const std::string& path, const std::vector<int>& tokens,
                                int version = 1) {
   std::string bytes;
@@ -107,7 +107,7 @@ inline std::string write_shard(const std::string& path, const std::vector<int>& 
   return write_text(path, bytes);
 }
 
-// A byte-pair vocabulary: the 256 bytes, with "a" as number 97, and "in", "ing".
+// Writes a byte-pair vocabulary: the 256 bytes in order ("a" is number 97), then "in" and "ing".
 inline std::string write_vocabulary(const std::string& path) {
   constexpr const char* kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -118,7 +118,7 @@ inline std::string write_vocabulary(const std::string& path) {
   return write_text(path, text + "aW4= 256\naW5n 257\n");
 }
 
-// CIFAR-10's six files, each with one record per given label.
+// Writes CIFAR-10's six files, each with one record per given label.
 inline void write_cifar10(const std::string& folder, const std::vector<int>& labels) {
   std::filesystem::create_directories(folder);
   std::string bytes;

@@ -1,4 +1,4 @@
-// report.html and --profile: the files of a finished run, and the report of a run that died.
+// Tests report.html and --profile: the files of a finished run, and the report of a run that died.
 // tests/apps/look_at_report.py checks the page in a browser.
 #include <algorithm>
 #include <filesystem>
@@ -28,7 +28,7 @@ std::string made(const TemporaryFolder& folder, const std::string& name,
   return folder / name;
 }
 
-// The data that the page contains.
+// Returns the data that the page contains.
 ordered_json data_in(const std::string& page) {
   const std::string begin = R"(id="data">)", end = "</script>";
   const auto from = page.find(begin) + begin.size();
@@ -230,8 +230,8 @@ TEST_CASE("--profile prints operations with their exact work, and puts them into
     }
     CHECK(sum > 0);
     CHECK(sum <= operations.at("step_ms").get<double>());
-    // Three layers, 6 samples: 28 x 28 pixels, two hidden layers of 8, 10 classes. The input of the
-    // first needs no gradient.
+    // Three layers and 6 samples: 28 x 28 pixels, two hidden layers of 8, 10 classes. The first
+    // layer's input needs no gradient.
     const double weights = 784 * 8 + 8 * 8 + 8 * 10;
     REQUIRE(linear.is_object());
     CHECK(linear.at("calls") == 3.0);

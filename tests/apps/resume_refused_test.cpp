@@ -1,4 +1,4 @@
-// Wrong uses of checkpoints, one per row, and checkpoints that cannot be written: all ranks end,
+// Wrong uses of checkpoints, one per row, and checkpoints that cannot be written. All ranks end,
 // and one of them prints one line with the reason and the remedy.
 #include <functional>
 #include <memory>
@@ -18,7 +18,7 @@ struct WrongUse {
   std::string name;
   Program program;
   Options options;
-  std::vector<std::string> says;  // parts of that line
+  std::vector<std::string> says;  // parts of the line
 };
 
 // Runs each use on `world` ranks. Checks that one line is printed (without a launcher, by each rank
@@ -49,7 +49,7 @@ void check_refused(int world, const std::vector<WrongUse>& uses) {
   }
 }
 
-// A copy of a checkpoint, with a change.
+// Copies a checkpoint and changes the copy. Returns the copy's path.
 std::string changed(const std::string& from, const std::string& to,
                     const std::function<void(Snapshot&)>& change) {
   Snapshot snapshot = read_snapshot(from);
@@ -59,7 +59,7 @@ std::string changed(const std::string& from, const std::string& to,
   return to;
 }
 
-// A checkpoint as a later version would write it: all digests are right.
+// Makes a checkpoint look as if a later version had written it. All digests are right.
 void make_newer(const std::string& checkpoint) {
   const std::string path = checkpoint + "/manifest.json";
   std::string text = read_text(path);
@@ -250,8 +250,8 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
 
 TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
           "[programs][resume]") {
-  // Steps take 0.1 to 1 ms: the writer has failed long before the next checkpoint is due, even if
-  // steps are fast and other processes use the disk.
+  // Steps take 0.1 to 1 ms, so the writer has failed long before the next checkpoint is due, even
+  // if steps are fast and other processes use the disk.
   constexpr int kOften = 3000;
   const TemporaryFolder folder;
   // The shell runs `first`, then the program trains until it is stopped.

@@ -1,5 +1,5 @@
-// For tests of runs that keep checkpoints and resume: three small programs, ranks that are started
-// by hand, and the comparison of the results.
+// Support for tests of runs that keep checkpoints and resume: three small programs, ranks that are
+// started by hand, and the comparison of the results.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr int kSteps = 24, kEvery = 7;  // checkpoints at 7, 14, 21 and 24, in s
 struct Program {
   std::string name;
   Options options;
-  // Run as user "nobody": root may write to folders that are closed to others.
+  // Run as user "nobody", because root may write to folders that are closed to others.
   bool as_nobody = false;
 };
 
@@ -147,7 +147,7 @@ inline long from_environment(const char* name, long otherwise) {
   return text.empty() ? otherwise : std::stol(text);
 }
 
-// The output of all ranks, and their exit code: -1 if they differ.
+// Returns the output of all ranks and their exit code, or -1 if their codes differ.
 inline ProgramResult result_of(Ranks& ranks, const std::string& log) {
   ProgramResult r;
   r.timed_out = !ranks.wait(60);
@@ -166,7 +166,7 @@ inline ProgramResult run(int world, const Program& program, const Options& more)
   return r;
 }
 
-// [step] -> loss and learning rate, as written in the file.
+// Returns [step] -> loss and learning rate, as written in the file.
 inline std::map<int, std::string> metrics(const std::string& folder) {
   std::map<int, std::string> out;
   std::istringstream in(read_text(folder + "/metrics.jsonl"));

@@ -1,5 +1,5 @@
-// Checkpoints of whole runs: a run that resumes from one has the same bits as a run that never
-// stopped, no matter how it was stopped.
+// A run that resumes from a checkpoint has the same bits as a run that never stopped, no matter how
+// it was stopped.
 //
 // `make test-all` kills a few runs, `make test-resume` as many as RINGSMITH_TEST_KILLS says. The
 // same RINGSMITH_TEST_SEED kills at the same moments.
@@ -43,12 +43,12 @@ TEST_CASE("a resumed run has the losses and the bytes of one that never stopped"
   }
   check_resumes(3, gpt(folder), {"--transport", "tcp", "--workers", "2"}, {7, 21, 24});
   check_resumes(2, gpt(folder), {"--kernels", "oracle"}, {14});
-  // Many buckets, rebuilt after the first step: their order determines the bits of the sums.
+  // The many buckets are rebuilt after the first step. Their order determines the bits of the sums.
   check_resumes(
       3, gpt(folder),
       {"--bucket-cap-mb", "0.001", "--overlap", "on", "--save-every", "1", "--keep", "30"},
       {1, 2, 7});
-  // Epochs of 5 + 5 + 5 + 1 batches: the last step of an epoch remains the short one.
+  // Epochs have 5 + 5 + 5 + 1 batches. The last step of an epoch must remain the short one.
   check_resumes(2, mlp(), {"--accumulate", "5"}, {7, 14});
   check_resumes(2, gpt(folder),
                 {"--accumulate", "2", "--comm-hook", "fp16", "--activation-checkpointing"}, {7});
@@ -97,7 +97,7 @@ TEST_CASE("another number of ranks goes on with the same samples, and says so",
       INFO("step " << step << ": " << got << ", by 2 ranks " << want);
       CHECK(std::abs(got - want) <= 1e-4 * want);
     }
-    // Once more with the first number of ranks: the samples are distributed back.
+    // Resumes once more with the first number of ranks.
     const auto back =
         run(2, program, shared + saving(to + "back") + Options{"--resume", checkpoint(to, 14)});
     CHECK_THAT(back.out, ContainsSubstring(fmt::format("ranks 2 (was {})", world)));
@@ -127,8 +127,8 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("no checkpoint in '" + to + "'"));
   check_same(whole, to, 0);
 
-  // As after a kill -9 in step 23 that interrupted the writing of step 21's checkpoint and of a
-  // line of the metrics.
+  // The state after a kill -9 in step 23 that interrupted the writing of step 21's checkpoint and
+  // of a line of the metrics.
   fs::remove_all(checkpoint(to, kSteps));
   fs::remove(checkpoint(to, 21) + "/manifest.json");
   fs::remove(to + "/model.safetensors");
@@ -148,7 +148,7 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
                  ContainsSubstring("resumed from '" + checkpoint(to, 14) + "'"));
   check_same(whole, to, 0);
 
-  // No step is left: the files stay the same.
+  // No step is left, so the files stay the same.
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("24 of 24 steps were done"));
   check_same(whole, to, 0);
 }

@@ -1,4 +1,5 @@
-// The files and lines that people and scripts read: the progress line, JSON lines, run directories.
+// Tests the files and lines that people and scripts read: the progress line, JSON lines, run
+// directories.
 #include "labs/apps/train/run_files.hpp"
 
 #include <algorithm>

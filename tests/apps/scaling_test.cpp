@@ -1,4 +1,4 @@
-// scaling as a user runs it, and the arithmetic of its step model.
+// Runs scaling as a user does, and tests the arithmetic of its step model.
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// schedule_player as a user runs it: its output and its refusals.
+// Runs schedule_player as a user does. Tests its output and its refusals.
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -65,7 +65,8 @@ TEST_CASE("schedule_player --mistake: the checker names each one that is planted
       {"one_step_short", "missing contribution"},
       {"remainder_dropped", "elements 16 to 17 are in no chunk"}};
   for (const auto& [mistake, fault] : faults) {
-    // Equal sizes, which do not reveal a skipped or wrong chunk; a remainder needs unequal ones.
+    // Equal sizes, so that a skipped or wrong chunk is not revealed by its size. Only a dropped
+    // remainder needs unequal ones.
     const bool equal = std::string(mistake) != "remainder_dropped";
     const std::string arguments =
         "-q --check -w 4 -n " + std::string(equal ? "16" : "18") + " --mistake " + mistake;

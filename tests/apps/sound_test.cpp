@@ -9,7 +9,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The steps of the checkpoints in a run's folder.
+// Returns the steps of the checkpoints in a run's folder.
 std::vector<std::int64_t> steps_in(const std::string& run) {
   std::vector<std::int64_t> out;
   for (const auto& [step, path] : list_snapshots(run + "/checkpoints")) out.push_back(step);
@@ -67,13 +67,13 @@ TEST_CASE("a run that diverges keeps its last good checkpoint, from which --resu
       const std::string to = folder / (program.name + std::to_string(world));
       const Options keep_one{"--save-every", "1", "--keep",   "1",
                              "--run-dir",    to,  "--resume", "auto"};
-      // Diverges from its first step on: no checkpoint is left, and the next run starts anew.
+      // The run diverges in its first step, so no checkpoint is left and the next run starts anew.
       (void)failure(world, program, {"--lr", "1e30", "--save-every", "1", "--keep", "1"}, to);
       CHECK(steps_in(to).empty());
       CHECK_THAT(run(world, program, keep_one + Options{"--steps", "9"}).out,
                  ContainsSubstring("training starts from the beginning"));
       CHECK(steps_in(to) == std::vector<std::int64_t>{9});
-      // Diverges later: in step 10, and only the loss of step 11 shows it.
+      // The run diverges later, in step 10, and only the loss of step 11 shows it.
       fs::remove(to + "/model.safetensors");
       (void)failure(world, program,
                     {"--lr", "1e30", "--save-every", "1", "--keep", "1", "--resume", "auto"}, to);
@@ -112,7 +112,8 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
                                 ContainsSubstring("resumed from '" + checkpoint(to, 7) + "'"));
     check_same(whole, to, 0);
 
-    // A bad checkpoint that is given by name is refused; without a good one, none is overwritten.
+    // A bad checkpoint that is given by name is refused. If there is no good one, none is
+    // overwritten.
     for (const auto& [step, fault] : {std::pair(24, of_nan), std::pair(21, huge)}) {
       change(checkpoint(to, step), [step = step](Snapshot& s) {  // clang 14 captures no bindings
         for (const auto& [name, tensor] : s.tensors.at("model"))

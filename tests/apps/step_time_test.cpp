@@ -1,5 +1,5 @@
-// Interval arithmetic, the overlap metrics and clock offsets, on traces whose results were computed
-// by hand, and the trace file that is written from them.
+// Tests interval arithmetic, overlap metrics and clock offsets on traces whose results were
+// computed by hand, and the trace file that is written from them.
 #include "labs/apps/train/step_time.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Texts from outside, made safe to print on a terminal.
+// Texts from other sources are made safe to print on a terminal.
 #include "runtime/base/error.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,5 @@
-// Whole runs of the training programs: their files, and repetitions that are equal bit for bit.
+// Whole runs of the training programs. Tests their files, and that repetitions are equal bit for
+// bit.
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -71,7 +72,7 @@ TEST_CASE("a run leaves valid metrics, a trace of all ranks and a readable model
   for (const int rank : {0, 1})
     for (const char* name : {"step", "batch", "forward", "backward", "all_reduce", "optimizer"})
       CHECK(seen.count({rank, name}) == 1);
-  // All ranks use the same clock: otherwise a rank's events would be far from the others'.
+  // All ranks use the same clock. Otherwise a rank's events would be far from the others'.
   CHECK(last - first < 60e6);
 
   const auto facts = nlohmann::json::parse(read_text(folder / "run/run.json"));
@@ -103,8 +104,8 @@ TEST_CASE("the trace tells waits for ranks of other nodes from those within the 
       if (!here && e.at("name") != comm::kWaitBetweenNodes) continue;
       (here ? within : between).emplace(e.at("pid"), e.at("args").at("rank"));
     }
-    // A message to another node takes at least 20 us; within a node, four ranks that all have work
-    // to do cannot always find the others ready.
+    // Ranks must wait, because a message to another node takes at least 20 us, and within a node
+    // four busy ranks cannot always find the others ready.
     CHECK(between.empty() == (per_node == 0));
     CHECK((within.size() + between.size()) > 0);
     for (const auto& [rank, other] : within) CHECK((per_node == 0 || rank / 2 == other / 2));
@@ -274,9 +275,9 @@ TEST_CASE("any number of ranks counts each test image once", "[programs]") {
     REQUIRE(r.exit_code == 0);
     return nlohmann::json::parse(r.out).at("test_accuracy").get<double>();
   };
-  // This learning rate is too small to change any parameter: all runs evaluate the same model.
+  // This learning rate is too small to change any parameter, so all runs evaluate the same model.
   const double alone = accuracy(1, "1", "1e-30");
-  const double right = alone * 31;  // images, whose number is no multiple of 2, 3, 4 or 5 ranks
+  const double right = alone * 31;  // images; 2, 3, 4 and 5 ranks do not divide them evenly
   CHECK(std::abs(right - std::round(right)) < 1e-9);
   for (const int world : {2, 3, 4, 5})
     CHECK(accuracy(world, std::to_string(world), "1e-30") == alone);
@@ -330,7 +331,8 @@ TEST_CASE("--no-trace leaves no trace, and the same model as with it", "[program
 }
 
 TEST_CASE("train_bench trains what the PyTorch peer trains, and prints its line", "[programs]") {
-  // The first losses of tests/bench/peers/torch_ddp_*.py, with the same initial values and data.
+  // Expects the first losses of tests/bench/peers/torch_ddp_*.py with the same initial values and
+  // data.
   const auto bench = [](int world, const char* model) {
     const auto r = run_app(world, "train_bench", {model, "--steps", "2", "--warmup", "1"});
     INFO(r.err << r.out);
@@ -413,7 +415,7 @@ TEST_CASE("the last step of an epoch accumulates what is left, and divides by th
     REQUIRE(r.exit_code == 0);
     return name;
   };
-  // 200 digits are 100 for each rank, 16 full batches: 5 + 5 + 5 + 1 in each of two epochs.
+  // 200 digits are 100 per rank, or 16 full batches: 5 + 5 + 5 + 1 in each of two epochs.
   CHECK(losses(run("5", "2")).size() == 8);
   // 16 batches per step, whether 16 or 20 are requested.
   const std::string all = read_text(run("16", "1") + "/model.safetensors");

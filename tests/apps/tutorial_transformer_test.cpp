@@ -1,10 +1,10 @@
-// The transformer that a tutorial trains as a language model, rebuilt, and the mistakes in it:
+// Rebuilds the transformer that a tutorial trains as a language model, and shows its mistakes:
 //
 //   TransformerEncoder(TransformerEncoderLayer(d_model, heads), layers)    no batch_first, no mask
 //   register_buffer("pe", ...(5000, d_model)), and DDP(model) around it
 //
-// PyTorch's layer expects (time, batch, width) unless batch_first is set, but receives (batch,
-// time, width): it attends along the batch.
+// PyTorch's layer expects (time, batch, width) unless batch_first is set, but it receives (batch,
+// time, width), so it attends along the batch.
 #include <cmath>
 
 #include "labs/apps/compare/metered_group.hpp"
@@ -59,7 +59,8 @@ Tensor tokens() {
   return from_vector(std::vector<std::int64_t>{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}, {3, 4});
 }
 
-// True if the output at (sample, place) changes when the token at (of_sample, of_place) does.
+// Returns true if the output at (sample, place) changes when the token at (of_sample, of_place)
+// does.
 bool changes(Choices choices, int sample, int place, int of_sample, int of_place) {
   manual_seed(1);
   Transformer model(choices);
@@ -87,7 +88,7 @@ TEST_CASE("the tutorial's transformer attends across the batch, and then to what
 }
 
 TEST_CASE("the tutorial's table of positions is a buffer: DDP sends it in every step") {
-  // Built here: the default generator belongs to one thread.
+  // Built here, because the default generator belongs to one thread.
   std::vector<std::unique_ptr<Transformer>> models;
   for (int r = 0; r < 2; ++r) models.push_back(std::make_unique<Transformer>(Choices{true, true}));
   const auto sent = test::run_threads<std::vector<double>>(2, [&](comm::ProcessGroup& group) {

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# rooms.sh [--register] BUILD COMPILER ROOM...: the tests of BUILD/arm64/COMPILER on the emulated
-# processor, one room at a time, and a table. run.sh calls it. Exits with 1 if a test fails, if a
-# room runs none, or if a test in left_out() does not exist.
+# rooms.sh [--register] BUILD COMPILER ROOM...: runs the tests of BUILD/arm64/COMPILER on the emulated processor, one
+# room at a time, and prints a table. run.sh calls it. Exits with 1 if a test fails, if a room runs no test, or if a
+# test in left_out() does not exist.
 # RINGSMITH_DEADLINE: limit per room in seconds (900).
 #
-# rooms.sh --list: the rooms. rooms.sh --probe BUILD: tests whether the kernel starts arm64
-# programs.
+# rooms.sh --list: prints the rooms. rooms.sh --probe BUILD: tests whether the kernel starts arm64 programs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 rooms=(base tensor autograd nn data optim checkpoint kernels reference comm parallel device vgpu kernels_cuda
@@ -26,9 +25,9 @@ left_out() {
   esac
 }
 emulator=$(qemu-aarch64-static --version | sed -nE 's/.*version ([0-9]+)\.([0-9]+).*/\1 \2/p' | { read -r major minor; echo $((major * 100 + minor)); })
-# Limit of the address space, in GiB: the emulated devices reserve as much as the limit allows, and
-# QEMU before 8.0 uses 6 MiB of memory per GiB. Ranks reserve as much as the machine has memory,
-# which small_machine.c limits.
+# Prints the limit of the address space in GiB, if there is one. The emulated devices reserve as much as the limit
+# allows, and QEMU before 8.0 uses 6 MiB of memory per GiB. Ranks reserve address space of the size of the machine's
+# memory, which small_machine.c limits.
 addresses() {
   case $1 in
     vgpu | device | *_cuda) [ "$emulator" -ge 800 ] || echo 64 ;;
@@ -98,11 +97,10 @@ run_room() {
   row "$room" "${passed:-0}" "${failed:-0}" $left $((SECONDS - begin))
 }
 
-# Two ranks, started by arm64's own ringrun, and the same on this machine's processor: the models
-# must be equal. They use the oracle's kernels if the operations defined by IEEE 754 suffice; tanhf
-# and erff, which a GPT needs, come from the C library, and their last bits differ between the two.
-# The fast kernels have their own versions, but let the compiler fuse operations: whether their
-# models are equal is only reported.
+# Trains with two ranks, started by arm64's own ringrun, and again on this machine's processor. The models must be
+# equal. Both use the oracle's kernels if the operations defined by IEEE 754 suffice. A GPT also needs tanhf and erff of
+# the C library, whose last bits differ between the two. The fast kernels have their own versions, but let the compiler
+# fuse operations, so it is only reported whether their models are equal.
 same=0 other=0
 train() {  # MUST|MAY PROGRAM OPTIONS...
   local must=$1 program=$2 where

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# run.sh [BUILD [ROOM...]]: ringsmith for arm64, on an x86 machine: a cross build against Debian's
-# arm64 packages, then rooms.sh on it. With rooms: only these.
+# run.sh [BUILD [ROOM...]]: builds ringsmith for arm64 on an x86 machine, with a cross compiler and Debian's arm64
+# packages, and tests it by rooms.sh. With ROOMs, tests only these.
 #
 #   BUILD/arm64/sysroot   the packages, unpacked, not installed
 #   BUILD/arm64/gcc       the build, for armv8.2-a (RINGSMITH_CROSS=clang: BUILD/arm64/clang)
 #   BUILD/release         ringrun and the trainings for this machine: the models to compare with
 #
-# `make test-arm64` installs the packages it needs and calls this. For root, or a user who may
-# create user namespaces.
+# `make test-arm64` installs the packages it needs and calls this. Needs root, or a user who may create user namespaces.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -36,16 +35,16 @@ if [ "$(cat "$work/packages" 2> /dev/null)" != "${packages[*]}" ]; then
   [ "$ID" != ubuntu ] || sources=$(sed -E 's#https?://[^ ]*#http://ports.ubuntu.com/ubuntu-ports/#' <<< "$sources" | sort -u)
   rm -rf "$work/sysroot" "$work/packages"
   mkdir "$work/sysroot"
-  # Without programs and settings: the emulator looks in here first, but must find this machine's.
+  # Programs and settings are left out, because the emulator looks here first but must find this machine's.
   mmdebstrap --quiet --variant=extract --architectures=arm64 --skip=check/qemu --format=tar \
     --include="$(IFS=,; echo "${packages[*]}")" "$VERSION_CODENAME" - - <<< "$sources" 2> "$work/sysroot.log" |
     tar -x -C "$work/sysroot" --no-same-owner --wildcards ./lib ./usr/lib ./usr/include './usr/share/*cmake*' ||
     { cat "$work/sysroot.log" >&2; stop "the arm64 packages could not be unpacked"; }
-  # To files in here, not to this machine's.
+  # Absolute links must lead to files in here, not to this machine's.
   find "$work/sysroot" -type l -lname '/*' | while read -r link; do
     ln -snf "$work/sysroot$(readlink "$link")" "$link"
   done
-  # Work that an installation would have done.
+  # An installation would have created this link.
   ln -s openblas-pthread/libopenblas.so.0 "$work/sysroot/usr/lib/aarch64-linux-gnu/libopenblas.so.0"
   echo "${packages[*]}" > "$work/packages"
 fi

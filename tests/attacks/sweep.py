@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""sweep.py BUILD_DIR [numbers] [files] [streams] [signals]: gives every program inputs that nobody intends.
+"""sweep.py BUILD_DIR [numbers] [files] [streams] [signals]: gives every program extreme inputs.
 
     numbers   every option that takes a value, in the help of every program, at the ends of every type: the program ends
               in time, with one line that names the option and exit code 6, or does what its help says; no crash, no
@@ -31,8 +31,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIMIT = 20  # seconds of a trial
-MEMORY = 8 << 20  # KiB of addresses of a trial
+LIMIT = 20  # seconds per trial
+MEMORY = 8 << 20  # KiB of address space per trial
 LARGE = "2147483647"  # accepted by many options; a run that is still working after 3 s passes
 VALUES = ["-1", "0", "2147483648", "9223372036854775807", "9223372036854775808", "18446744073709551616", "nan", "inf", "-inf",
           LARGE, "1e300", "1e-300", "", "0x10", "010", "1.5", " 3", "3 ", "+3", "1e400", "-0", "1,2", "\u0663"]
@@ -139,7 +139,7 @@ def at_once(work, items):
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 def options(program):
-    """(name, type) of each option that takes a value, according to the help."""
+    """Returns (name, type) of each option that takes a value, according to the help."""
     text = subprocess.run([program, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return re.findall(r"^  (?:-\w,)?(--[a-z][\w-]+) (INT|UINT|FLOAT|TEXT)\b", text, re.M)
 
@@ -395,7 +395,8 @@ def files(binaries, inputs, folder, only):
             if (trial.code != 0) != scenario.fails:
                 fault(f"{scenario.name}: without anything planted: {trial}")
             paths = {p: data for p, data in tree(here).items() if before.get(p, b"") != data or p in before}
-            scenario.inputs = {p for p in paths if before.get(p, b"") == paths[p]}  # it may not need all of them
+            # It may succeed without some of them.
+            scenario.inputs = {p for p in paths if before.get(p, b"") == paths[p]}
         kinds = [k for k in KINDS if k not in scenario.skip and (os.geteuid() == 0 or not k.startswith("/dev/"))]
         folders = ("a folder", "a link to a folder")
         work += [(scenario, p, k, data) for p, data in sorted(paths.items()) for k in kinds
@@ -480,7 +481,7 @@ def signals(binaries, inputs, folder, only):
         name, words, normal, ignored = item
         here = pathlib.Path(tempfile.mkdtemp(dir=folder)).resolve()
         wanted = mask_of(set(ignored) - RESET)
-        seen, lost, before = 0, set(), {}  # before: what each process lacked when last seen
+        seen, lost, before = 0, set(), {}  # before: per process, the signals that it did not ignore when last seen
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             running = pool.submit(Trial, words, here, before="trap '' " + " ".join(map(str, ignored)))
             while not running.done():
@@ -495,7 +496,7 @@ def signals(binaries, inputs, folder, only):
                         continue
                     seen += 1
                     missing = wanted & ~int(mask[1], 16)
-                    twice = missing & before.get(pid, 0)  # seen twice: not just a child that is being started
+                    twice = missing & before.get(pid, 0)  # seen twice, so it is not just a child being started
                     lost |= {s for s in ignored if twice & mask_of([s])}
                     before[pid] = missing
                 time.sleep(0.005)

@@ -1,5 +1,5 @@
-// A file that is written atomically: any existing file, link or folder at its path is replaced as a
-// whole or left unchanged.
+// A file is written atomically: an existing file, link or folder at its path is replaced as a whole
+// or left unchanged.
 #include "runtime/base/atomic_file.hpp"
 
 #include <filesystem>
@@ -109,7 +109,7 @@ TEST_CASE("a link that another user has put into a folder for everybody is not f
   std::ofstream(target) << "old";
   fs::create_symlink(target, link);
   REQUIRE(::chmod(folder.path.c_str(), 01777) == 0);
-  write_atomically(link, "mine");  // put there by this user
+  write_atomically(link, "mine");  // this user has put the link there
   CHECK(slurp(target) == "mine");
   if (::geteuid() != 0) {
     WARN("NOT RUN: only root can make a link that belongs to another user");
@@ -131,7 +131,7 @@ TEST_CASE("names on the way cannot be guessed, and nothing planted there is open
   const Folder folder;
   const std::string file = folder / "file", other = folder / "other";
   std::ofstream(other) << "other";
-  // The former name of the temporary file.
+  // The name that the temporary file used to have.
   fs::create_symlink(other, file + ".tmp." + std::to_string(::getpid()));
   write_atomically(file, "x");
   CHECK(slurp(other) == "other");

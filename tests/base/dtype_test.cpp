@@ -1,4 +1,4 @@
-// The 16-bit types over all their codes, and the names of dtypes.
+// Tests the 16-bit types over all their codes, and the names of dtypes.
 #include "runtime/base/dtype.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Numbers at the limits of their types, and the last line of a program.
+// Tests numbers at the limits of their types, and the last line that a program prints.
 #include <chrono>
 #include <cstdio>
 #include <system_error>
@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// The line that run_main() prints for an exception, and its exit code.
+// Returns the line that run_main() prints for an exception, and its exit code.
 std::pair<std::string, int> last_line(const std::function<int()>& body) {
   std::FILE* const file = std::tmpfile();
   REQUIRE(file != nullptr);

@@ -1,4 +1,4 @@
-// The kernel's information about this process.
+// Tests the functions that read the kernel's information about this process.
 #include "runtime/base/process.hpp"
 
 #include <cerrno>

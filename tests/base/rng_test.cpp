@@ -1,4 +1,4 @@
-// The generator compared with PyTorch 1.13's numbers (scalar build, seed given in each case).
+// Compares the generator with numbers from PyTorch 1.13 (scalar build, seed given in each case).
 #include "runtime/base/rng.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ using namespace ringsmith;
 
 namespace {
 
-// FNV-1a over the bytes of each value: one number represents hundreds of exact ones.
+// FNV-1a over the bytes of each value, so that one number represents hundreds of exact values.
 template <class T>
 std::uint64_t hash_of(std::span<const T> values) {
   std::uint64_t h = 0xcbf29ce484222325ULL;
@@ -56,7 +56,7 @@ TEST_CASE("one stream of mixed draws keeps PyTorch's order of words") {
   // The third short draw leaves half a pair, which the next short draw must use first.
   CHECK(normals(3, g) == std::vector<float>{-0x1.2ca2e8p-3F, 0x1.92811cp-1F, 0x1.e4c5cep-1F});
   CHECK(normals(2, g) == std::vector<float>{-0x1.1d45a6p+0F, 0x1.b0d7a0p+0F});
-  // 17 = one block of 16, and then the last 16 once more.
+  // 17 normals are one block of 16, and then the last 16 once more.
   const std::vector<float> block = normals(17, g);
   CHECK(block.front() == 0x1.380ce8p-1F);
   CHECK(block[7] == 0x1.263018p+1F);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# amp.sh [BUILD_DIR] [ROUNDS] [OPTION...]: a GPT trained in bf16 on the CPU, compared with f32.
+# amp.sh [BUILD_DIR] [ROUNDS] [OPTION...]: compares training a GPT on the CPU in bf16 with f32.
 #
 # One rank of train_gpt with four layers of GPT-2's width (768), in alternating runs: --amp off;
 # --amp bf16 with every kind of product that this processor has (only `widened` if it has no
@@ -15,7 +15,7 @@ train=$dir/bin/train_gpt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# one KIND: tokens per second, including the first steps, which fill caches.
+# one KIND: prints tokens per second, including the first steps, which fill caches.
 one() {
   local options=(--amp bf16 --bf16-products "$1")
   [ "$1" != f32 ] || options=(--amp off)

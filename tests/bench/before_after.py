@@ -25,7 +25,7 @@ LIMIT = 1.03
 
 
 def jobs():
-    """(name, ranks, program and options) of each comparison."""
+    """Yields (name, ranks, program and options) of each comparison."""
     perf = ["all_reduce_perf", "-b", "64", "-f", "4", "-e", "64M", "-n", "10", "--min-time", "40", "-c", "0", "--place", "in"]
     for transport in ("shm", "tcp"):
         for ranks in (2, 4):
@@ -37,7 +37,7 @@ def jobs():
 
 
 def times(text):
-    """{label: microseconds} of what a program printed: one for each size, or one for a training step."""
+    """Returns {label: microseconds} from a program's output: one per size, or one for a training step."""
     step = re.search(r"ms/step ([\d.]+)", text)
     if step:
         return {"step": 1000 * float(step[1])}

@@ -36,7 +36,7 @@ def run(*command):
 
 
 def records():
-    """{name: start and end} of each step in ninja's last run, in ms since that build began, and the
+    """Returns {name: start and end} of each step in ninja's last run, in ms since that build began, and the
     result's modification time."""
     log = FOLDER / ".ninja_log"
     rows = [line.split("\t") for line in log.read_text().splitlines() if line.count("\t") == 4] if log.exists() else []

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   const auto memory = group->allocate(Bytes(bytes));
   const auto data = memory->as<float>();
   constexpr int kWarmUp = 3;
-  // One line, because a group records each call site once.
+  // All calls are made in one line, because a group records each call site once.
   for (int call = 0; call <= kWarmUp; ++call) {
     if (call == kWarmUp) {
       group->barrier();

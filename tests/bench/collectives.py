@@ -20,7 +20,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def busy():
-    """Clock ticks that all cores have spent busy."""
+    """Returns the clock ticks that all cores have spent busy."""
     ticks = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4]
 
@@ -49,7 +49,7 @@ def run(command, options, environment):
 
 
 def parse(text):
-    """{size: {column: value}} of a table whose '#' header names the columns size and time."""
+    """Returns {size: {column: value}} of a table whose '#' header names the columns size and time."""
     columns, rows = None, {}
     for line in text.splitlines():
         if line.startswith("#"):
@@ -58,14 +58,14 @@ def parse(text):
                 columns = names
         elif columns and re.match(r"\s*\d+\s", line):
             cells = line.split()
-            # Of two columns with the same name the first one counts: it is the requested placement.
+            # If two columns have the same name, the first one counts, because it is the requested placement.
             row = {name: cells[i] for i, name in reversed(list(enumerate(columns))) if i < len(cells)}
             rows[int(row["size"])] = {k: float(row[k]) for k in ("time", "predicted") if k in row}
     return rows
 
 
 def peers_of(world, options):
-    """Names and commands of all programs that are compared with this number of ranks."""
+    """Returns names and commands of all programs that are compared with this number of ranks."""
     sizes = ["-b", str(options.min), "-e", str(options.max), "-f", str(options.factor),
              "-w", "5", "-n", str(options.iterations)]
     ours = [os.path.join(HERE, "../support/mpirun.sh"), str(world),
@@ -77,8 +77,8 @@ def peers_of(world, options):
     segmented = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "5",
                  "--mca", "coll_tuned_allreduce_algorithm_segmentsize", str(256 * KIB)]
     peer = [*sizes, "-T", str(options.min_ms)]
-    # The cost model is calibrated in the process that uses it, at other sizes: on virtual machines
-    # the time of a hand-off changes up to threefold from one minute to the next.
+    # The cost model is calibrated in the process that uses it, at other sizes, because on virtual machines the time of
+    # a hand-off changes up to threefold from one minute to the next.
     calibrate = [] if options.no_calibration else ["--calibrate"]
     commands = {"own": [*ours, "own", *calibrate], "ring": [*ours, "own", "--algorithm", "ring"],
                 "user": [*ours, "user", *calibrate],
@@ -171,7 +171,7 @@ def verdicts(results, options):
 
 
 def measurement_options(p, rounds, iterations):
-    """Options of every comparison of all-reduce programs; two of them have different defaults."""
+    """Adds the options of every comparison of all-reduce programs; two of them have different defaults."""
     p.add_argument("--rounds", type=int, default=rounds)
     p.add_argument("--worlds", default="2,4", help="numbers of ranks")
     p.add_argument("--min", type=int, default=KIB, help="smallest size, bytes")

@@ -1,19 +1,17 @@
 #!/usr/bin/env bash
-# gpt2.sh BIN [ROUNDS]: training of a model in GPT-2's shape (124 M parameters) on one device,
-# compared with PyTorch's on the same device: in float32, with TF32 products, and in bfloat16 (both
-# under autocast).
+# gpt2.sh BIN [ROUNDS]: trains a model in GPT-2's shape (124 M parameters) on one device, and compares it with PyTorch's
+# on the same device: in float32, with TF32 products, and in bfloat16 (both under autocast).
 #
-# BIN contains train_bench. Both sides start from the same values and use the same synthetic
-# batches, 8 x 1,024 tokens: the losses that they print must agree, or the comparison is refused.
-# Runs alternate; figures are medians of ROUNDS (default 3). The head is a separate matrix: 163 M
-# parameters in total.
+# BIN contains train_bench. Both sides start from the same values and use the same synthetic batches, 8 x 1,024 tokens.
+# The losses that they print must agree, or the comparison is refused. Runs alternate; figures are medians of ROUNDS
+# (default 3). The head is a separate matrix, which makes 163 M parameters in total.
 #
 # MFU, the share of the device's peak: (6 N + 12 layers x width x context) operations a token
 # (Chowdhery et al., "PaLM", 2022, appendix B), where N is the number of parameters in matrix products;
 # dense peaks are from NVIDIA's data sheets.
 #
-# GPT2_DEVICE (default cuda): where to train. GPT2_SHAPE=tiny: a model and batch that the emulator
-# can train in seconds, with PyTorch on the CPU: to test this script, not to measure.
+# GPT2_DEVICE (default cuda): where to train. GPT2_SHAPE=tiny: uses a model and batch that the emulator can train in
+# seconds, with PyTorch on the CPU, to test this script, not to measure.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${1:?gpt2.sh: name the folder that holds train_bench}
@@ -45,7 +43,7 @@ one() {
   esac 2> "$work/errors" | grep 'ms/step' || { cat "$work/errors" >&2; echo "gpt2.sh: $1 failed in $2" >&2; exit 1; }
 }
 
-# The first Python whose torch can use the device: the one in PATH, or the system's.
+# Chooses the first Python whose torch can use the device: the one in PATH, or the system's.
 peers=ringsmith
 for python in python3 /usr/bin/python3; do
   "$python" -c "import torch, sys; sys.exit(not (torch.cuda.is_available() or '$peer_device' == 'cpu'))" 2> /dev/null || continue
@@ -72,7 +70,7 @@ awk -F' -> ' 'NR == 1 { a = $1; b = $2 }
 
 median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 of() { case $1 in f32) echo "$2" ;; tf32) echo "$3" ;; bf16) echo "$4" ;; esac; }
-# peak PRECISION: TFLOP/s of the device, or nothing if it is not known.
+# peak PRECISION: prints the device's TFLOP/s, or nothing if it is not known.
 peak() {
   case $(nvidia-smi --query-gpu=name --format=csv,noheader 2> /dev/null | head -1) in
     *H100*PCIe*) of "$1" 51 378 756 ;;

@@ -17,7 +17,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLUSTER = os.path.join(HERE, "../nodes/netns-cluster.sh")
 PORT = 29700
-# Bytes per second at the receiver, from the first byte to the last.
+# Prints the bytes per second at the receiver, from the first byte to the last.
 RECEIVER = """
 import socket, time
 c = socket.create_server(("", %d)).accept()[0]
@@ -49,7 +49,7 @@ class Link:
             sys.exit(f"{os.path.basename(sys.argv[0])}: netns-cluster.sh {' '.join(words)}: {done.stdout}{done.stderr}")
 
     def on_both(self, commands):
-        """Output of node 0's and of node 1's command."""
+        """Returns the outputs of node 0's and node 1's commands."""
         running = [subprocess.Popen([CLUSTER, "exec", f"node{i}", *command], env=self.environment, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i, command in enumerate(commands)]
         out = [process.communicate(timeout=200) for process in running]
@@ -58,21 +58,21 @@ class Link:
         return [a for a, _ in out]
 
     def secret(self):
-        """The path of the secret for a new run."""
+        """Creates a secret for a new run and returns its path."""
         self.runs += 1
         path = os.path.join(self.work, f"secret{self.runs}")
         subprocess.run([os.path.join(self.bin, "ringrun"), "--make-secret", path], check=True)
         return path
 
     def on_all_ranks(self, program, *more):
-        """Output of node 0's and of node 1's ringrun, whose ranks run the program together."""
+        """Returns the outputs of both nodes' ringruns, whose ranks run the program together."""
         secret = self.secret()
         return self.on_both([[os.path.join(self.bin, "ringrun"), "--nnodes", "2", "--node-rank", str(node), "--no-prefix",
                               "--master-addr", "10.88.0.1", "--master-port", str(PORT + self.runs), "--secret-file", secret,
                               *more, "--", *program] for node in (0, 1)])
 
     def all_reduce(self, algorithm, size, extra=(), per_node=1, iterations=5):
-        """Seconds per all-reduce on the slowest rank."""
+        """Returns the seconds per all-reduce on the slowest rank."""
         out = self.on_all_ranks([os.path.join(self.bin, "all_reduce_perf"), "-b", str(size), "-n", str(iterations),
                                  "-w", "1", "--place", "in", "--memory", "user", "--algorithm", algorithm, "--json",
                                  *extra], "--nproc-per-node", str(per_node))[0]
@@ -82,25 +82,25 @@ class Link:
         return report["results"][0]["in_place"]["time_us"] / 1e6
 
     def plain(self, size):
-        """Bytes per second over one connection."""
+        """Returns the bytes per second over one connection."""
         self.runs += 1
         port = PORT + self.runs
         return float(self.on_both([["python3", "-c", SENDER % (port, size)], ["python3", "-c", RECEIVER % port]])[1])
 
     def ring(self, size, extra=()):
-        """Bytes per second that two ranks move in each direction."""
+        """Returns the bytes per second that two ranks move in each direction."""
         return size / self.all_reduce("ring", size, extra)
 
 
 def run_options(p):
-    """Options of every measurement over a link."""
+    """Adds the options of every measurement over a link."""
     p.add_argument("dir", nargs="?", default=os.path.join(HERE, "../../build/release"), help="build folder")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--strict", action="store_true", help="exit with 1 if what is expected is missed")
 
 
 def link_options(p):
-    """Run options, and options for the link and the message."""
+    """Adds the run options, and options for the link and the message."""
     run_options(p)
     p.add_argument("--rate", default="1gbit", help="of the link")
     p.add_argument("--delay", default="500us", help="one way")

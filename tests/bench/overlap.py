@@ -34,7 +34,7 @@ WARMUP = 4  # steps that are not counted
 
 
 class Nodes(Link):
-    """Trainings on the two nodes."""
+    """Runs trainings on the two nodes."""
 
     def __init__(self, options, work):
         super().__init__(options, work)

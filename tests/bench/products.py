@@ -17,7 +17,7 @@ LINE = re.compile(r"^matmul\s+c = a b(?:, bf16, (\w+))?\s+(\d+x\d+x\d+)\s+\S+\s+
 
 
 def ours(bench, seconds):
-    """{(shape, kind): GFLOP/s}: kind is f32, OpenBLAS (of f32), widened, avx512_bf16, amx_bf16."""
+    """Returns {(shape, kind): GFLOP/s}. kind: f32, OpenBLAS (also f32), widened, avx512_bf16, amx_bf16."""
     text = subprocess.run([bench, "matmul", "--no-oracle", "--seconds", str(seconds)], check=True, text=True,
                           stdout=subprocess.PIPE).stdout
     rates = {}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [BUILD_DIR] [--quick]: ringsmith and its peers, in alternating runs; medians and ratios.
+# run.sh [BUILD_DIR] [--quick]: compares ringsmith with its peers in alternating runs; prints medians and ratios.
 #
 # Collectives: Open MPI's all-reduce (default and segmented ring), and gloo where it is installed.
 # TCP: gloo's ring at the loopback; and, as root, on slow links between network namespaces: the ring

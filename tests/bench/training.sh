@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# training.sh [BUILD_DIR] [ROUNDS] [MODELS]: training throughput compared with PyTorch's, one thread
-# per rank. MODELS: some of gpt, mlp, small_cnn, resnet18; default "gpt mlp".
+# training.sh [BUILD_DIR] [ROUNDS] [MODELS]: compares training throughput with PyTorch's, one thread per rank. MODELS:
+# some of gpt, mlp, small_cnn, resnet18; default "gpt mlp".
 #
-# The same model, initial values, batches and synthetic data on both sides (peers/torch_ddp_*.py):
-# the losses that both print must agree, or the comparison is refused. Runs alternate, figures are
-# medians over the rounds; a ratio is the median of the ratios within each round, so that a slow
-# minute of the machine affects both sides.
+# Both sides use the same model, initial values, batches and synthetic data (peers/torch_ddp_*.py). The losses that both
+# print must agree, or the comparison is refused. Runs alternate, and figures are medians over the rounds. A ratio is
+# the median of the ratios within each round, so that a slow minute of the machine affects both sides.
 #
 # Columns: torch, whose OpenBLAS is told which kernels fit this processor (by default, Debian's uses
 # the kernels of 2004 on processors newer than itself, which costs torch a factor of 3); torch512,
@@ -49,8 +48,8 @@ one() {
   esac 2> "$work/errors" || { cat "$work/errors" >&2; exit 1; }
 }
 
-# Rank 0's first and last loss must be the same for every peer after rounding to four digits: the
-# rounding errors of 18 to 110 steps are smaller than that.
+# Rank 0's first and last loss must be the same for every peer after rounding to four digits, because the rounding
+# errors of 18 to 110 steps are smaller than that.
 declare -A losses
 check_loss() {
   local key=$1 peer=$2 found
@@ -75,7 +74,7 @@ for ((round = 1; round <= rounds; ++round)); do
   done
 done
 
-# median of the numbers read from standard input
+# median: of the numbers read from standard input
 median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 ratio() { paste "$work/$1" "$work/$2" | awk '{ print $1 / $2 }' | median; }
 cell() { printf '%11s' "$1"; }

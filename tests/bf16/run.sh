@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [BUILD]: the tests of bf16 products on emulated processors that have instructions for them.
+# run.sh [BUILD]: tests bf16 products on emulated processors that have instructions for them.
 #
 #   BUILD/bf16/debian    Bochs, a boot loader, Linux from Debian, unpacked, not installed
 #   BUILD/bf16/release   the build, for x86-64-v3: the instructions are detected at run time

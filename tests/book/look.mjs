@@ -217,7 +217,7 @@ class Hands {
     }
     return compare(this.page, this.id);
   }
-  // With the mouse: a click at this part of the slider's length.
+  // Clicks with the mouse at this fraction of the slider's length.
   async clickSlider(name, part) {
     const input = await this.control(name);
     await input.scrollIntoView();
@@ -282,7 +282,7 @@ const PLAYS = {
     for (const algorithm of ['all_reduce direct', 'all_reduce one_shot', 'all_reduce tree', 'all_reduce halving_doubling', 'all_reduce double_tree',
                              'all_reduce hierarchical', 'all_reduce gloo_ring', 'reduce_scatter ring', 'broadcast tree', 'all_to_all direct'])
       await hands.choose('algorithm', algorithm).then(expect(algorithm, null));
-    for (let i = 0; i < 8; ++i) await hands.slide('world', -1);  // down to one rank
+    for (let i = 0; i < 8; ++i) await hands.slide('world', -1);  // until one rank is left
   },
   strides: async hands => {
     await hands.step();

@@ -1,5 +1,5 @@
-// Checkpoints that are truncated, damaged, interrupted, or refused by the disk: an incomplete one
-// is never read as complete, and the previous one is found.
+// Checkpoints are truncated, damaged, interrupted, or refused by the disk. An incomplete one is
+// never read as complete, and the previous one is found.
 #include "runtime/checkpoint/manager.hpp"
 
 #include <algorithm>
@@ -193,12 +193,12 @@ TEST_CASE("so many stay as were asked for: the newest that can be used") {
   spill(folder / "step-000050/state.json", "{}");
   write_snapshot(folder / snapshot_name(9000), of_step(9000));
   spill(folder / "step-009000/state.json", "{}");
-  fs::create_directory(folder.path / "step-60");  // not a name of ours
+  fs::create_directory(folder.path / "step-60");  // the manager does not use such names
   CheckpointManager manager(folder.path, 2);
   CHECK(manager.load_newest(ignore)->step == 31);
   manager.save(of_step(55));
   manager.wait();
-  CHECK(steps_in(folder.path) == Steps{31, 55, 9000});  // later steps are not removed
+  CHECK(steps_in(folder.path) == Steps{31, 55, 9000});  // later steps are kept
   CHECK(fs::exists(folder.path / "step-60"));
   manager.save(of_step(9000));  // replaces the damaged one
   manager.wait();
@@ -252,7 +252,7 @@ TEST_CASE("a checkpoint that is whole but of no use is skipped, with the reason,
   CHECK(skipped == std::vector<std::string>{"step 3 has diverged"});
   manager.save(of_step(4));
   manager.wait();
-  CHECK(steps_in(folder.path) == Steps{2, 4});  // 3 does not count as one of the two
+  CHECK(steps_in(folder.path) == Steps{2, 4});  // step 3 does not count as one of the two
 }
 
 TEST_CASE("one folder, one job") {
@@ -299,13 +299,13 @@ TEST_CASE("a folder that is gone, or may not be written to, is named") {
   manager.save(of_step(1));
   CHECK_THROWS_WITH(manager.wait(), ContainsSubstring(folder / "run/step-000001") &&
                                         ContainsSubstring("No such file"));
-  // Not even the owner, who may be running this test, can write.
+  // Not even the owner (who may be the user running this test) can write.
   fs::permissions(folder.path / "moved/lock", fs::perms(0444));
   fs::permissions(folder.path / "moved", fs::perms(0555));
   fs::permissions(folder.path, fs::perms(0755));
   const pid_t child = fork();
   REQUIRE(child >= 0);
-  if (child == 0) {  // root may write everywhere: become nobody
+  if (child == 0) {  // root may write everywhere, so the child gives up its rights
     if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
     try {
       const CheckpointManager refused(folder / "moved");

@@ -1,4 +1,4 @@
-// Round trips, an independent reader, and files that must be refused.
+// Tests round trips, a comparison with an independent reader, and files that must be refused.
 #include "runtime/checkpoint/safetensors.hpp"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ void spill(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// A file with this header and this number of data bytes.
+// Returns a file with this header and this number of data bytes.
 std::string with_header(const std::string& header, std::size_t data) {
   const std::uint64_t n = header.size();
   std::string out(sizeof n, '\0');
@@ -102,7 +102,7 @@ TEST_CASE("every dtype, shape and bit pattern survives the round trip, metadata 
   CHECK(folder.files() == 1);  // no temporary file is left
 
   const Tensor matrix = sample().at("layers.0.weight");
-  save_safetensors(path, {{"t", matrix.transpose(0, 1)}});  // strided: written row-major
+  save_safetensors(path, {{"t", matrix.transpose(0, 1)}});  // strided, but written row-major
   CHECK(raw(load_safetensors(path).tensors.at("t")) == raw(matrix.transpose(0, 1)));
   save_safetensors(path, {});
   CHECK(load_safetensors(path).tensors.empty());
@@ -202,7 +202,7 @@ TEST_CASE("a damaged or hostile file is one line with its name and the fault") {
           "overlaps");
   refused(with_header("{" + a + R"(,"__metadata__":{"k":1}})", 8), "not a string");
   refused(with_header("{" + a + R"(,"__metadata__":[]})", 8), "not an object");
-  std::string flags = one("BOOL", "[3]", "[0,3]", 3);  // its bytes are 1
+  std::string flags = one("BOOL", "[3]", "[0,3]", 3);  // whose bytes are 1
   spill(path, flags);
   CHECK_NOTHROW(load_safetensors(path));
   flags.back() = '\2';
@@ -266,7 +266,7 @@ TEST_CASE("a full disk is no mistake of the user's, and loses nothing") {
 TEST_CASE("a header of very many tensors is read in time that grows with their number") {
   const Folder folder;
   const std::string path = folder.file("many.safetensors");
-  constexpr int kMany = 100'000;  // half an hour, if each were compared with all others
+  constexpr int kMany = 100'000;  // would take half an hour if each were compared with all others
   std::string header = "{";
   for (int i = 0; i < kMany; ++i)
     header += (i > 0 ? ",\"" : "\"") + std::to_string(i) +

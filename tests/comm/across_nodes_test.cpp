@@ -1,5 +1,6 @@
-// The schedules for many ranks and several nodes: the order of their sums, bit for bit; the bytes
-// between nodes; and messages of several chunks that are split into one message per chunk.
+// Tests the schedules for many ranks and several nodes: the order in which sums are added, the
+// bytes sent between nodes, and that splitting messages of several chunks does not change the
+// result.
 #include <algorithm>
 
 #include "runtime/base/error.hpp"
@@ -184,7 +185,7 @@ TEST_CASE("larger worlds and pipelines are proved, whole and taken apart", "[che
   for (const Schedule& schedule : schedules)
     for (Schedule form : {schedule, one_chunk_steps(schedule)}) {
       if (form.steps != schedule.steps)
-        form.algorithm += ", taken apart";  // other steps, which promise no cost
+        form.algorithm += ", taken apart";  // no cost is promised for other steps
       std::vector<LinkModel> wires{{1, false}, {2, false}, {8, false}};
       if (schedule.algorithm != "double_tree") wires.push_back({0, true});
       const auto findings = check(form, {wires});

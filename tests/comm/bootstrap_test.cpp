@@ -1,5 +1,6 @@
-// Ranks, as threads, that find each other through a store or a folder: records in rank order, the
-// collectives built on them, and one clear error on all ranks if one is missing, duplicate or lost.
+// Ranks, as threads, find each other through a store or a folder. Tests the order of the exchanged
+// records, the collectives built on them, and that all ranks get one clear error if a rank is
+// missing, duplicate or lost.
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 
 #include <filesystem>
@@ -31,7 +32,7 @@ struct Meeting {
                                                         milliseconds timeout) const = 0;
 };
 
-// As under ringrun: the launcher (here: the test) runs the store.
+// As under ringrun, the launcher runs the store. Here the test is the launcher.
 struct LaunchedMeeting : Meeting {
   [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, int world,
                                                 milliseconds timeout) const override {
@@ -46,7 +47,7 @@ struct LaunchedMeeting : Meeting {
   StoreServer server{kSecret, {}};
 };
 
-// As when started by hand or by srun: rank 0 runs the store, on a port agreed in advance.
+// Rank 0 runs the store on a port agreed in advance, as in a job started by hand or by srun.
 struct RankZeroMeeting : Meeting {
   [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, int world,
                                                 milliseconds timeout) const override {
@@ -241,7 +242,7 @@ TEST_CASE("a rank that leaves before all have met is named at once", "[bootstrap
 
 TEST_CASE("who comes after a rank died and rank 0 knew names the dead one, not rank 0",
           "[bootstrap]") {
-  // Rank 0 looks for dead ranks ten times a second: it knows of the death when rank 2 arrives.
+  // Rank 0 looks for dead ranks ten times a second, so it knows of the death when rank 2 arrives.
   const auto said = meet(RankZeroMeeting(), {{0, 3, 10s}, {1, 3, 10s, 50ms, 0}, {2, 3, 3s, 550ms}});
   for (const std::size_t survivor : {0U, 2U})
     CHECK_THAT(said[survivor], ContainsSubstring("PeerLost: rank 1 (pid"));
@@ -251,7 +252,7 @@ TEST_CASE("a meeting folder is gone when all have left, and a used one is refuse
   const FolderMeeting meeting;
   for (const std::string& error : meet(meeting, world_of(3, 2))) CHECK(error == "");
   CHECK_FALSE(std::filesystem::exists(meeting.parent + "/job"));
-  // A job that was started earlier and never ended.
+  // Simulates a job that was started earlier and never ended.
   const auto crashed = meeting.join(0, 2, 20s);
   CHECK_THAT(meet(meeting, {{0, 2, 20s}})[0],
              ContainsSubstring("given twice") && ContainsSubstring("left behind"));

@@ -1,5 +1,5 @@
-// The fastest algorithm for each size: the ranges must follow from the cost model, with one and
-// with two kinds of links.
+// Tests the choice of the fastest algorithm for each size. The ranges must follow from the cost
+// model, with one and with two kinds of links.
 #include "runtime/comm/analysis/cost.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
@@ -51,7 +51,7 @@ TEST_CASE("small messages go by few steps, large ones by few bytes, and between 
           "[choose]") {
   const auto uniform = fastest_by_size(machine(100e-6, 1e-9), 12, {});
   CHECK(uniform.size() >= 2);
-  // The two cost the same except for rounding.
+  // Ring and direct cost the same except for rounding.
   const std::string large = choice_for(uniform, 1e9).algorithm;
   CHECK((large == "ring" || large == "direct"));
   CHECK(choice_for(uniform, 1).algorithm != "ring");

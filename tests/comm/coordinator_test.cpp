@@ -1,5 +1,5 @@
-// The coordinator of quorums: which ranks take part in the next step, and whether the last one
-// counts. Callers and times are simulated.
+// Tests the quorum coordinator, which decides which ranks take part in the next step and whether
+// the last step counts. Callers and times are simulated.
 #include "runtime/comm/bootstrap/store/coordinator.hpp"
 
 #include <array>
@@ -79,7 +79,7 @@ TEST_CASE("the first quorum waits for all ranks, later ones for all members", "[
   CHECK(job.answer(0) == "waits");
   job.ask(1, Vote::yes);
   job.all({0, 1, 2}, "counts q1 s1: 0 1 2");
-  CHECK(job.answer(0) == "waits");  // once
+  CHECK(job.answer(0) == "waits");  // an answer is given only once
 }
 
 TEST_CASE("who comes late to the first quorum joins the second", "[coordinator]") {

@@ -1,4 +1,4 @@
-// CRC32C: published check values, and each implementation compared with the table.
+// Tests CRC32C with published check values, and compares each implementation with the table.
 #include "runtime/comm/transport/tcp/crc32c.hpp"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ TEST_CASE("every way to compute CRC32C gives the table's, at any length and addr
   };
   for (std::size_t at = 0; at < 16; ++at)
     for (std::size_t size = 0; size <= 300; ++size) compare(Bytes(bytes).subspan(at, size), 0);
-  // Sizes around those of the blocks that one pass processes: 256, 384, 512, 3072 bytes.
+  // Sizes around multiples of the blocks that one pass processes: 256, 384, 512 or 3072 bytes.
   for (const std::size_t middle : {512, 768, 1024, 3072, 3456, 6144, 1 << 16, 188 << 10})
     for (std::size_t size = middle - 66; size <= middle + 66; ++size)
       compare(Bytes(bytes).subspan(size % 16, size), static_cast<std::uint32_t>(size));

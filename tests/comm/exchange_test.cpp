@@ -1,4 +1,4 @@
-// A member that dies in the middle of an exchange: after its record has arrived, before it has read
+// A member dies in the middle of an exchange, after its record has arrived but before it has read
 // the others' records. If it was the last to arrive, and had to pack the records, the exchange
 // fails and names it. Otherwise the exchange no longer needs it and succeeds; its death is then
 // reported to members that ask, and the next exchange fails. Both happen long before any deadline.
@@ -79,7 +79,7 @@ TEST_CASE("a member that dies before the records are packed ends the exchange", 
   Exchange victim(std::make_shared<DiesBeforeItReads>(job.store()), Job::member(1));
   auto records = std::async(std::launch::async, [&] { return survivor.all_gather("zero"); });
   REQUIRE(job.store()->wait({kArrived}, 10s).empty());
-  // The last to arrive: it had to pack the records.
+  // The victim was the last to arrive, so it had to pack the records.
   CHECK_THROWS_WITH(victim.all_gather("one"), "died");
   CHECK_THROWS_WITH(records.get(), ContainsSubstring(kLost));
   CHECK(std::chrono::steady_clock::now() - began < kSoon);
@@ -94,7 +94,7 @@ TEST_CASE("a member that has all records, and stands still, is named", "[bootstr
   const auto store = job.store();
   REQUIRE(store->wait({kArrived}, 10s).empty());
   store->set("ranks/0/from/1", "one");
-  // How far the collector gets: 1: its record is in the store; 2: the record is counted; 3: it has
+  // How far the collector gets. 1: its record is in the store. 2: the record is counted. 3: it has
   // begun to collect.
   const int steps = GENERATE(1, 2, 3);
   if (steps >= 2) store->add(kArrived, 1);

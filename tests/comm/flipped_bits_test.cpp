@@ -1,4 +1,4 @@
-// Bits that flip between two ranks connected by TCP: in the memory of an adapter, a switch or a
+// Bits flip between two ranks connected by TCP, e.g. in the memory of an adapter, a switch or a
 // host, where TCP's checksum does not protect them.
 #include <algorithm>
 #include <array>
@@ -81,7 +81,7 @@ Received receive(const Traffic& stream, std::size_t words, bool checksum, std::u
     r.trouble = receiver.take(out.get());
     at += size;
   }
-  // The receiver accepts nothing after it.
+  // After an error, the receiver accepts nothing more.
   if (!r.trouble.empty()) CHECK(receiver.take(out.get()) == r.trouble);
   r.damaged = receiver.damaged();
   return r;
@@ -99,7 +99,7 @@ class Meddler {
   Meddler(const Meddler&) = delete;
   Meddler& operator=(const Meddler&) = delete;
 
-  // The listener's record, with the proxy's port, for the rank that connects.
+  // Returns the listener's record, with the proxy's port instead, for the rank that connects.
   std::string through(const std::string& record) {
     std::istringstream in(record);
     std::string words, more;
@@ -353,7 +353,7 @@ TEST_CASE("a bit that the network changes ends every call on all ranks, with the
         const std::vector<Outcome> right = run_meddled(world, named, n, watches, true);
         for (const Outcome& outcome : right) REQUIRE(outcome.error.empty());
         for (const bool to_listener : {true, false}) {
-          // The first byte after the greeting, or a byte of the second or third round.
+          // Either the first byte after any greeting, or a byte of the second or third round.
           const std::uint64_t begin = to_listener ? kGreeting : 0;
           const std::uint64_t end = watches.carried(to_listener);
           const std::uint64_t byte = ++number % 2 == 0 ? begin : begin + (end - begin) / 2;
@@ -379,7 +379,7 @@ TEST_CASE("without checksums a rank computes with a bit that the network has cha
   constexpr std::size_t kCount = 300'007;
   Meddler watches(false, kNever);
   const std::vector<Outcome> right = run_meddled(2, *gather, kCount, watches, false);
-  // In the last round: the earlier rounds leave nothing behind.
+  // The bit is in the last round, because each round overwrites the results of the previous one.
   Meddler meddler(false, watches.carried(false) - kCount * sizeof(float) / 2);
   const std::vector<Outcome> got = run_meddled(2, *gather, kCount, meddler, false);
   CHECK((got[0].error + got[1].error).empty());

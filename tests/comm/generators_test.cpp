@@ -1,5 +1,5 @@
-// The generators compared with the serial answer, and the documented expression of every sum, bit
-// for bit, with values for which another order gives other bits.
+// Compares the generators with the serial answer, and every sum bit for bit with its documented
+// expression. For the values used, another order gives other bits.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/direct.hpp"
 #include "runtime/comm/schedule/ring.hpp"

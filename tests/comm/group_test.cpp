@@ -1,5 +1,5 @@
-// The process group with ranks as threads: every executor, the queue of asynchronous operations,
-// and communication memory. A run under ThreadSanitizer checks the memory ordering.
+// Tests the process group with ranks as threads: every executor, the queue of asynchronous
+// operations, and communication memory. A run under ThreadSanitizer checks the memory ordering.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -75,7 +75,8 @@ TEST_CASE("threads as ranks: own memory on one rank and user memory on another s
 }
 
 TEST_CASE("threads as ranks: asynchronous operations run in the order of their calls", "[group]") {
-  // The input of each call is the result of the previous one: any other order gives another number.
+  // The input of each call is the result of the previous one, so another order gives another
+  // number.
   const auto results = run_threads<float>(3, [](ProcessGroup& g) {
     std::vector<float> x(1000, 1.0F);
     std::vector<WorkPtr> works;
@@ -207,7 +208,7 @@ TEST_CASE("a timeout of milliseconds::max(), or of centuries, is no limit; 0 and
       const auto sums = run_threads<float>(
           2,
           [](ProcessGroup& g) {
-            // Rank 1 is late enough for the others to look at the clock.
+            // Rank 1 is so late that the others check the clock.
             if (g.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
             std::vector<float> x(1000, 1.0F);
             g.all_reduce(std::span(x));
@@ -250,5 +251,5 @@ TEST_CASE("groups that come and go leave nothing behind", "[group]") {
     const std::ptrdiff_t before = groups(50);
     return groups(300) - before;
   });
-  CHECK(grown[0] < 16 * 1024);  // before: 390 KiB for every third group, 0.2 KiB for the others
+  CHECK(grown[0] < 16 * 1024);  // once leaked 390 KiB for every third group, 0.2 KiB for others
 }

@@ -1,4 +1,5 @@
-// A meeting folder that other users can modify: anyone who can write to it could impersonate ranks.
+// Tests meeting folders that other users can modify. Anyone who can write to one could impersonate
+// ranks.
 #include <filesystem>
 #include <fstream>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// A schedule from a file: it is read back as written, errors are reported by line, and it runs in
-// place of the ring's.
+// A schedule from a file is read back as written, its errors are reported by line, and it runs
+// instead of the ring's.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/analysis/checker.hpp"
 #include "runtime/comm/schedule/own.hpp"

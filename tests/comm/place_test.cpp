@@ -1,4 +1,4 @@
-// The process's place according to the environment, as a table: complete, incomplete and
+// Tests the place that a process derives from its environment, for complete, incomplete and
 // contradictory settings.
 #include "runtime/comm/bootstrap/place.hpp"
 

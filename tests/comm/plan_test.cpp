@@ -1,5 +1,5 @@
-// Plans and mappings: the properties that merging must preserve, and the schedules that the direct
-// engine must refuse.
+// Tests plans and mappings: the properties that merging must preserve, and the schedules that the
+// direct engine must refuse.
 #include <numeric>
 
 #include "runtime/base/error.hpp"
@@ -24,7 +24,7 @@ std::size_t messages(const std::vector<Plan>& plans) {
   return n;
 }
 
-// The chunks that a plan sends to a peer, or receives from it, in order.
+// Returns the chunks that a plan sends to a peer, or receives from it, in order.
 std::vector<int> chunks_of(const Plan& plan, int peer, bool sends) {
   std::vector<int> chunks;
   for (const Move& move : plan) {
@@ -68,7 +68,7 @@ TEST_CASE("a two-shot is one sum and its pushes: nothing is read twice or stored
       CHECK(move.keep);
     }
   CHECK(sums == 1);
-  // Mapped: one pass reads from all ranks and stores to all ranks.
+  // When mapped, one pass reads from all ranks and stores to all ranks.
   const auto mappings = make_mappings(schedule, make_plans(schedule), Placement::in_place);
   REQUIRE(mappings.has_value());
   std::size_t passes = 0;
@@ -159,8 +159,8 @@ TEST_CASE("with staging for every chunk, everything that ships runs directly bet
 
 namespace {
 
-// The slices of a message follow each other on a lane: every rank runs its plan `slices` times.
-// True if all ranks finish with this number of slots per connection.
+// Returns true if all ranks finish with this number of slots per connection. Every rank runs its
+// plan `slices` times, because the slices of a message follow each other on a lane.
 bool finishes(const std::vector<Plan>& plans, std::size_t slots, std::size_t slices) {
   const std::size_t world = plans.size();
   std::vector<std::size_t> done(world, 0), waiting(world * world, 0);  // [from * world + to]

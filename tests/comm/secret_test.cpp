@@ -1,4 +1,4 @@
-// The sources of the job's secret, and the values that are refused.
+// Tests the sources of the job's secret, and the values that are refused.
 #include "runtime/comm/bootstrap/store/secret.hpp"
 
 #include <cerrno>
@@ -80,7 +80,7 @@ TEST_CASE("a new secret's file can be read back, and is never written over", "[s
   CHECK(Secret::from_file(path).bytes() == bytes);
 }
 
-// A full disk is simulated by a limit on the size of files, in a child process.
+// Simulates a full disk by a limit on the size of files, in a child process.
 TEST_CASE("a secret that cannot be written is no file, and the reason is told", "[secret]") {
   const Folder folder;
   for (const rlim_t size : {0, 10}) {

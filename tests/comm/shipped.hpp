@@ -20,8 +20,8 @@ inline std::vector<std::vector<int>> shapes_of_nodes(int world) {
 }
 
 // Calls f(schedule) for every built-in schedule of every world up to 8, every root and every count
-// from 0 to 3N+1 (for all_to_all only multiples of N), and for hierarchical ones every shape of
-// nodes.
+// from 0 to 3N+1 (for all_to_all only multiples of N). Hierarchical schedules are also built for
+// every shape of nodes.
 template <class F>
 void for_each_shipped(F f) {
   for (int world = 1; world <= 8; ++world)

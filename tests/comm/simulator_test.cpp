@@ -1,4 +1,4 @@
-// The simulator compared with the textbook formulas, and its fast path with its general one.
+// Compares the simulator with the textbook formulas, and its fast path with its general path.
 #include "runtime/comm/analysis/simulator.hpp"
 
 #include <ctime>
@@ -17,14 +17,14 @@ namespace {
 
 constexpr Link kLink{1e-6, 1e-9};
 constexpr double kGamma = 0.25e-9;
-// Instrumented code is many times slower, so these builds use a smaller large world.
+// Debug and instrumented builds are many times slower, so they simulate fewer ranks.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
 constexpr int kWorld = 1024;
 #else
 constexpr int kWorld = 16384;
 #endif
 
-// Links of different speeds, a fixed one for each pair.
+// A network whose links differ in speed. The seed determines the speed of each pair's link.
 Network uneven_network(unsigned seed, int slots) {
   Network network;
   network.link = [seed](int from, int to) {
@@ -127,7 +127,7 @@ TEST_CASE("a rate is its points, straight between them, flat beyond", "[cost]") 
 }
 
 TEST_CASE("16,384 ranks of a ring are simulated in seconds", "[simulator][large]") {
-  const std::clock_t begin = std::clock();  // CPU time: other processes may use the machine
+  const std::clock_t begin = std::clock();  // CPU time, because other processes may use the machine
   const int world = kWorld;
   const std::size_t count = static_cast<std::size_t>(world) * 1024;
   const auto result = simulate_ring_all_reduce(world, count, 4, Network::uniform(kLink, kGamma));

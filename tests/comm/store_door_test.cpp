@@ -1,4 +1,5 @@
-// An inherited socket as a private way into the store, past all strangers; and a store without it.
+// Tests the store's door, an inherited socket that gives ranks a private way into the store, and a
+// store without a door.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <future>
@@ -23,7 +24,7 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// An address at which no program listens: a client that reaches the store uses the door.
+// An address at which no program listens, so that a client can reach the store only by the door.
 tcp::Address nowhere() {
   return {"127.0.0.1", static_cast<std::uint16_t>(std::stoi(testing::free_port()))};
 }
@@ -102,7 +103,7 @@ TEST_CASE("a door is found by number and socket, and is closed in programs that 
   fcntl(door.outside.get(), F_SETFD, 0);
   CHECK(store::find_door(text.c_str()) == door.outside.get());
   CHECK((fcntl(door.outside.get(), F_GETFD) & FD_CLOEXEC) != 0);
-  // The same number but another socket; a file; invalid texts; no text.
+  // Refused: the same number but another socket, a file, invalid texts, and no text.
   const std::string other = store::describe_door(door.inside.get());
   const std::string number = text.substr(0, text.find(':'));
   CHECK(store::find_door((number + other.substr(other.find(':'))).c_str()) == -1);
@@ -157,7 +158,7 @@ TEST_CASE("a flood from one address sends nobody away who calls from another", "
   while (server.counters().accepted < 101 && !deadline.passed()) std::this_thread::sleep_for(1ms);
   CHECK(server.counters().refused == 93);
   std::string hello(store::kHello + 1, '\0');
-  pollfd readable{early.get(), POLLIN, 0};  // it may have been accepted only a moment ago
+  pollfd readable{early.get(), POLLIN, 0};  // it may only just have been accepted
   REQUIRE(poll(&readable, 1, 10'000) == 1);
   CHECK(recv(early.get(), hello.data(), hello.size(), MSG_DONTWAIT) == ssize_t{store::kHello});
   CHECK((recv(early.get(), hello.data(), hello.size(), MSG_DONTWAIT) == -1 && errno == EAGAIN));

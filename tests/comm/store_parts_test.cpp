@@ -1,4 +1,4 @@
-// The store without a network: its messages, its encryption and its table.
+// Tests the store's messages, encryption and table without a network.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/bootstrap/store/session.hpp"

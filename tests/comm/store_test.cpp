@@ -1,4 +1,4 @@
-// The store over TCP: several clients, waiting, wills, and the ways in which a connection is
+// Tests the store over TCP: several clients, waiting, wills, and the ways in which a connection is
 // refused or lost.
 #include "runtime/comm/bootstrap/store/store.hpp"
 

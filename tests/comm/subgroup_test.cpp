@@ -1,5 +1,6 @@
-// Groups of some ranks, with ranks as threads: checks for ThreadSanitizer and a debugger, and the
-// messages when a member does not arrive. The collectives are tested in tests/multi.
+// Tests groups of some ranks, with ranks as threads, so that ThreadSanitizer and a debugger see all
+// of them. Also tests the messages when a member does not arrive. tests/multi tests the
+// collectives.
 #include <atomic>
 
 #include "runtime/base/error.hpp"
@@ -110,7 +111,7 @@ TEST_CASE("several nodes and shared memory alone do not go together", "[group][g
 }
 
 TEST_CASE("a size picks its algorithm, until another one is set", "[group]") {
-  // The last bits reveal the order of the additions: the same as with the requested algorithm.
+  // The last bits reveal the order of the additions, which must be the requested algorithm's.
   const auto results = run_threads<int>(4, [](ProcessGroup& g) {
     const auto sum = [&](std::size_t n) {
       std::vector<float> x(n);

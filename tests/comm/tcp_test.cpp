@@ -1,5 +1,5 @@
-// The TCP wire: frames through sockets that accept and deliver any number of bytes, strangers that
-// connect, and groups whose ranks use this wire.
+// Tests the TCP wire: frames through sockets that accept and deliver any number of bytes, strangers
+// that connect, and groups whose ranks use this wire.
 #include <arpa/inet.h>
 #include <atomic>
 #include <chrono>
@@ -66,7 +66,7 @@ class WithStrangers : public ThreadBootstrap {
   [[nodiscard]] std::size_t visits() const { return strangers_.size(); }
 
  private:
-  // Strangers that are silent, send garbage, or greet with a wrong word.
+  // Acts as strangers that are silent, send garbage, or greet with a wrong word.
   void visit(const std::string& record) {
     std::istringstream in(record);
     tcp::Address address;
@@ -267,8 +267,8 @@ TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
 }
 
 TEST_CASE("signals that interrupt a connection in the making do not end it", "[tcp]") {
-  // A queue of one, filled by one caller: the kernel drops the next caller's packets, so that this
-  // caller waits until there is room.
+  // One caller fills the queue of one. The kernel then drops the next caller's packets, so that
+  // this caller waits until there is room.
   const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in place{};
   place.sin_family = AF_INET;

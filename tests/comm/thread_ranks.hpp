@@ -1,4 +1,5 @@
-// Ranks as threads of the test: the whole runtime in one debugger, and under ThreadSanitizer.
+// Runs ranks as threads of the test, so that one debugger or ThreadSanitizer sees the whole
+// runtime.
 #pragma once
 
 #include <exception>
@@ -13,7 +14,7 @@
 
 namespace ringsmith::test {
 
-// Runs body on every rank and rethrows the first error. Catch2's assertions are not thread-safe:
+// Runs body on every rank and rethrows the first error. Catch2's assertions are not thread-safe, so
 // the bodies return the values to check, one per rank. adapt changes the options of one rank.
 template <class Result>
 std::vector<Result> run_threads(

@@ -1,5 +1,5 @@
-// A simulated cluster: links by node, shared NICs, and the shortcuts of all_reduce_time compared
-// with the simulation of every step.
+// Tests a simulated cluster: links by node, shared NICs, and that the shortcuts of all_reduce_time
+// agree with the simulation of every step.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/analysis/cost.hpp"
 #include "runtime/comm/analysis/simulator.hpp"

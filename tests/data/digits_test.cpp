@@ -47,8 +47,8 @@ TEST_CASE("all ten digits are drawn about equally often, with ink inside the fra
   }
 }
 
-// Nearest neighbour by pixels: well above chance if the ink of the ten shapes distinguishes them,
-// well below 100 % if they vary enough.
+// Uses the nearest neighbour by pixels. It must be well above chance, which shows that the ink of
+// the ten shapes distinguishes them, and well below 100 %, which shows that they vary enough.
 TEST_CASE("the digits are different shapes, and not ten fixed pictures") {
   const GreyImages train = draw_digits(1500, 1);
   const GreyImages test = draw_digits(150, 2);

@@ -1,4 +1,4 @@
-// Text and IDX files: their contents, and the one clear error line if they are broken.
+// Tests the contents of text and IDX files, and the one clear error line if they are broken.
 #include <filesystem>
 #include <fstream>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ Bytes8 idx(const std::vector<std::uint32_t>& sizes, const Bytes8& data, std::uin
 
 TEST_CASE("byte windows: the target is the next byte, and every window is inside the text") {
   const ByteWindows windows(text("The ring turns"), 4, 3);
-  // Starts at 0, 3, 6, 9; the last one needs byte 13, the end of the text.
+  // Windows start at 0, 3, 6 and 9. The last one needs byte 13, the last of the text.
   REQUIRE(windows.size() == 4);
   const std::vector<std::int64_t> order{3, 0};
   const Batch batch = windows.get(order);
@@ -120,7 +120,7 @@ TEST_CASE("a broken IDX file is one line with its name and the fault") {
 
 namespace {
 
-// Record i of a CIFAR-10 file: its label, and i in red, i + 1 in green, i + 2 in blue.
+// Record i of a CIFAR-10 file has its label, and i in red, i + 1 in green, i + 2 in blue.
 Bytes8 cifar(const std::vector<int>& labels) {
   Bytes8 file;
   for (std::size_t i = 0; i < labels.size(); ++i) {
@@ -141,7 +141,7 @@ TEST_CASE("CIFAR-10: five files in order, planes of red, green and blue") {
   for (int i = 1; i <= 5; ++i)
     (void)folder.write(inner + "data_batch_" + std::to_string(i) + ".bin", cifar({i, i + 4}));
   (void)folder.write(inner + "test_batch.bin", cifar({7}));
-  const Images train = load_cifar10(folder.path(), true);  // or the parent folder
+  const Images train = load_cifar10(folder.path(), true);  // given the parent folder
   CHECK(train.labels == Bytes8{1, 5, 2, 6, 3, 7, 4, 8, 5, 9});
   CHECK(load_cifar10(folder.path() + "/cifar-10-batches-bin", true).pixels == train.pixels);
   CHECK(load_cifar10(folder.path(), false).labels == Bytes8{7});

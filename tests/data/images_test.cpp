@@ -1,5 +1,5 @@
-// Images: augmentation, which must be the same for any number of ranks, their statistics, and the
-// shapes that are drawn.
+// Tests augmentation, which must be the same for any number of ranks, the images' statistics, and
+// the shapes that are drawn.
 #include "runtime/data/images.hpp"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ std::vector<std::int64_t> first(std::int64_t n) {
   return out;
 }
 
-// The part of the padded image that begins at (down, right), mirrored or not.
+// Returns the part of the padded image that begins at (down, right), mirrored or not.
 std::vector<float> cut(const Images& images, std::int64_t i, std::int64_t down, std::int64_t right,
                        bool flip) {
   std::vector<float> out;
@@ -84,7 +84,7 @@ TEST_CASE("a crop is one of all places in the frame, mirrored in half of the cas
       REQUIRE(places == 1);
     }
   }
-  CHECK(seen.size() == 50);  // 25 positions, two directions: 48 of 2400 each
+  CHECK(seen.size() == 50);  // 25 positions, two directions: about 48 of 2400 each
   for (const auto& [place, times] : seen) {
     CHECK(times > 20);
     CHECK(times < 80);
@@ -98,7 +98,7 @@ TEST_CASE("without augmentation every epoch shows the images as they are") {
   CHECK(dataset.get_in_epoch(first(7), 3).inputs.to_vector<float>() == plain);
   const auto third = dataset.get(std::vector<std::int64_t>{2}).inputs.to_vector<float>();
   CHECK(third == cut(images, 2, 0, 0, false));
-  // get() of an augmented set, which tests use, is not augmented either.
+  // get() of an augmented set is not augmented either. Tests use it.
   const ImageDataset augmented(images, 10, kAsTheyAre, {.pad = kPad, .flip = true});
   CHECK(augmented.get(first(7)).inputs.to_vector<float>() == plain);
 }
@@ -155,7 +155,7 @@ TEST_CASE("after normalisation each channel has mean 0 and deviation 1") {
     CHECK(std::abs(squares / 51200 - 1) < 1e-5);
   }
   const PixelStatistics flat = statistics_of({1, 2, {7, 7}, {0}});
-  CHECK(flat.stddev == std::vector<float>{1});  // not 0: it is a divisor
+  CHECK(flat.stddev == std::vector<float>{1});  // not 0, because it is a divisor
   CHECK_THROWS_AS(statistics_of({}), UsageError);
 }
 
@@ -181,8 +181,8 @@ TEST_CASE(
   }
 }
 
-// By pixels, the nearest neighbour is mostly another shape in the same colours: only the form
-// distinguishes the shapes. No two pictures are equal.
+// Measured by pixels, the nearest neighbour is mostly another shape in the same colours, so only
+// the form distinguishes the shapes. No two pictures are equal.
 TEST_CASE("shapes are not told apart by their colours") {
   const Images train = draw_shapes(600, 1), test = draw_shapes(100, 2);
   int right = 0;

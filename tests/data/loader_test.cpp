@@ -122,7 +122,7 @@ TEST_CASE("workers never run beyond the prefetch window, and an epoch can be lef
       DataLoader::Epoch epoch = loader.epoch();
       for (int i = 0; i < taken; ++i) REQUIRE(epoch.next().has_value());
       std::this_thread::sleep_for(std::chrono::milliseconds(8));
-    }  // joins
+    }  // the destructor joins the workers
     CHECK(dataset.calls <= taken + 6);
     const int calls = dataset.calls;
     std::this_thread::sleep_for(std::chrono::milliseconds(4));

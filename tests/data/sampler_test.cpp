@@ -121,7 +121,8 @@ TEST_CASE(
             const auto common = std::min(seen.size(), order.size());
             CHECK(Indices(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(common)) ==
                   Indices(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(common)));
-            const std::int64_t surplus = std::ssize(seen) - n;  // padded, or cut
+            // The number of padded samples, or negative if the dataset is truncated.
+            const std::int64_t surplus = std::ssize(seen) - n;
             CHECK(surplus < (drop_last ? 1 : after));
             CHECK(surplus > (drop_last ? -after : -1));
           }
@@ -133,7 +134,7 @@ TEST_CASE("a sampler's state resumes it, also at and beyond the end of an epoch"
   const Indices whole = sampler.indices();
   sampler.load_state(sampler.state(1));
   CHECK(sampler.indices() == Indices(whole.begin() + 1, whole.end()));
-  sampler.load_state(sampler.state(2));  // relative to its own start
+  sampler.load_state(sampler.state(2));  // relative to the sampler's own start
   CHECK(sampler.indices() == Indices(whole.begin() + 3, whole.end()));
   sampler.load_state(sampler.state(1));  // 12 positions for 10 samples, by padding
   CHECK(sampler.indices().empty());
@@ -170,7 +171,7 @@ TEST_CASE("arguments that PyTorch refuses are refused, and an unusable split has
   const auto require_batch = [](std::int64_t n, bool cut, std::int64_t batch, bool drop_batch) {
     require_a_batch(DistributedSampler(n, {4, 0, true, 0, cut}), batch, drop_batch);
   };
-  CHECK_NOTHROW(require_batch(3, false, 8, false));  // padded: each rank has one sample
+  CHECK_NOTHROW(require_batch(3, false, 8, false));  // padded, so each rank has one sample
   CHECK_THROWS_WITH(require_batch(3, true, 1, false),
                     ContainsSubstring("dataset smaller than the world: 3 samples for 4 ranks"));
   CHECK_THROWS_WITH(require_batch(0, false, 1, false), ContainsSubstring("dataset is empty"));
@@ -221,12 +222,12 @@ TEST_CASE("StepSampler: ranks come and go, and no sample comes twice in an epoch
     std::vector<std::int64_t> taken;
     for (int r = 0; r < ranks; ++r)
       for (const std::int64_t s : sampler.indices(r, ranks)) taken.push_back(s);
-    StepSampler joined(samples, batch, 3, most);  // from the state that a joining rank receives
+    StepSampler joined(samples, batch, 3, most);  // uses the state that a joining rank receives
     joined.load_state(sampler.state());
     CHECK(joined.indices(0, ranks) == sampler.indices(0, ranks));
     sampler.step_done(ranks);
     if (sampler.state().epoch != epoch) {
-      CHECK(std::ssize(of_epoch) + ranks * batch > samples);  // not too early
+      CHECK(std::ssize(of_epoch) + ranks * batch > samples);  // the epoch did not end too early
       of_epoch.clear();
       epoch = sampler.state().epoch;
     }

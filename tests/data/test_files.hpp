@@ -1,4 +1,4 @@
-// Files of a test, valid and broken, and the one line with which a broken one is refused.
+// Valid and broken files for tests, and the check that a broken file is refused with one line.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace ringsmith::test {
 
-// A folder of this process, which is removed with the object.
+// A folder of this process, which is removed with this object.
 class Folder {
  public:
   Folder()
@@ -24,7 +24,7 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
   [[nodiscard]] std::string path() const { return path_; }
-  // The path of a new file with these bytes.
+  // Writes a new file with these bytes and returns its path.
   template <class Bytes>
   [[nodiscard]] std::string write(const std::string& name, const Bytes& bytes) const {
     const std::string file = path_ / name;

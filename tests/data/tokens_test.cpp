@@ -1,5 +1,5 @@
-// Tokens: a byte-pair vocabulary compared with a plain search that has no cache of words, words
-// compared with a regular expression, and shards, whole and broken.
+// Compares a byte-pair vocabulary with a plain search that has no cache of words, and words with a
+// regular expression. Also tests shards, whole and broken.
 #include "runtime/data/tokens.hpp"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ std::string vocabulary_file(const std::vector<std::string>& all = pieces()) {
   return out;
 }
 
-// GPT-2's words, with ASCII letters and digits.
+// Returns GPT-2's words, with ASCII letters and digits.
 std::vector<std::string> words_of(const std::string& text) {
   static const std::regex word(
       "'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\\sA-Za-z0-9]+|\\s+(?!\\S)|\\s+");
@@ -57,7 +57,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return out;
 }
 
-// Merges until no merge applies: the smallest number that occurs, leftmost first.
+// Merges until no merge applies. Always chooses the smallest number that occurs, leftmost first.
 std::vector<Token> slow_encode(const std::string& text) {
   const auto all = pieces();
   std::vector<Token> out;
@@ -116,7 +116,7 @@ TEST_CASE("a vocabulary merges what a slow search merges, and gives the text bac
                                     "''",
                                     "' s"};
   std::uint32_t seed = 1;
-  for (int i = 0; i < 300; ++i) {  // of few characters, so that merges interact
+  for (int i = 0; i < 300; ++i) {  // of few different characters, so that merges interact
     std::string text;
     for (int n = 0; n < 40; ++n) {
       seed = seed * 1664525 + 1013904223;
@@ -135,7 +135,7 @@ TEST_CASE("a vocabulary merges what a slow search merges, and gives the text bac
   any += "caf\xc3\xa9";
   const auto tokens = vocabulary.encode(any);
   CHECK(vocabulary.decode(std::vector<std::int64_t>(tokens.begin(), tokens.end())) == any);
-  CHECK(tokens.back() == pieces().size() - 1);  // one token for a two-byte letter
+  CHECK(tokens.back() == pieces().size() - 1);  // a two-byte letter is one token
   const std::vector<std::int64_t> end{vocabulary.end_of_text()}, beyond{vocabulary.size()};
   CHECK(vocabulary.decode(end).empty());
   CHECK_THROWS_WITH(vocabulary.decode(beyond), ContainsSubstring("is not in a vocabulary of 274"));
@@ -173,7 +173,8 @@ TEST_CASE("shards: tokens of 16 bits, the held-out ones by name or the last tent
   CHECK(alone.validation == std::vector<Token>{50238, 50237});
   (void)folder.write("a_train_1.bin", shard({1, 2, 3}));
   (void)folder.write("notes.txt", std::string("not tokens"));
-  CHECK(load_token_shards(folder.path(), 50257).train.size() == 21);  // a before b
+  // File a is read before file b.
+  CHECK(load_token_shards(folder.path(), 50257).train.size() == 21);
   CHECK(load_token_shards(folder.path(), 50257).train[0] == 1);
   (void)folder.write("c_val_0.bin", shard({7, 8}));
   const TokenText apart = load_token_shards(folder.path(), 50257);

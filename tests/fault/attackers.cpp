@@ -24,7 +24,7 @@ namespace {
 constexpr std::chrono::milliseconds kPoll{1};
 constexpr int kBadExit = 9;
 
-// Sends the bytes together with a descriptor of one of our files.
+// Sends the bytes together with a descriptor of one of this process's files.
 void send_with_descriptor(int socket, const void* bytes, std::size_t size) {
   static const Descriptor bait(memfd_create("bait", MFD_CLOEXEC));
   iovec data{const_cast<void*>(bytes), size};
@@ -56,7 +56,7 @@ void say_junk(int socket, int number, bool) {
 }
 void greet_as_before(int socket, int number, bool vgpu) {
   constexpr std::array<int, 4> kRanks{1, 2, 63, -3};
-  // The emulator's request as it was before the secret word was added: memory, device 0, offset 0.
+  // The emulator's request before it had a secret word: memory, device 0 or 1, offset 0.
   const std::array<std::int32_t, 4> request{0, number % 2, 0, 0};
   if (vgpu)
     (void)!send(socket, request.data(), sizeof request, MSG_NOSIGNAL);

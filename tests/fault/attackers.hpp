@@ -1,5 +1,5 @@
-// Processes that attack a job through its sockets, as another user or as ours, without knowing the
-// job's secret word.
+// Processes that attack a job through its sockets, as another user or as the same user, without
+// knowing the job's secret word.
 #pragma once
 
 #include <atomic>
@@ -24,12 +24,11 @@ struct Scene {
   static constexpr int kMost = 8;
   static Scene* make();  // in memory shared with child processes
   std::atomic<pid_t> pids[kMost];
-  std::atomic<std::uint64_t> sums[kMost];              // computed by the ranks
-  std::atomic<int> world, present;                     // present: number of ranks that have set
-                                                       // their pid
-  std::atomic<int> attacked_meeting, attacked_memory;  // attackers that have attacked every rank's
-                                                       // socket
-  std::atomic<int> connections, loot;                  // loot: descriptors that attackers received
+  std::atomic<std::uint64_t> sums[kMost];  // computed by the ranks
+  std::atomic<int> world, present;         // present: ranks that have set their pid
+  // Number of attackers that have attacked every rank's socket.
+  std::atomic<int> attacked_meeting, attacked_memory;
+  std::atomic<int> connections, loot;  // loot: descriptors that attackers received
   std::atomic<bool> over;
 
   // Waits until the counter has the value. Returns false after 20 s.
@@ -41,7 +40,7 @@ class Attacker {
   Attacker(Scene& scene, Attack attack, bool as_nobody);
   Attacker(const Attacker&) = delete;
   Attacker& operator=(const Attacker&) = delete;
-  ~Attacker();  // kills it
+  ~Attacker();  // kills the attacker
   // True if the attacker completed its attack. Call this after setting scene.over.
   [[nodiscard]] bool ended_well();
 

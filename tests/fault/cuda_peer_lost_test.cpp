@@ -1,4 +1,4 @@
-// Ranks with devices: when a rank is killed or hangs, all others name it, wherever their kernels
+// Ranks with devices. When a rank is killed or hangs, all others name it, wherever their kernels
 // and streams wait for it, and nothing is left behind.
 #include <algorithm>
 #include <atomic>
@@ -68,7 +68,7 @@ void check_survivors(const std::vector<Outcome>& outcomes) {
   }
 }
 
-// Number of the group's or the emulator's abstract sockets whose process no longer exists.
+// Returns the number of the group's or emulator's abstract sockets whose process no longer exists.
 std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   std::ifstream table("/proc/net/unix");
   std::size_t n = 0;
@@ -79,7 +79,7 @@ std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   return n;
 }
 
-// Open MPI's segments are not counted: they may belong to other jobs on this machine.
+// Open MPI's segments are not counted, because they may belong to other jobs on this machine.
 std::size_t entries(const char* folder) {
   std::size_t n = 0;
   DIR* const dir = opendir(folder);
@@ -158,7 +158,7 @@ TEST_CASE("the deadline on a device names the rank whose stream does not come on
       if (g.rank() == kVictim) block_stream(Stream::current(g.device()));
       const WorkPtr work = g.all_reduce_async(data.buffer, data.buffer, ReduceOp::sum);
       if (g.rank() == kVictim) {
-        // Alive, but silent until long after the others have given up.
+        // The victim stays alive, but is silent until long after the others have given up.
         std::this_thread::sleep_for(std::chrono::seconds(3));
         die();
       }

@@ -1,4 +1,4 @@
-// A rank that dies or leaves in the middle of training: every other rank ends soon, and names it.
+// When a rank dies or leaves in the middle of training, every other rank ends soon and names it.
 #include "runtime/parallel/ddp.hpp"
 
 #include <csignal>
@@ -72,7 +72,7 @@ TEST_CASE("a rank killed between two gradients is named, though its first bucket
   ForkedRanks ranks(3, endless_training([](int rank, int step) {
                       if (rank == 1 && step == 2) raise(SIGKILL);
                     }));
-  ranks.kill(1, 0);  // signal 0 kills nothing: this only starts the clock
+  ranks.kill(1, 0);  // signal 0 kills nothing; it only starts the clock
   check_survivors(ranks.wait_for_all(std::chrono::seconds(15)), 1);
 }
 

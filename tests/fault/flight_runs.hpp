@@ -1,4 +1,4 @@
-// Jobs that fail, the flight recorders of their ranks, and flight_reader.
+// Support for tests of jobs that fail, of their ranks' flight recorders, and of flight_reader.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The flight recorder: the files of ranks that fail or are killed, and the conclusions from them.
+// Tests the flight recorder: the files of ranks that fail or are killed, and the conclusions.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -21,7 +21,7 @@ using testing::TemporaryFolder;
 
 namespace {
 
-// Ranks whose launcher ends the survivors of a dead rank.
+// A bootstrap of ranks whose launcher ends the survivors of a dead rank.
 struct Launched : Bootstrap {
   explicit Launched(std::shared_ptr<Bootstrap> the_rest) : rest(std::move(the_rest)) {}
   [[nodiscard]] int rank() const override { return rest->rank(); }

@@ -10,7 +10,7 @@ namespace ringsmith::test {
 
 namespace {
 
-// The type of an error and its text, as one line.
+// Returns the type of an error and its text as one line.
 std::string describe(const std::exception& e) {
   const char* kind = "exception";
   if (dynamic_cast<const MismatchError*>(&e) != nullptr)

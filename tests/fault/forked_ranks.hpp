@@ -1,5 +1,5 @@
-// Ranks as child processes without a launcher, so that a test can kill one and watch the others:
-// mpirun would kill them itself.
+// Runs ranks as child processes without a launcher, so that a test can kill one and watch the
+// others. mpirun would kill the others itself.
 #pragma once
 
 #include <chrono>
@@ -15,14 +15,14 @@
 namespace ringsmith::test {
 
 struct Ending {
-  bool exited = false;  // false if it was killed, e.g. by us at the deadline
+  bool exited = false;  // false if it was killed, e.g. by the test at the deadline
   int code = -1;
   double seconds = 0;  // since the last kill(), or since the start
   std::string errors;  // its standard error
   pid_t pid = 0;
 };
 
-// The contents of an open file, e.g. a child's standard error, which is kept in memory.
+// Returns the contents of an open file, e.g. a child's standard error, which is kept in memory.
 [[nodiscard]] std::string contents(int file);
 
 class ForkedRanks {

@@ -1,8 +1,8 @@
-// kill -9 at random moments of a job: while its ranks meet, connect and communicate. Every survivor
+// kill -9 at random moments of a job, while its ranks meet, connect and communicate. Every survivor
 // names the dead rank within 5 s, and nothing is left behind. `make test-all` kills a few times,
 // `make test-kills` as many times as RINGSMITH_TEST_KILLS says. The same RINGSMITH_TEST_SEED kills
-// at the same moments.
-// RINGSMITH_TEST_SLOWNESS: how many times longer the ranks need to meet, on an emulated processor.
+// at the same moments. RINGSMITH_TEST_SLOWNESS says how many times longer the ranks need to meet,
+// for emulated processors.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>

@@ -1,5 +1,5 @@
-// A rank that dies while the ranks are being connected, after each of the exchanges through which
-// they meet: every survivor names this rank, and not another one that gave up because of it.
+// A rank dies while the ranks are being connected, after each of the exchanges through which they
+// meet. Every survivor must name this rank, and not another one that gave up because of it.
 #include <array>
 #include <csignal>
 #include <poll.h>
@@ -53,7 +53,7 @@ std::vector<Ending> start(int victim, int exchanges) {
     place = make_bootstrap(BootstrapKind::env, options.timeout);
     if (dies) place = std::make_shared<DiesAfter>(std::move(place), exchanges);
     const auto group = init_process_group(std::move(place), options);
-    if (dies) (void)raise(SIGKILL);  // it needed fewer exchanges
+    if (dies) (void)raise(SIGKILL);  // the group needed fewer exchanges
     std::vector<float> values(1000);
     while (true) group->all_reduce(std::span(values));
   });
@@ -124,7 +124,7 @@ TEST_CASE("who calls on a rank that gives up hears why, though the culprit has c
   });
   const Descriptor rank_2 = unix_socket(name, connect);
   CHECK(send_greeting(rank_2.get(), words[0], 2, -1));
-  Greeting said;  // it may first hear that rank 0 has arrived
+  Greeting said;  // the first greetings may only report which ranks have arrived
   do {
     pollfd entry{rank_2.get(), POLLIN, 0};
     if (poll(&entry, 1, 10'000) != 1) break;

@@ -1,5 +1,5 @@
-// The behaviour of a group after an error, and the mistakes that must not cause errors on other
-// ranks. (Which error a wrong program gets: wrong_programs_test.cpp.)
+// Tests a group after an error, and mistakes that must not cause errors on other ranks.
+// wrong_programs_test.cpp tests which error a wrong program gets.
 #include "tests/fault/fork_ranks.hpp"
 #include "tests/support/catch.hpp"
 

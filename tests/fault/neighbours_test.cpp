@@ -1,8 +1,8 @@
-// Jobs under attack on a shared machine: processes of another user, and processes of ours that are
-// not part of the job, attack its sockets while it meets and while it computes. Every job must
-// succeed with the same bits as without attacks, and no attacker may receive a descriptor. `make
-// test-all` runs each attack once, `make test-neighbours` as often as RINGSMITH_TEST_NEIGHBOURS
-// says.
+// Jobs are attacked on a shared machine. Processes of another user, and processes of the same user
+// that are not part of the job, attack its sockets while it meets and while it computes. Every job
+// must succeed with the same bits as without attacks, and no attacker may receive a descriptor.
+// `make test-all` runs each attack once, `make test-neighbours` as often as
+// RINGSMITH_TEST_NEIGHBOURS says.
 #include "tests/support/neighbours.hpp"
 
 #include <cstdio>
@@ -184,7 +184,7 @@ struct Two {
   std::vector<Word> words{random_word(), random_word()};
   Descriptor memory{memfd_create("memory", MFD_CLOEXEC)};
 
-  // Empty if this rank has met the other one, otherwise the error.
+  // Returns "" if this rank has met the other rank, otherwise the error.
   [[nodiscard]] std::string meet(int rank, const Descriptor& listener) const {
     One bootstrap(rank);
     std::vector<PeerLink> links(2);

@@ -1,4 +1,4 @@
-// A rank is killed with -9: every other rank ends within seconds and names it; nothing is left.
+// If a rank is killed with -9, every other rank ends within seconds and names it. Nothing remains.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -55,7 +55,7 @@ std::size_t entries_named_ringsmith(const char* folder) {
   return n;
 }
 
-// Number of abstract sockets of processes that no longer exist.
+// Returns the number of abstract sockets of processes that no longer exist.
 std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   std::ifstream table("/proc/net/unix");
   std::size_t n = 0;

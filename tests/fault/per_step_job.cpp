@@ -210,8 +210,8 @@ class Child {
       }
   }
 
-  // Ensures that a returning rank joins with the next step: the current try waits until it has
-  // asked.
+  // Makes the current try wait until the returning ranks have asked, so that they join with the
+  // next step.
   void await_joiners(std::int64_t step) const {
     const std::vector<int>& there = self_->quorum().ranks;
     std::uint64_t expected = 0;
@@ -221,8 +221,8 @@ class Child {
         ++expected;
     while (board_.joiners < expected) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // The step during which a lost rank asks to join: the step in which it was lost, or the next one
-  // if that step counted.
+  // Returns the step during which a lost rank asks to join: the step in which it was lost, or the
+  // next one if that step counted.
   [[nodiscard]] static std::int64_t returns_in(const Kill& kill) {
     return kill.step + (kill.death == Death::counted ? 1 : 0);
   }
@@ -238,8 +238,7 @@ class Child {
 
 struct Rank {
   pid_t pid = -1;
-  bool returns = false;          // started again when the others have given up the quorum in which
-                                 // it was killed
+  bool returns = false;          // restarted after the others have given up its last quorum
   int report = -1, errors = -1;  // memory files
 };
 

@@ -1,5 +1,5 @@
-// A training of forked ranks that are killed at given moments and started again, with the
-// coordinator in the test: every run has the same history of members.
+// A training of forked ranks that are killed at given moments and started again. The coordinator
+// runs in the test. Every run has the same history of members.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct Kill {
   int rank = 0;
   std::int64_t step = 0;
   Death death = Death::forward;
-  bool returns = true;  // it is started again, and joins with the next step
+  bool returns = true;  // it is started again and joins with the next step
 };
 
 struct PerStepPlan {
@@ -28,7 +28,7 @@ struct PerStepPlan {
   int least = 1;
   std::int64_t steps = 8;
   std::vector<Kill> kills;
-  std::vector<Kill> troubles;           // communication fails once, the rank survives
+  std::vector<Kill> troubles;           // communication fails once, but the rank survives
   std::int64_t accumulate = 1;          // batches per rank in a step
   std::vector<std::int64_t> overflows;  // steps whose gradients are infinite on the first rank
   std::int64_t begin = 0;               // steps done by an earlier training

@@ -1,5 +1,5 @@
-// Trainings whose ranks are killed at every moment of a step: the others continue, all agree bit
-// for bit, no sample is used twice in an epoch, and the same history gives the same bits again.
+// Ranks of a training are killed at every moment of a step. The others continue, all agree bit for
+// bit, no sample is used twice in an epoch, and the same history gives the same bits again.
 #include "runtime/parallel/per_step.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ PerStepPlan plan_of(std::vector<Kill> kills, int world = 3) {
   return plan;
 }
 
-// Each step of the training, as recorded by its members, in order.
+// Returns the steps of the training, as recorded by their members, in order.
 std::vector<CountedStep> history_of(const PerStepResult& result) {
   std::map<std::int64_t, CountedStep> steps;
   for (const auto& of_rank : result.steps)
@@ -54,7 +54,8 @@ void check_samples(const PerStepPlan& plan, const PerStepResult& result) {
   std::int64_t used = 0;
   for (const CountedStep& step : history_of(result)) {
     const auto ranks = std::ssize(step.ranks);
-    const std::int64_t batch = (ranks - step.joining) * kPerStepBatch;  // of all ranks
+    // Summed over the contributors.
+    const std::int64_t batch = (ranks - step.joining) * kPerStepBatch;
     INFO("step " << step.step);
     if (used + batch > kPerStepSamples) {
       of_epoch.clear();
@@ -88,7 +89,7 @@ void check(const PerStepPlan& plan, const PerStepResult& result) {
       CHECK(step == history[static_cast<std::size_t>(step.step - plan.begin)]);
     }
   check_samples(plan, result);
-  // The result is right.
+  // The ranks' parameters must be the serial training's, except for rounding.
   const std::vector<float> serial = run_serially(plan, history);
   const std::vector<float>* first = nullptr;
   for (std::size_t r = 0; r < result.codes.size(); ++r) {

@@ -1,6 +1,6 @@
-// The store on a port that any process can reach: 1,000 hostile connections, floods, no leaked
-// descriptors. Clients with the secret are not disturbed; others can neither read nor change
-// anything.
+// The store's port can be reached by any process. After 1,000 hostile connections and floods, no
+// descriptors have leaked. Clients with the secret are not disturbed, and other processes can
+// neither read nor change anything.
 #include <atomic>
 #include <csignal>
 #include <filesystem>
@@ -39,7 +39,7 @@ void say(const Descriptor& socket, const std::string& text) {
   send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Everything that the server has sent so far.
+// Returns the bytes that the server has sent so far.
 std::string hear(const Descriptor& socket) {
   std::string out(4096, '\0');
   const ssize_t n = recv(socket.get(), out.data(), out.size(), MSG_DONTWAIT);
@@ -47,7 +47,7 @@ std::string hear(const Descriptor& socket) {
   return out;
 }
 
-// One of several kinds of hostile behaviour.
+// Shows one of several kinds of hostile behaviour, chosen at random.
 void be_hostile(const Descriptor& socket, std::mt19937& random) {
   std::string bytes(300, '\0');
   for (char& c : bytes) c = static_cast<char>(random());

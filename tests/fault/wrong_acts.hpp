@@ -130,7 +130,7 @@ inline Act then(std::vector<Act> acts) {
           },
           acts.front().name};
 }
-// The same call in a group of some ranks.
+// Makes the same call in a group of some of the ranks.
 inline Act in_group(const std::vector<int>& members, const Act& act) {
   return {[=](Rank& me) {
     Rank there(me.bootstrap, me.options, me.scores);
@@ -281,7 +281,7 @@ inline Act with_hook(const std::function<Future(const GradBucket&)>& call) {
     m.step();
   });
 }
-// This number of steps in a join().
+// Makes this number of steps in a join().
 inline Act joined(int steps, const JoinOptions& options = {}) {
   return with_ddp([=](Wrapped& m) {
     m.ddp.join(

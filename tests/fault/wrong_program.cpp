@@ -23,11 +23,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kAtOnce = 8;          // programs run concurrently; they mostly wait
-constexpr std::chrono::seconds kHangs{40};  // after this time a program is killed, and the test
-                                            // fails
+constexpr std::chrono::seconds kHangs{40};  // then a program is killed and its test fails
 constexpr double kGrace = 2;                // s after the deadline
-// On a machine that is short of cores, everything is late, including the start of the ranks: each
-// rank is allowed this many times the duration of its start.
+// On a machine that is short of cores, everything is late, including the start of the ranks. Each
+// rank is therefore allowed this many times the duration of its start.
 constexpr double kLateness = 10;
 
 double seconds_since(Clock::time_point start) {
@@ -58,7 +57,7 @@ void live(const WrongProgram& program, Rank& me) {
   const int patience = program.start ? kStartPatience : 1;
   double allowed = std::chrono::duration<double>(patience * deadline()).count() + kGrace;
   try {
-    // As in a program whose group is a variable of main(): an exception destroys it.
+    // An exception destroys the group, as in a program whose group is a variable of main().
     const std::shared_ptr<Rank> leaving(&me, [](Rank* rank) { rank->group.reset(); });
     if (program.start)
       program.start(me);
@@ -123,7 +122,7 @@ void check_rank(const WrongProgram& program, int rank, const Ending& ending) {
   CHECK(type == program.error);
   for (const std::string& part : program.says) CHECK_THAT(text, ContainsSubstring(part));
   if (program.culprit >= 0 && rank != program.culprit) CHECK(peer == program.culprit);
-  // The line of the call in this folder or, for a call made by DDP, in the library.
+  // The error names the line of the call in this folder or, for a call made by DDP, in the library.
   const bool about_calls = type == "MismatchError" || type == "TimeoutError";
   if (about_calls && program.names_line)
     CHECK_THAT(text, ContainsSubstring(".cpp:") || ContainsSubstring(".hpp:"));
@@ -143,8 +142,7 @@ void check(const Running& running) {
 std::chrono::milliseconds deadline() {
   static const milliseconds chosen = [] {
     constexpr double kUsual = 500, kLongest = 4000;  // ms
-    constexpr double kQueue = 4;                     // programs per core up to which the deadline
-                                                     // is not extended
+    constexpr double kQueue = 4;  // programs per core that need no longer deadline
     double load = 0;
     if (getloadavg(&load, 1) != 1) load = 0;
     const double queue = load / static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
@@ -162,7 +160,7 @@ void Rank::stop() const {
   const pid_t stopped = getpid();
   if (fork() == 0) {
     wait_for_the_others();
-    // Repeated: it may not have stopped yet.
+    // Repeated, because the process may not have stopped yet.
     for (int again = 0; again < 20; ++again) {
       ::kill(stopped, SIGCONT);
       std::this_thread::sleep_for(milliseconds(20));

@@ -1,4 +1,4 @@
-// Programs that are wrong on purpose, and the harness that runs them: every rank is a process, and
+// Programs that are wrong on purpose, and the harness that runs them. Every rank is a process, and
 // each must end with an error that names the culprit and the call. The table of programs is in
 // wrong_programs_test.cpp.
 #pragma once
@@ -17,10 +17,11 @@ namespace ringsmith::test {
 // Timeout of every wait in these programs: 500 ms, or more if the run queues of the cores are long,
 // so that no rank is late by accident.
 [[nodiscard]] std::chrono::milliseconds deadline();
-// Timeout of programs with their own `start`, in units of deadline(): processes start slowly.
+// Timeout of programs with their own `start`, in units of deadline(), because processes start
+// slowly.
 constexpr int kStartPatience = 4;
 
-// One rank, as its part of the program uses it.
+// One rank, as seen by its actions.
 class Rank {
  public:
   struct Scores {  // shared by the ranks of a program and the test

@@ -1,7 +1,6 @@
-// Wrong programs, one per row: the actions of the ranks, and the error of every rank. First all
-// ranks make three matching calls, so that the wrong call is #3; a rank that has noticed no error
-// then makes two calls of barrier(). Every rank must have ended with its error 2 s after the
-// deadline.
+// A table of wrong programs: the actions of the ranks, and the error of every rank. First all ranks
+// make three matching calls, so that the wrong call is #3. A rank that has noticed no error then
+// makes two calls of barrier(). Every rank must have ended with its error 2 s after the deadline.
 //
 // Over 300 lines because it is one table.
 #include "tests/fault/wrong_acts.hpp"
@@ -355,8 +354,8 @@ std::vector<WrongProgram> wrong_trainings() {
   };
 }
 
-// Hooks, join, a static graph and the rest: either all ranks get the same error, or one throws
-// alone and the others report that it did.
+// Hooks, join, static graphs and other features. Either all ranks get the same error, or one rank
+// throws alone and the others report that it did.
 std::vector<WrongProgram> wrong_features() {
   const auto all = [](std::string name, const Act& common, const Act& odd, std::string error,
                       std::vector<std::string> says, int culprit = -1) {

@@ -25,7 +25,7 @@ file(CHMOD ${CMAKE_BINARY_DIR}/bin/ringrun PERMISSIONS OWNER_READ OWNER_EXECUTE)
 
 
 def words(path):
-    """The command line of a process, if it still exists."""
+    """Returns the command line of a process, or "" if it has ended."""
     try:
         return path.read_text(errors="replace").replace("\0", " ").strip()
     except OSError:
@@ -290,7 +290,7 @@ class Build(Front):
         self.assertEqual([line for line in left if "compiling" in line], [])
         running = [words(path) for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")]
         self.assertNotIn(compiler, running)
-        self.assertIn("front_test", "\n".join(running))  # running processes can be seen
+        self.assertIn("front_test", "\n".join(running))  # proves that running processes can be seen
 
     def test_a_copied_build(self):
         self.machine.project(STEPS)
@@ -332,7 +332,7 @@ class BuildOfAUser(Front):
     def test_after_sudo_make(self):
         self.machine.project(STEPS)
         (self.machine.top / "build/release").mkdir(parents=True)
-        # The first file is root's.
+        # The first file belongs to root.
         self.machine.fake("find", "#!/bin/bash\necho \"$1/CMakeCache.txt\"\n")
         self.machine.fake("stat", "#!/bin/bash\necho root\n")
         for command in [(".ci/configure", "build/release", "release"), (".ci/compile", "build/release")]:
@@ -372,7 +372,7 @@ class Mpirun(Front):
             self.assertEqual(self.mpirun(f"exit {code}", RINGSMITH_DEADLINE="0"), (code, "", ""))
 
     def test_the_deadline(self):
-        for text in ["sleep 30", "trap '' TERM; sleep 30; sleep 30"]:  # the second must be killed: also 137
+        for text in ["sleep 30", "trap '' TERM; sleep 30; sleep 30"]:  # the second must be killed, which also gives 137
             code, _, err = self.mpirun(text, RINGSMITH_DEADLINE="1")
             self.assertIn(code, (124, 137))
             self.one_line(err, "2 ranks of program did not end within 1 s; all were killed")

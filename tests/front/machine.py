@@ -113,10 +113,10 @@ class Machine:
                 continue
             try:
                 seen += os.read(terminal, 65536).decode(errors="replace")
-            except OSError:  # all have closed it
+            except OSError:  # all processes have closed it
                 break
             if interrupt_at and interrupt_at in seen:
-                # A shell that ninja has just started may miss the signal, and ninja waits for it.
+                # Waits, because ninja would wait for a shell that it has just started and that misses the signal.
                 time.sleep(1)
                 os.write(terminal, b"\x03")
                 interrupt_at = None

@@ -73,7 +73,7 @@ class Fuzzer {
     return out;
   }
 
-  // One of the small mutations that find most bugs.
+  // Applies one of the small mutations that find most bugs.
   std::string injured(std::string text) {
     if (text.empty()) return garbage(40);
     const std::size_t at = below(text.size());
@@ -230,7 +230,7 @@ class Fuzzer {
   void hostile_server() {
     ++servers_;
     const Listener listener = listen_on("127.0.0.1", 0);
-    std::vector<std::string> answers;  // made here: the generator may only be used by one thread
+    std::vector<std::string> answers;  // made here, because the generator is for one thread only
     for (int i = 0; i < 6; ++i) {
       const Message m = make_message(static_cast<Status>(below(4)), 7, {garbage(30)});
       answers.push_back(below(2) == 0 ? injured(m.encode()) : m.encode());
@@ -245,7 +245,7 @@ class Fuzzer {
         static_cast<void>(client.add("k", 1));
         static_cast<void>(client.get("k", 0ms));
       }
-    } catch (const Error&) {  // the error of an honest client with such a server
+    } catch (const Error&) {  // an honest client reports an error with such a server
     }
     server.join();
   }
@@ -267,7 +267,7 @@ class Fuzzer {
     Sealer sealer(h.session_key(kSecret), Direction::to_client);
     std::string ignored(4096, '\0');
     for (const std::string& answer : answers) {
-      pollfd request{socket.get(), POLLIN, 0};  // none: the client waits for the end of a frame
+      pollfd request{socket.get(), POLLIN, 0};  // no request: it waits for the end of a frame
       if (poll(&request, 1, 50) != 1) return;
       if (recv(socket.get(), ignored.data(), ignored.size(), 0) <= 0) return;
       say(seals ? sealer.seal(answer) : answer);

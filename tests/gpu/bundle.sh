@@ -59,7 +59,7 @@ export CMAKE_PREFIX_PATH=$deps/usr
 export OPAL_PREFIX=$deps/usr   # Open MPI finds its parts relative to this
 export PMIX_INSTALL_PREFIX=$deps/usr
 export RINGSMITH_NO_DEPS=1     # make installs nothing
-export OMPI_MCA_mca_base_component_show_load_errors=0  # of parts for networks that are not used
+export OMPI_MCA_mca_base_component_show_load_errors=0  # about parts for networks that are not used
 export PMIX_MCA_pcompress_base_silence_warning=1
 command -v ssh > /dev/null || export OMPI_MCA_plm=isolated  # mpirun on this node alone needs no ssh
 # Debian's alternatives are links that the installation would create.
@@ -69,7 +69,7 @@ done
 ENV
 mkdir -p "$(dirname "$archive")"
 tar czf "$archive" -C "$work" ringsmith-offline
-# A device is lent for minutes, and the archive is copied to it: its size costs part of that time.
+# A device is lent for minutes, and copying the archive to it takes part of that time.
 most=$((60 << 20))
 [ "$(stat -c %s "$archive")" -le $most ] || {
   echo "offline-bundle: '$archive' has $(stat -c %s "$archive") bytes, at most $most are to be carried: which package is new?" >&2

@@ -167,7 +167,7 @@ part_bench() {
   done
 }
 part_gpt2() { part 30 600 "training in GPT-2's shape beside PyTorch" env GPT2_SHAPE=$shape tests/bench/gpt2.sh "$bin" ${simulate:+1}; }
-# check TOOL PROGRAM. Without the caching allocator each tensor is an allocation known to memcheck.
+# check TOOL PROGRAM. Without the caching allocator each tensor is a separate allocation, which memcheck knows.
 check() {
   if [ -n "$simulate" ]; then
     not_run "compute-sanitizer $1 on $2" "it needs a device; on vgpu every access is checked anyway"

@@ -24,7 +24,7 @@ def check(good, what, *shown):
 
 
 def parts_of(report):
-    """Headings of the parts in a report, which must be complete Markdown."""
+    """Returns the headings of the parts in a report, which must be complete Markdown."""
     text = report.read_text() if report.exists() else ""
     check(len(re.findall(r"^```", text, re.M)) % 2 == 0, "a part is torn", text)
     check(not text or "SIMULATED on vgpu: no GPU took part" in text, "the report does not say that it is simulated", text)
@@ -63,7 +63,7 @@ def budget(out):
 
 
 def failed(out):
-    """A failing part is reported, and the next ones run."""
+    """A failing part is reported, and the following parts run."""
     os.environ["VGPU_DEVICES"] = "none"
     done = run("--only", "kernels,memcheck", "--out", out)
     del os.environ["VGPU_DEVICES"]

@@ -1,5 +1,5 @@
-// The labs' judge reports a hang only if there is one: it watches, without pause, processes that
-// pass a token to each other. The parent may look between any two of their instructions.
+// The labs' judge must report a hang only if there is one. It constantly watches processes that
+// pass a token to each other, and may look between any two of their instructions.
 #include "labs/kit/board.hpp"
 
 #include <array>
@@ -21,7 +21,7 @@ struct Shared {
   std::array<kit::Counter, kWorld> sent;  // by rank: number of tokens passed on
 };
 
-// Each rank is a process. The token goes around `rounds` times; if it is to be lost, it goes around
+// Each rank is a process. The token goes around `rounds` times. If it is to be lost, it goes around
 // once more, and rank 0 does not pass it on.
 class TokenRing {
  public:

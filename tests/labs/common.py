@@ -30,7 +30,7 @@ def make(*words, root=ROOT, env=None):
 
 
 def alive(word):
-    """Processes of this machine that have this word among their arguments, without zombies."""
+    """Returns the processes, except zombies, that have this word among their arguments."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -42,5 +42,5 @@ def alive(word):
 
 
 def unique():
-    """A duration in seconds that no other sleep on this machine uses."""
+    """Returns a duration in seconds that no other sleep on this machine uses."""
     return f"300.{os.getpid()}{time.monotonic_ns() % 100000}"

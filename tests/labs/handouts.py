@@ -121,7 +121,7 @@ class Handout(unittest.TestCase):
 
 
 def workflow():
-    """The commands of classroom.yml, as written there."""
+    """Returns the commands of classroom.yml, as written there."""
     lines = (ROOT / "labs/course/classroom.yml").read_text().splitlines()
     found = []
     for number, line in enumerate(lines):

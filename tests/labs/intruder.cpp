@@ -1,6 +1,6 @@
-// intruder PORT SOCKET JUDGE FILE... : the attempts of a hostile submission, run in place of a
-// driver. Prints one line per attempt: "NAME reached" or "NAME kept". FILEs exist, and any user may
-// read and write them; a process listens at PORT and at SOCKET; JUDGE is a process.
+// intruder PORT SOCKET JUDGE FILE... : makes the attempts of a hostile submission, running instead
+// of a driver. Prints one line per attempt: "NAME reached" or "NAME kept". FILEs exist, and any
+// user may read and write them; a process listens at PORT and at SOCKET; JUDGE is a process.
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -62,7 +62,7 @@ void try_files(int count, char** files) {
     say("rename " + path, rename(path.c_str(), (path + ".moved").c_str()) == 0);
     say("unlink " + path, unlink(path.c_str()) == 0);
     execl(path.c_str(), path.c_str(),
-          nullptr);  // a success prints no line: the test counts lines
+          nullptr);  // success prints no line; the test counts the lines
     say("run " + path, false);
   }
 }
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
       if (write(file, piece.data(), piece.size()) < 0) return 7;
     return 0;
   }
-  if (what == "own") {  // permitted to a lab: its own files, shared memory and processes
+  if (what == "own") {  // which a lab may use: its own files, shared memory and processes
     const int file = open("mine", O_RDWR | O_CREAT, 0600);
     void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int ends[2];

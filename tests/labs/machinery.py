@@ -133,7 +133,7 @@ class Reports(unittest.TestCase):
 
 
 class Runner(unittest.TestCase):
-    """Misbehaving programs in place of a driver."""
+    """Misbehaving programs run instead of a driver."""
 
     def end(self, script, deadline=60):
         program = PLACE / "program"
@@ -162,7 +162,7 @@ class Runner(unittest.TestCase):
 
     def test_a_sleeper_and_its_children_are_ended(self):
         begun, seconds = time.monotonic(), unique()
-        with self.assertRaises(Hang):  # after 5 s: on a busy machine a shell needs time to start
+        with self.assertRaises(Hang):  # after 5 s, because on a busy machine a shell needs time to start
             self.end(f"sleep {seconds} & wait", deadline=5)
         self.assertLess(time.monotonic() - begun, 60)
         for _ in range(600):

@@ -33,7 +33,7 @@ LIMITS = {"memory": 512 << 20, "data": None, "file": 16 << 20}
 
 
 def intruder():
-    """The program, built once, next to the cache."""
+    """Builds the program once, next to the cache, and returns its path."""
     program = build.BUILD / "intruder"
     source = HERE / "intruder.cpp"
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
@@ -43,7 +43,7 @@ def intruder():
 
 
 def intrude(jail, *words, timeout=600):
-    """The intruder's exit status and output; its folder is removed."""
+    """Returns the intruder's exit status and output. Its folder is removed."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="intruder-"))
     try:
         command = jail.program(intruder(), words, folder, **LIMITS)
@@ -101,7 +101,7 @@ def attempt(kind):
 
 
 class Each:
-    """Run with `kind` set to every kind that works here."""
+    """Tests that run with `kind` set to every kind that works here."""
     kind = None
 
     def setUp(self):
@@ -140,7 +140,7 @@ class Each:
                 time.sleep(moment / 2000)
             all_of_them.append(seconds)
             self.gone(seconds, 40)
-        # A process that has not been scheduled since then ends when it is: after 2 s in 9 of 507
+        # A process that has not been scheduled since the kill ends when it is scheduled next. That took 2 s in 9 of 507
         # starts next to busy loops.
         self.assertEqual([process for seconds in all_of_them for process in self.gone(seconds)], [])
 
@@ -193,7 +193,7 @@ for each in KINDS:
 
 
 class Elsewhere(unittest.TestCase):
-    """The same in other environments."""
+    """Repeats the attempts in other environments."""
 
     def again(self, *before):
         place = tempfile.mkdtemp(dir="/tmp", prefix="labs-elsewhere-")

@@ -23,7 +23,7 @@ def expect(holds, what, said):
 
 
 def path_through(lab):
-    """Seconds from saving to the verdict: of the skeleton, of the solution."""
+    """Returns the seconds from saving to the verdict, for the skeleton and for the solution."""
     n = f"N={lab.number}"
     for used in lab.build.get("uses", []):  # this student has solved the earlier labs
         own, = select(used)

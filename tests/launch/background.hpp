@@ -14,7 +14,7 @@
 
 namespace ringsmith::testing {
 
-// True if the condition becomes true within 30 s.
+// Returns true if the condition becomes true within 30 s.
 inline bool eventually(const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!condition()) {

@@ -1,4 +1,4 @@
-// The variables of a rank, with torchrun's names.
+// Tests the variables that a rank gets. They have torchrun's names.
 #include <algorithm>
 #include <map>
 

@@ -1,4 +1,4 @@
-// Which failure caused the others, and how it is reported.
+// Tests which failure is reported as the cause of the others, and how.
 #include "runtime/launch/failure.hpp"
 
 #include <csignal>

@@ -1,5 +1,5 @@
-// Strangers on the same host flood the port of ringrun's store, each in a different way: a job
-// starts and ends as if they did not exist. A few launches in `make test-all`;
+// Strangers on the same host flood the port of ringrun's store, each in a different way. A job must
+// start and end as if they did not exist. `make test-all` does a few launches;
 // RINGSMITH_TEST_FLOODED sets the number for a longer run:
 //   RINGSMITH_TEST_FLOODED=20 build/release/bin/tests_launch "[flood]"
 // With RINGSMITH_TEST_FLOODED_TCP=1 the ranks connect without their inherited socket, as ranks on
@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kLimit = 10s;  // of a launch
+constexpr auto kLimit = 10s;  // limit for one launch
 
 enum class Kind { silence, junk, half_a_proof, rapid };
 

@@ -1,5 +1,5 @@
-// The guardian, or ringrun itself, is stopped or killed: the job ends within seconds with its
-// report, and leaves no process. A few rounds at random moments in `make test-all`;
+// If the guardian or ringrun itself is stopped or killed, the job ends within seconds with its
+// report, and leaves no process. `make test-all` does a few rounds at random moments;
 // RINGSMITH_TEST_GUARDIANS sets the number for a longer run, RINGSMITH_TEST_SEED the moments:
 //   RINGSMITH_TEST_GUARDIANS=50 build/release/bin/tests_launch "[guardian]"
 #include <cstdlib>
@@ -45,7 +45,7 @@ const std::string kWithChild = "sleep 300 & echo y > ready.$RANK; wait";
 enum class Act { stop, kill, hold };
 enum class End { asked, rank_fails, well, killed };
 
-// Holds a process like a debugger, so that only SIGKILL affects it; false if that is not permitted.
+// Holds a process like a debugger, so that only SIGKILL affects it. Returns false if not permitted.
 bool hold(pid_t pid) {
   return ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 &&
          ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr) == 0;
@@ -59,7 +59,7 @@ void check(Act act, End end) {
           : end == End::well     ? ends
                                  : kWithChild);
   REQUIRE(job.ready());
-  // Its command line changes when it first runs.
+  // The guardian sets its name only when it first runs.
   REQUIRE(eventually([&] { return job.guardian() > 0; }));
   const pid_t guardian = job.guardian();
   if (act == Act::hold && !hold(guardian)) {
@@ -73,7 +73,7 @@ void check(Act act, End end) {
   if (end == End::killed) kill(job.job.pid(), SIGKILL);
   if (end == End::rank_fails || end == End::well) write_text(job.folder / "go", "y");
   const int code = job.job.wait();
-  if (act == Act::hold) {  // the tracer is the first to be told of its end
+  if (act == Act::hold) {  // its tracer must reap it before its parent can
     int status = 0;
     CHECK(eventually([&] {
       return waitpid(guardian, &status, __WALL | WNOHANG) == guardian && WIFSIGNALED(status);
@@ -115,7 +115,7 @@ long from_environment(const char* name, long otherwise) {
 void random_round(std::mt19937& random) {
   const auto below = [&random](unsigned n) { return random() % n; };
   const bool kill_guardian = below(2) == 0, kill_launcher = below(3) == 0, pause = below(3) == 0;
-  // Only the guardian or ringrun ends the ranks' children: without both they survive.
+  // Only the guardian or ringrun ends the ranks' children. If both die, the ranks must have none.
   Job job(kill_guardian && kill_launcher ? "exec sleep 300" : "sleep 300 & wait");
   const pid_t launcher = job.job.pid();
   const std::string name = "/proc/" + std::to_string(launcher) + "/comm";
@@ -144,7 +144,8 @@ void random_round(std::mt19937& random) {
 
 TEST_CASE("a guardian that is stopped or killed holds up no end of a job", "[guardian]") {
   for (const End end : {End::asked, End::rank_fails, End::well, End::killed}) check(Act::stop, end);
-  // If both the guardian and the launcher are killed, the kernel ends only the ranks.
+  // If both the guardian and the launcher are killed, the kernel ends only the ranks, but not their
+  // children. Therefore End::killed is left out.
   for (const End end : {End::asked, End::rank_fails, End::well}) check(Act::kill, end);
   check(Act::hold, End::asked);
 }

@@ -1,5 +1,5 @@
-// Whether the kernel killed a rank because of a memory limit, according to the files of control
-// groups; and a real group that is too small.
+// Tests whether control groups' files show that the kernel killed a rank because of a memory limit.
+// Also uses a real group that is too small.
 #include <filesystem>
 
 #include "runtime/launch/failure.hpp"
@@ -88,7 +88,7 @@ TEST_CASE("a rank that outgrows its control group is told as such", "[memory]") 
     WARN("not run: no right to make control groups for memory");
     return;
   }
-  // tail buffers a line without an end, and needs more and more memory; at most 1 GB.
+  // tail buffers a line that never ends, so it needs more and more memory, up to 1 GB.
   const auto r =
       run_program({"sh", "-c",
                    "echo $$ > " + group.members() + " && exec " + kRingrun +

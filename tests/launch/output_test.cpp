@@ -1,4 +1,4 @@
-// Lines of several ranks: kept whole, prefixed, written to files, and remembered.
+// Lines of several ranks are kept whole, prefixed, written to files, and remembered.
 #include "runtime/launch/output.hpp"
 
 #include <algorithm>
@@ -70,7 +70,8 @@ TEST_CASE("only the last lines are kept, and of a long one its beginning", "[out
   f.end();
   const auto tail = f.output.tail(7);
   REQUIRE(tail.size() == Output::kTail);
-  // 200,000 bytes without an end of line were received in pieces, and no piece is kept whole.
+  // 200,000 bytes without an end of line were received in pieces. Only the first 1000 are
+  // remembered.
   CHECK(tail.back().size() == 1000);
 }
 
@@ -120,8 +121,8 @@ TEST_CASE("a screen on a full disk ends the job, and says why", "[ringrun]") {
 TEST_CASE("what a full disk does not take is no success", "[ringrun]") {
   const auto r = run_program({"sh", "-c", "exec " + kRingrun + " --help > /dev/full"}, 60);
   CHECK(r.exit_code == 1);
-  // Only the prefix: the reason is errno's text, or, for help longer than stdio's buffer, that part
-  // of the output is lost.
+  // Compares only the prefix, because the reason is errno's text or, if the help is longer than
+  // stdio's buffer, that part of the output is lost.
   CHECK(r.err.rfind("ringrun: error: cannot write to standard output: ", 0) == 0);
   CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
 }

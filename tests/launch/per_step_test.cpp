@@ -63,7 +63,7 @@ std::vector<std::string> training(const std::string& folder, std::int64_t steps,
          more;
 }
 
-// The lines that the ranks have written, by rank; an incomplete last line is skipped.
+// Returns the lines that the ranks have written, by rank. Skips an incomplete last line.
 std::vector<std::vector<json>> read_steps(const std::string& folder) {
   std::vector<std::vector<json>> out(kRanks);
   for (int r = 0; r < kRanks; ++r) {
@@ -74,7 +74,8 @@ std::vector<std::vector<json>> read_steps(const std::string& folder) {
   return out;
 }
 
-// The newest step in the files, read from their ends: this test must not take the ranks' CPU time.
+// Returns the newest step in the files. Reads only their ends, because this test must not take the
+// ranks' CPU time.
 std::int64_t newest_step(const std::string& folder) {
   std::int64_t newest = -1;
   for (int r = 0; r < kRanks; ++r) {
@@ -88,7 +89,7 @@ std::int64_t newest_step(const std::string& folder) {
   return newest;
 }
 
-// When each step counted, on the first rank that recorded it.
+// Returns the time at which each step counted, on the first rank that recorded it.
 std::map<std::int64_t, double> times_of(const std::vector<std::vector<json>>& steps) {
   std::map<std::int64_t, double> out;
   for (const auto& of_rank : steps)
@@ -119,8 +120,8 @@ int count(const std::string& text, const std::string& word) {
   return n;
 }
 
-// All members of a step agree on its members and its loss, and on the parameters after a step that
-// a rank joined; and no sample is used twice in an epoch.
+// Checks that all members of a step agree on its members, on its loss and, if a rank joined, on the
+// parameters after it. Also checks that no sample is used twice in an epoch.
 void check_agreement(const std::vector<std::vector<json>>& steps, std::int64_t samples,
                      std::int64_t batch, std::int64_t accumulate = 1) {
   std::map<std::int64_t, json> seen;
@@ -151,7 +152,7 @@ void check_agreement(const std::vector<std::vector<json>>& steps, std::int64_t s
   }
 }
 
-// The file without its header.
+// Returns the file's contents without its header.
 std::string tensors_of(const std::string& file) {
   const std::string bytes = read_text(file);
   std::uint64_t header = 0;
@@ -159,7 +160,7 @@ std::string tensors_of(const std::string& file) {
   return bytes.substr(sizeof header + header);
 }
 
-// The checkpoints that were written completely.
+// Returns the checkpoints that were written completely.
 std::vector<std::int64_t> checkpoints_in(const std::string& run) {
   std::vector<std::int64_t> out;
   for (const auto& [step, path] : list_snapshots(run + "/checkpoints"))
@@ -175,7 +176,7 @@ int wait_long(Background& run) {
 }
 
 struct KillTest {
-  double seconds = 10, every = 3;  // every: between two kills
+  double seconds = 10, every = 3;  // every: seconds between two kills
   std::vector<std::string> options;
   std::int64_t accumulate = 1;  // as set by the options
 };
@@ -204,7 +205,7 @@ void run_kill_test(const KillTest& test) {
   int kills = 0;
   std::vector<double> killed_at;
   while (seconds_now() < kills_begin + test.seconds - test.every / 2) {
-    // The steps are faster than in the pilot.
+    // The steps are faster than in the pilot run, so the training will end soon.
     if (newest_step(folder / "run") > steps * 9 / 10) break;
     const int rank = static_cast<int>(random() % kRanks);
     if (const pid_t pid = process_of(mark, rank); pid > 0 && ::kill(pid, SIGKILL) == 0) {
@@ -238,8 +239,8 @@ void run_kill_test(const KillTest& test) {
   }
   CHECK(digests.size() == 1);
 
-  // The last third before the next kill counts as undisturbed, since the rank has returned by then:
-  // if the machine is slow for a while, both rates suffer.
+  // The last third before the next kill counts as undisturbed, because the rank has returned by
+  // then. If the machine is slow for a while, both rates suffer.
   double expected = 0, in_kills = 0;
   for (std::size_t k = 0; k + 1 < killed_at.size(); ++k) {
     const double from = killed_at[k], to = killed_at[k + 1], calm = to - (to - from) / 3;
@@ -387,7 +388,7 @@ TEST_CASE("per step: when the rank that writes checkpoints is lost, the next one
   INFO(output);
   CHECK(code == 0);
   check_agreement(read_steps(folder / "run"), 2000, 16);
-  // All checkpoints are there except those that a killed rank had neither written nor handed on.
+  // No checkpoint is missing, except those that a killed rank had neither written nor handed on.
   const auto saved = checkpoints_in(folder / "run");
   CHECK(std::ssize(saved) >= kSteps - 2 * 3);
   CHECK(saved.back() == kSteps);
@@ -432,7 +433,7 @@ TEST_CASE("per step: a checkpoint that cannot be continued from is refused once,
   CHECK_THAT(seed.err,
              ContainsSubstring("is from a different training run: --seed was 0, but is 7 here"));
   CHECK(count(seed.err, "] train_mlp: error: ") == 1);  // only one rank prints it
-  // Finite weights, with a loss that is not finite.
+  // Finite weights whose loss is not finite.
   const std::string newest = folder / ("run/checkpoints/" + snapshot_name(30));
   Snapshot snapshot = read_snapshot(newest);
   for (const auto& [name, tensor] : snapshot.tensors.at("model")) tensor.fill_(3e38);
@@ -493,7 +494,7 @@ TEST_CASE("per step: wrong uses are refused, in one line that names the remedy",
 }
 
 TEST_CASE("per step: a rank that stands still is killed, and returns", "[per_step]") {
-  // With 4 the others wait until it returns.
+  // With --min-ranks 4 the other ranks wait until the killed rank returns.
   const std::string least = GENERATE("3", "4");
   CAPTURE(least);
   const TemporaryFolder folder;
@@ -517,7 +518,8 @@ TEST_CASE("per step: a rank with other options is refused, at the start and when
           "[per_step]") {
   const TemporaryFolder folder;
   const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
-  // training() with additional options for rank 1, for each of its processes or from the second on.
+  // Starts training() with additional options for rank 1, either for all of its processes or from
+  // the second one on.
   const auto start = [&](const std::string& run, const std::string& lives,
                          const std::string& more) {
     std::vector<std::string> command = training(folder / run, 1000000, {});
@@ -573,7 +575,7 @@ TEST_CASE("per step: a rank that has taken part is never given up, and is named 
   pid_t last = 0;
   for (int kill_number = 0; kill_number < 7; ++kill_number) {
     const auto before = lines();
-    REQUIRE(eventually([&] {  // it is another process, and has made steps
+    REQUIRE(eventually([&] {  // rank 1 is a new process and has made steps
       const pid_t pid = process_of(mark, 1);
       return pid > 0 && pid != last && lines() > before + 3;
     }));

@@ -1,4 +1,4 @@
-// The programs under every launcher: the same training, bit for bit, and the same right results.
+// Runs the programs under every launcher. The bits must be the same, and the results right.
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ ProgramResult under_ringrun(int world, const std::string& program, const Words& 
                  options);
 }
 
-// Starts processes, each with its own variables; returns 0 if all succeed.
+// Starts processes, each with its own variables. Returns 0 if all succeed.
 int by_hand(const std::vector<Words>& variables, const std::string& program, const Words& options) {
   std::vector<std::unique_ptr<Background>> ranks;
   for (const Words& v : variables)
@@ -159,8 +159,8 @@ TEST_CASE("--bootstrap self ignores the launcher, another kind asks for its vari
 
 TEST_CASE("a rank that dies or leaves early under ringrun is named by all", "[programs]") {
   const std::string perf = kBin + "all_reduce_perf -b 1K -n 20 -N 0";
-  // Rank 1's program dies in the middle of a collective: rank 0 has started its table. Rank 1's
-  // shell stays until the others have reported it, because ringrun would soon end them.
+  // Rank 1's program dies in the middle of a collective, after rank 0 has started its table. Rank
+  // 1's shell stays until the others have reported it, because ringrun would soon end them.
   const TemporaryFolder folder;
   const std::string dies = perf +
                            " & await table.0; kill -KILL $!; wait $!; await said.0; await said.2; "

@@ -1,4 +1,4 @@
-// The calls that ringrun refuses: each with one line that names the input and the remedy.
+// Calls that ringrun refuses, each with one line that names the input and the remedy.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

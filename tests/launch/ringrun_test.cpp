@@ -1,5 +1,5 @@
-// ringrun on one node, as its users see it: a table of launches, each with its expected output and
-// exit code. It includes the launcher cases of the reference's own suite that concern a static
+// Runs ringrun on one node, as its users see it. A table of launches gives each launch's output and
+// exit code. It includes those launcher cases of the reference's own suite that concern a static
 // world:
 //
 //     user script, standalone, number of processes, wrong configuration    here, refusals_test
@@ -249,7 +249,7 @@ TEST_CASE("--make-secret makes a file once", "[ringrun]") {
 
 TEST_CASE("the secret is on no command line", "[ringrun]") {
   const TemporaryFolder folder;
-  // printf is built into the shell: it has no command line.
+  // printf is built into the shell, so the secret appears in no command line.
   const auto r = ringrun_shell(
       {"--nproc-per-node", "2"},
       "cd " + folder.path.string() +

@@ -1,7 +1,7 @@
 // Rounds: failed ranks are started again, nodes join and leave. Each node is a ringrun on this
-// host; tests/nodes/run.sh runs them in network namespaces. The cases include those of the
-// reference's own suite that concern a changing world: flaky workers, failing agents, a node that
-// leaves, one that joins, one too many.
+// host; tests/nodes/run.sh runs the nodes in network namespaces. The cases include the reference
+// suite's cases for a changing world: flaky workers, failing agents, a node that leaves, one that
+// joins, one too many.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -122,7 +122,7 @@ TEST_CASE("each round has a port and a secret of its own: an earlier one's ranks
           "[ $RANK = 0 ] && exec " +
           perf +
           "30; "
-          // With the variables of round 0, at a port that is closed; then at the new store's.
+          // First uses round 0's secret at its port, which is closed, then at the new store's port.
           "export OLD=$(grep ^RINGSMITH_SECRET= 0) OLD_PORT=$(grep ^MASTER_PORT= 0); "
           "env -u RINGSMITH_STORE_FD $OLD $OLD_PORT " +
           perf +
@@ -176,10 +176,10 @@ TEST_CASE("a node is lost and the job goes on; one comes, and it is taken in", "
   Job job;
   const std::string script = kSay + until("end");
   Words options = kOneOrTwo + Words{"--nproc-per-node", "2", "--rdzv-id", "job1"};
-  options[5] = "0.5";  // of the last call, in seconds
+  options[5] = "0.5";  // duration of the last call, in seconds
   const auto& a = job.start(options, script);
   REQUIRE(Job::said(a, "round 0 rank 1 of 2 on node 0 restart 0/3 job job1\n"));
-  const auto& b = job.start(options, script);  // after the last call: a new round
+  const auto& b = job.start(options, script);  // after the last call, so it causes a new round
   for (const char* rank : {"2", "3"})
     REQUIRE(Job::said(b, std::string("round 1 rank ") + rank + " of 4 on node 1 restart 0/3"));
   REQUIRE(Job::said(a, "all ranks ended: another node has arrived: pid "));
@@ -207,7 +207,7 @@ TEST_CASE("a rank that fails on one node: both nodes start again, at once, and c
       kSay +
       "[ $RANK = 1 ] && [ $RINGSMITH_ROUND -lt 2 ] && exit 9; [ $RINGSMITH_ROUND = 2 ]  || "
       "exec sleep 100";
-  // The last call of 30 s is not waited for.
+  // The rounds start without waiting for the last call of 30 s.
   for (int i = 0; i < 2; ++i) job.start(kOneOrTwo, script);
   for (const auto& r : job.running) CHECK(r->wait() == 0);
   for (const auto& r : job.running)
@@ -350,8 +350,8 @@ TEST_CASE("nodes that contradict each other, strangers, other jobs: one line, an
   CHECK(twice.running[0]->wait() == 0);
 }
 
-// The command lines with ringrun for torchrun, and a program for train.py; two nodes are two
-// ringruns on this host.
+// The tutorials' command lines, with ringrun instead of torchrun and a program instead of train.py.
+// Two nodes are two ringruns on this host.
 TEST_CASE("the tutorials' command lines run as they are written", "[rounds]") {
   const std::string head = kRingrun + " ";
   const std::string shell = " sh -c '" + kSay + "echo \"$@\"' train.py --batch_size=128";

@@ -1,4 +1,4 @@
-// Signals to ringrun, and ringrun's own death: the effect on the ranks.
+// Tests the effect on the ranks of signals to ringrun, and of ringrun's own death.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -217,10 +217,10 @@ TEST_CASE("when ringrun is killed, nothing of the job is left", "[signals]") {
 }
 
 TEST_CASE("SIGTSTP stops the ranks with ringrun, and they go on with it", "[signals]") {
-  // The loop starts no program: a shell whose child of vfork() was stopped before it could exec is
-  // itself in state D, not T, until that child continues (seen in 3 of 400 stops of dash). The
-  // script appends: a file that is rewritten all the time is found empty most of the time if the
-  // reader and the writer share a core.
+  // The loop starts no program, because a shell whose child of vfork() was stopped before it could
+  // exec is itself in state D, not T, until that child continues (seen in 3 of 400 stops of dash).
+  // The script appends, because a file that is constantly rewritten is found empty most of the time
+  // if the reader and the writer share a core.
   Running job({}, "trap 'exit 0' TERM; while :; do echo y >> ready.$RANK; done");
   REQUIRE(job.ready());
   kill(job.pid, SIGTSTP);

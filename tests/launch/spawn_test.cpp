@@ -1,5 +1,6 @@
-// spawn(): a program that forks its own ranks. Their results, and the parent's message when one
-// throws, exits, is killed or hangs: one line that names it, soon, with no process left behind.
+// spawn(): a program forks its own ranks. Tests their results, and the parent's message when a rank
+// throws, exits, is killed or hangs. The message is one line that names the rank. It must appear
+// soon, and no process may be left behind.
 #include "runtime/launch/spawn.hpp"
 
 #include <algorithm>
@@ -53,7 +54,7 @@ struct Failed {
   bool late = false;  // the parent threw a TimeoutError
 };
 
-// The error of a spawn that must fail. No rank may exist afterwards.
+// Returns the error of a spawn that must fail. No rank may exist afterwards.
 Failed spawn_and_fail(int ranks, const std::function<void(const Group&)>& act,
                       const SpawnOptions& options = {}) {
   const SharedSeen shared;
@@ -145,7 +146,7 @@ TEST_CASE("in a spawned rank init_process_group() makes further groups of the sa
 TEST_CASE("a rank that throws: its words, its code, its rank", "[spawn]") {
   const Failed f = spawn_and_fail(3, [](const Group& group) {
     if (group->rank() == 1) throw UsageError("cannot read 'digits': no such file");
-    group->barrier();  // the others wait for it
+    group->barrier();  // the others wait for rank 1
   });
   CHECK(f.rank == 1);
   CHECK(f.code == static_cast<int>(ExitCode::usage));
@@ -218,7 +219,7 @@ TEST_CASE("a rank that never comes to the meeting is named", "[spawn]") {
   const SpawnOptions options = short_timeout(2s);
   const auto begin = std::chrono::steady_clock::now();
   try {
-    // The second group: rank 0 does not take part in its creation.
+    // Rank 0 does not take part in the creation of the second group.
     launch::spawn(
         3,
         [](const Group& group) {
@@ -303,7 +304,7 @@ TEST_CASE("what spawn() refuses, and that it works again after", "[spawn]") {
   CHECK(refused(2).empty());
 }
 
-// Standard output is a file: a buffer copied by fork() would be written three times.
+// Standard output is a file, so that a buffer copied by fork() would be written by the ranks, too.
 TEST_CASE("what was printed before is printed once, and what the ranks print is kept", "[spawn]") {
   const int file = memfd_create("out", 0);
   const int before = dup(STDOUT_FILENO);

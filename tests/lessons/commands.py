@@ -51,7 +51,7 @@ def environment(folder, build):
 
 
 def split(fence):
-    """[(command, [expected lines])] of a console block."""
+    """Returns [(command, [expected lines])] of a console block."""
     found = []
     lines = iter(fence.body)
     for line in lines:
@@ -105,7 +105,7 @@ def claim_holds(expression, lines):
 
     names = {"row": row, "after": after, "lines": lines, "min": min, "max": max, "sum": sum, "abs": abs, "len": len,
              "all": all, "any": any}
-    return eval(expression, {"__builtins__": {}}, names)  # our own files
+    return eval(expression, {"__builtins__": {}}, names)  # the expression is in this repository
 
 
 def recorded_line(lesson, fence):

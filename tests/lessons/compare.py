@@ -32,7 +32,7 @@ def mask(line, marks):
 
 
 def segments(lines):
-    """The lines between `...` lines."""
+    """Returns the lines between `...` lines."""
     parts = [[]]
     for line in lines:
         if line.strip() == "...":
@@ -43,7 +43,7 @@ def segments(lines):
 
 
 def difference(expected, actual, marks):
-    """None if they agree; otherwise a readable diff."""
+    """Returns None if they agree, otherwise a readable diff."""
     want = [mask(line, marks) if line.strip() != "..." else "..." for line in expected]
     got = [mask(line, marks) for line in actual]
     if "unordered" in marks:
@@ -72,7 +72,7 @@ def _matches(parts, got):
 
 
 def renewed(expected, actual, marks):
-    """The lesson's lines with this run's text: `...` stays where it was, as far as possible."""
+    """Returns the lesson's lines with this run's text. `...` stays where it was, as far as possible."""
     parts = segments(expected)
     if len(parts) == 1:
         return list(actual)

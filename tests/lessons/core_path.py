@@ -17,7 +17,7 @@ MOST_FILES, MOST_LINES = 45, 7000
 COMM = "runtime/comm"
 ROOMS = ("runtime", "kernels", "labs", "tests", "lessons")
 SOURCES = (".cpp", ".hpp", ".cu", ".cuh", ".h")
-# The README's sizes may be off by this share, or by a thousand: not every commit changes them.
+# The README's sizes may be off by this share, or by a thousand, because not every commit changes them.
 NEAR = 0.05
 
 DAYS = [
@@ -87,7 +87,7 @@ def size_of(room):
 
 
 def sizes_line():
-    """Thousands of lines, in total and by room."""
+    """Returns the thousands of lines, in total and by room."""
     sizes = {room: size_of(room) for room in ROOMS}
     return (f"All of it is about {sum(sizes.values()) / 1000:.0f},000 lines of C++ and CUDA, in thousands: " +
             ", ".join(f"{room} {size / 1000:.0f}" for room, size in sizes.items()) + ".")

@@ -9,7 +9,7 @@ from lesson import Lesson, ROOT
 
 
 def slides_of(lines):
-    """The slides, each a list of lines: without front matter, split at ---"""
+    """Returns the slides, each a list of lines. Skips the front matter; splits at ---."""
     end = next((n for n in range(1, len(lines)) if lines[n] == "---"), 0) if lines and lines[0] == "---" else -1
     slides, fenced = [[]], False
     for line in lines[end + 1:]:

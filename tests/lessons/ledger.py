@@ -130,7 +130,7 @@ def read_entries(build):
 
 
 def test_cases(text):
-    """{name: tags} of a test source."""
+    """Returns {name: tags} for the test cases of a source."""
     strings = r'((?:"(?:\\.|[^"\\])*"\s*)+)'
     found = re.findall(rf"^(?:TEMPLATE_)?TEST_CASE\(\s*{strings}(?:,\s*{strings})?", text, re.M)
 
@@ -227,7 +227,7 @@ def check_claim(claim):
 
 
 def read_log(path):
-    """{entry: run, fail, notrun or disabled} from the results of `make test-all`."""
+    """Returns {entry: run, fail, notrun or disabled} from the results of `make test-all`."""
     try:
         return {c.get("name"): c.get("status") for c in xml.parse(path).getroot().findall("testcase")}
     except (OSError, xml.ParseError) as error:
@@ -248,7 +248,7 @@ def part_of(parts, number):
 
 
 def page_of(ledger, links):
-    """lessons/CLAIMS.md."""
+    """Returns the lines of lessons/CLAIMS.md."""
     settled = sum("open" not in c for c in ledger.claims)
     lines = ["# What five tutorials claim about DDP", "",
              "This page lists the statements of five tutorials on PyTorch's DistributedDataParallel, with an answer and the evidence",

@@ -67,13 +67,13 @@ class Lesson:
             raise Fault(f"{self.where(start)}: this block is never closed with ```")
 
     def directive(self, fence, name):
-        """The text of `<!-- name: text -->` in the line above a fence, or None."""
+        """Returns the text of `<!-- name: text -->` in the line above a fence, or None."""
         above = self.lines[fence.start - 1] if fence.start else ""
         match = re.fullmatch(rf"<!-- {name}: (.*) -->", above.strip())
         return match.group(1) if match else None
 
     def claims(self, fence):
-        """(line index, expression) of each `<!-- holds: ... -->` directly below a fence."""
+        """Yields (line index, expression) of each `<!-- holds: ... -->` directly below a fence."""
         for n in range(fence.end + 1, len(self.lines)):
             match = re.fullmatch(r"<!-- holds: (.*) -->", self.lines[n].strip())
             if not match:
@@ -81,7 +81,7 @@ class Lesson:
             yield n, match.group(1)
 
     def prose(self):
-        """(line index, text): without blocks, comments and inline code; link targets are kept."""
+        """Yields (line index, text) without blocks, comments and inline code; link targets are kept."""
         in_fence = set()
         for fence in self.fences:
             in_fence.update(range(fence.start, fence.end + 1))
@@ -102,7 +102,7 @@ class Lesson:
         return [(n, line) for n, line in enumerate(self.lines) if n not in fenced and re.match(r"#+ ", line)]
 
     def replace(self, fence, body):
-        """Replaces the lines of a fence; later fences must be replaced first."""
+        """Replaces the lines of a fence. Later fences must be replaced first."""
         self.lines[fence.start + 1:fence.end] = body
 
     def save(self):
@@ -111,7 +111,7 @@ class Lesson:
 
 
 def anchor_of(heading):
-    """GitHub's anchor for a heading line."""
+    """Returns GitHub's anchor for a heading line."""
     text = re.sub(r"^#+ ", "", heading)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")

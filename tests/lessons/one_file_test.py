@@ -26,7 +26,7 @@ PAGE = ROOT / "lessons/one-file"
 SOURCE = (PAGE / "ringsmith.cpp").read_text(encoding="utf-8")
 FLAGS = ["-std=c++20", "-pthread", "-Wall", "-Wextra", "-Werror"]
 STEPS = 60
-# Both programs compute in f32, with sums in different orders: one rounding is 6e-8 of a value. Over 200 steps the losses,
+# Both programs compute in f32, but add in different orders. One rounding is 6e-8 of a value. Over 200 steps the losses,
 # which begin at 2.3, differed by 7e-7 at most. One sample in the wrong place or one rate from the next step gives 1e-3.
 TOLERANCE = 1e-5
 faults = []
@@ -45,7 +45,8 @@ def planted(*pairs):
     return text
 
 
-# With a short deadline, and buckets of 1 element: two of 3 chunks are empty. With a rank whose parameters become NaN.
+# "narrow" has a short deadline and buckets of 1 element, so that two of 3 chunks are empty. In "poisoned" a rank's
+# parameters become NaN.
 PROGRAMS = {
     "one": ("-O2", SOURCE),
     "narrow": ("-O0", planted(("kTimeout{10}", "kTimeout{1}"), ("kHidden = 64", "kHidden = 1"),
@@ -67,7 +68,7 @@ def build(folder):
 
 
 def write_data(folder):
-    """The digits of section 2, drawn again here: MT19937 seeded with 1."""
+    """Draws the digits of section 2 again: MT19937 seeded with 1."""
     state = [1]
     for i in range(1, 624):
         state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) & 0xffffffff)
@@ -156,7 +157,7 @@ def check(folder, build_folder):
     killed = r"^ringsmith: error: rank 1 \(process \d+\) was killed by signal 9$"
     fail_by(signal.SIGKILL, folder / "one", 3, ["WHERE; ended: rank 1$", killed])
     fail_by(signal.SIGSTOP, folder / "narrow", 4, ["WHERE; no progress in time: rank 1$"])
-    # A child that the shell leaves to the program that it becomes is not a rank.
+    # The shell starts a child and then becomes the program. That child is not a rank.
     inherited = run("sh", "-c", f"sleep 0.05 & exec '{folder / 'one'}' 2 2000")
     expect(inherited.returncode == 0, f"with an inherited child: exit code {inherited.returncode}, {inherited.stderr}")
     for steps, words in ((1, "parameters of ranks 0 and 1 differ"), (5, "step 2: loss is not finite")):

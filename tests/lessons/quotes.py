@@ -17,14 +17,14 @@ CODE = ("cpp", "cuda", "python", "c")
 
 
 def _stripped(line):
-    """The line without comments and strings, for counting braces."""
+    """Returns the line without comments and strings, for counting braces."""
     line = re.sub(r'"(\\.|[^"\\])*"', '""', line)
     line = re.sub(r"'(\\.|[^'\\])'", "' '", line)
     return re.sub(r"//.*", "", line)
 
 
 def _end(lines, start):
-    """Index of the last line of the definition that begins at start: a brace block, or up to ;"""
+    """Returns the index of the last line of the definition that begins at start: a brace block, or up to ;"""
     depth, parens, opened = 0, 0, False
     for n in range(start, len(lines)):
         for c in _stripped(lines[n]):
@@ -55,7 +55,7 @@ def _defines(lines, n, name):
         return 0
     last = _stripped(lines[_end(lines, n)]).rstrip()
     if match.group(1) is None and "::" not in match.group(0) and not last.endswith("}"):
-        return 0  # a call
+        return 0  # this is a call
     return 2 if last.endswith("}") or last.endswith("};") else 1
 
 
@@ -95,7 +95,7 @@ def find_python(lines, symbol):
 
 
 def extract(directive, root=ROOT):
-    """The lines that a directive selects."""
+    """Returns the lines that a directive selects."""
     match = re.fullmatch(r'(\S+) (\S+)( bare)?(?: from "([^"]+)" to "([^"]+)")?', directive)
     if not match:
         raise Fault(f"'{directive}' is not FILE SYMBOL [bare] [from \"TEXT\" to \"TEXT\"]")

@@ -134,7 +134,7 @@ def _bold(lesson, text, terms):
 
 
 def glossary(terms):
-    """The lines of lessons/GLOSSARY.md."""
+    """Returns the lines of lessons/GLOSSARY.md."""
     head = ["# Glossary", "", "Every term of the course in one sentence, with the lesson that introduces it.",
             "Made from the lessons' last sections by `make lessons UPDATE=1`: change those, not this file.", ""]
     body = []

@@ -51,7 +51,8 @@ Key declared_key(const volatile T* p) {
   return w.key;
 }
 
-// A compiler may split the first iteration off a polling loop: any two loads in a row are a wait.
+// A compiler may split the first iteration off a polling loop, so any two loads in a row are a
+// wait.
 const char anywhere = 0;
 
 Order order_of(int order) {

@@ -1,4 +1,4 @@
-// The runtime's own code under the explorer.
+// Runs the runtime's own code under the explorer.
 //
 // A file of this folder that is compiled with -fsanitize=thread calls a function before each access
 // to memory, and instead of each atomic operation. These are ThreadSanitizer's functions, but it is
@@ -17,10 +17,10 @@
 
 namespace explorer::instrumented {
 
-// Called first when a program is created: nothing is watched.
+// Forgets all watched memory. Called first when a program is created.
 void forget();
-// The threads share this memory: the explorer decides its accesses. Its plain bytes are called
-// name[0], name[1], ...
+// Watches memory that the threads share, so that the explorer decides the order of accesses to it.
+// Its plain bytes are called name[0], name[1], ...
 void watch(const void* begin, std::size_t bytes, const char* name);
 // Names an atomic in watched memory. The other atomics are identified by their region's name.
 void name(const void* atomic, const char* name);

@@ -30,7 +30,7 @@ struct Known {
   std::set<std::string> outcomes;
 };
 
-// All outcomes of n reads of 0 or 1, in the form of the table, with these separators.
+// Returns all outcomes in the form of the table, where each ? is a read of 0 or 1.
 std::set<std::string> all_of(const std::string& form) {
   std::set<std::string> texts = {""};
   for (const char c : form) {
@@ -86,7 +86,7 @@ const Known kTable[] = {
     {"SB, acq_rel fences",
      {{W(x, 1, relaxed), F(acq_rel), R(y, relaxed)}, {W(y, 1, relaxed), F(acq_rel), R(x, relaxed)}},
      all_of("?|?|11")},
-    // Load buffering. C++20 allows 1|1 for relaxed; RC11, and so the explorer, does not.
+    // Load buffering. C++20 allows 1|1 for relaxed; RC11, and therefore the explorer, does not.
     {"LB, relaxed",
      {{R(x, relaxed), W(y, 1, relaxed)}, {R(y, relaxed), W(x, 1, relaxed)}},
      all_but("?|?|11", "1|1|11")},

@@ -116,7 +116,7 @@ class Enumeration {
       Candidate& c = events_[i];
       if (c.op == nullptr || c.op->what == What::fence) continue;
       if (c.reads) {
-        if (!events_[c.from].writes) return;  // of a compare_exchange that has failed
+        if (!events_[c.from].writes) return;  // a failed compare_exchange
         c.read = events_[c.from].value;
       }
       c.writes = c.op->what != What::load;

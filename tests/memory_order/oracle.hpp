@@ -1,4 +1,5 @@
-// RC11 a second time, as in the paper: relations over a finished execution, and axioms on them.
+// A second implementation of RC11, as in the paper: relations over a finished execution, and
+// axioms.
 //
 // Every assignment of stores to loads and every order of the stores is tried, and those that the
 // axioms allow are counted. This shares no code with the explorer, which builds executions event by

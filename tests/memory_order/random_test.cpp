@@ -1,5 +1,5 @@
-// The explorer compared with the axioms (oracle.hpp): random programs of two to four threads have
-// the same outcomes, each in the same number of executions. So the explorer neither omits nor
+// Compares the explorer with the axioms (oracle.hpp). Random programs of two to four threads must
+// have the same outcomes, each in the same number of executions. So the explorer neither omits nor
 // repeats an execution.
 #include <cstdio>
 #include <random>

@@ -1,5 +1,5 @@
-// all_reduce over every dtype, reduction, algorithm, kind of memory and odd count; results are
-// compared bit for bit.
+// Tests all_reduce over every dtype, reduction, algorithm, kind of memory and odd count. Results
+// are compared bit for bit.
 #include <limits>
 
 #include "tests/multi/data.hpp"
@@ -36,7 +36,8 @@ std::size_t try_all_reduce(ReduceOp op, const Shape& shape, unsigned seed) {
   return output.wrong(answer) + input.wrong(mine);
 }
 
-// In place at an aligned address, out of place at an unaligned one, each in both kinds of memory.
+// Runs in place at an aligned address and out of place at an unaligned one, in both kinds of
+// memory.
 template <class T>
 void sweep(const std::vector<Algorithm>& algorithms, const std::vector<std::size_t>& counts) {
   unsigned seed = 0;

@@ -94,7 +94,7 @@ TEST_CASE("amp: with an agreement, ranks whose gradients stay local skip togethe
     (void)scaler.scale(sum(w));
     for (int step = 0; step < 4; ++step) {
       const bool bad = step == 1 && group().rank() == last;
-      // Without with_gradients, only the last rank has any, as when each rank owns a shard.
+      // Without with_gradients, only the last rank has gradients, as if each rank owned a shard.
       const bool mine = with_gradients || group().rank() == last;
       w.set_grad(mine ? full({3}, bad ? kInf : 16.0F) : Tensor());
       CHECK(scaler.step(optimizer) == (step != 1));

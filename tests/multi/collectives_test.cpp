@@ -1,5 +1,5 @@
-// All other collectives: each root, small and large, own and user memory, in place where supported,
-// compared with the serial answer.
+// Compares all other collectives with the serial answer: each root, small and large, in own and
+// user memory, in place where supported.
 #include <algorithm>
 
 #include "tests/multi/data.hpp"

@@ -10,7 +10,7 @@
 
 namespace ringsmith::test {
 
-// The contribution of rank r at index i; `seed` makes the calls differ.
+// Returns the contribution of rank r at index i. `seed` makes the calls differ.
 template <class T>
 T contribution(comm::ReduceOp op, int world, int rank, std::size_t i, unsigned seed) {
   const std::size_t h = (i * 7 + static_cast<std::size_t>(rank) * 13 + seed * 31) % 1021;
@@ -31,7 +31,7 @@ T contribution(comm::ReduceOp op, int world, int rank, std::size_t i, unsigned s
   }
 }
 
-// The serial result, computed from the definition.
+// Returns the serial result, computed from the definition.
 template <class T>
 T expected(comm::ReduceOp op, int world, std::size_t i, unsigned seed) {
   using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
@@ -106,7 +106,7 @@ class Guarded {
   [[nodiscard]] std::size_t wrong(F&& value) const {
     return wrong(0, n_, value);
   }
-  // Of elements [begin, begin + n): compares element begin + i with value(i).
+  // The same for elements [begin, begin + n). Compares element begin + i with value(i).
   template <class F>
   [[nodiscard]] std::size_t wrong(std::size_t begin, std::size_t n, F&& value) const {
     download();

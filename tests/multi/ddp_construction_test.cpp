@@ -1,5 +1,5 @@
-// Construction: unequal models and options are refused by every rank with the same message;
-// parameters and buffers become rank 0's.
+// When DDP is constructed, every rank refuses unequal models and options with the same message.
+// Parameters and buffers become rank 0's.
 #include "runtime/parallel/broadcast_coalesced.hpp"
 #include "tests/multi/ddp_support.hpp"
 

@@ -1,5 +1,5 @@
-// DDP's gradients compared with one process that computes the whole batch: equal, bit for bit,
-// because all values are whole numbers.
+// Compares DDP's gradients with one process that computes the whole batch. They are equal bit for
+// bit, because all values are whole numbers.
 #include <cmath>
 #include <limits>
 
@@ -12,20 +12,20 @@ namespace {
 
 constexpr std::int64_t kRowsPerRank = 3;
 
-// Gradients of the sum over all rows, in one process.
+// Computes the gradients of the sum over all rows in one process.
 void serial_step(const Toy& toy, const Tensor& x) {
   toy.zero_grad();
   sum(toy.forward(x)).backward();
 }
 
-// The same on W ranks: each has its own rows, and the sum times W for the average.
+// Returns one of W ranks' loss of its own rows, times W if the gradients are averaged.
 Tensor local_loss(const Toy& toy, const Tensor& x, comm::ReduceOp op) {
   const Tensor loss = sum(toy.forward(x));
   return op == comm::ReduceOp::avg ? mul(loss, static_cast<double>(group().size())) : loss;
 }
 
-// fl(fl(1/W) * W k) = k for every whole number k if fl(1/W) has a relative error below 2^-25: in
-// all worlds of these tests except 7.
+// fl(fl(1/W) * W k) = k for every whole number k if fl(1/W) has a relative error below 2^-25. This
+// holds in all worlds of these tests except 7.
 bool average_is_exact() { return group().size() != 7; }
 
 void check_equal_to_serial(const Toy& toy, const Toy& serial, comm::ReduceOp op) {
@@ -148,7 +148,8 @@ TEST_CASE("no_sync ends when its body throws", "[ddp]") {
 
 TEST_CASE("ranks whose gradients arrive in different orders still agree", "[ddp]") {
   const int world = group().size(), rank = group().rank();
-  // Branches of a sum, built in a different order on each rank: backward visits the last one first.
+  // The branches of a sum are built in a different order on each rank. Backward visits the last
+  // first.
   std::vector<Tensor> branch;
   NamedTensors parameters;
   for (std::uint32_t i = 0; i < 6; ++i) {

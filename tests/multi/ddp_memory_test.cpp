@@ -1,7 +1,7 @@
-// Memory that DDP needs beyond plain training: none in a running step, because the gradients are
-// stored in the buckets; temporarily at most one buffer of the gradients' size, at construction
-// (the broadcast's staging) and when the buckets are rebuilt around existing gradients; a small
-// constant.
+// DDP's memory beyond plain training's. A running step needs none, because the gradients are stored
+// in the buckets. Construction (the broadcast's staging) and rebuilding the buckets around existing
+// gradients temporarily need at most one buffer of the gradients' size. A small constant is
+// allowed.
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/tensor/storage.hpp"
 #include "tests/multi/ddp_support.hpp"

@@ -1,5 +1,5 @@
-// Whole trainings: with the same global batch, a training is the same on any number of ranks. Each
-// rank also computes the serial training by itself, and compares.
+// With the same global batch, a training is the same on any number of ranks. Each rank also runs
+// the serial training by itself, and compares.
 #include <cmath>
 
 #include "runtime/optim/optimizer.hpp"
@@ -18,14 +18,14 @@ bool shares_equally() { return kGlobalBatch % group().size() == 0; }
 // |x|, with slope 0 at 0, since relu has value and slope 0 there.
 Tensor absolute(const Tensor& x) { return add(relu(x), relu(neg(x))); }
 
-// All values are whole numbers far below 2^24 in every step: the trained layer feeds a frozen one
-// of whole numbers and an absolute error, so that gradients are bounded whole numbers, and lr is 1.
+// All values are whole numbers far below 2^24 in every step. Gradients are bounded whole numbers,
+// because the trained layer feeds a frozen one of whole numbers and an absolute error; and lr is 1.
 struct Dyadic {
   Tensor w1 = trained(integers({8, 5}, 21)), b1 = trained(integers({8}, 22));
   Tensor w2 = integers({4, 8}, 23, 1), b2 = trained(integers({4}, 24));
   NamedTensors parameters{{"w1", w1}, {"b1", b1}, {"w2", w2}, {"b2", b2}};
 
-  // 12 times the mean over rows of the summed absolute error: on each rank W times a whole number.
+  // 12 times the mean over rows of the summed absolute error, which is W times a whole number.
   [[nodiscard]] Tensor loss(const Tensor& x, const Tensor& y) const {
     const Tensor error = sum(absolute(sub(linear(relu(linear(x, w1, b1)), w2, b2), y)), {1});
     return mul(mean(error), static_cast<double>(kGlobalBatch));
@@ -110,7 +110,7 @@ TEST_CASE("dyadic training of 20 steps has the serial bits after every step", "[
   const Dyadic serial, parallel;
   std::vector<std::string> expected{serial.bits()};
   train_serially(serial, {.lr = 1.0}, [&](int) {
-    // A real training: every parameter changes in every step, by whole numbers that f32 represents.
+    // Every parameter changes in every step, and its values are whole numbers that f32 represents.
     for (const Tensor& p : serial.trained_parameters()) {
       REQUIRE(bits_of(p.grad()) != bits_of(zeros_like(p)));
       for (const float v : p.to_vector<float>()) {

@@ -1,5 +1,6 @@
-// Parameters without a gradient: on all ranks, on some, in the first step or later. Never a hang or
-// a silently wrong average: every rank gets the same error, in the step in which it happened.
+// Parameters have no gradient on all ranks or on some, in the first step or later. DDP must not
+// hang or silently compute a wrong average. Every rank gets the same error in the step that caused
+// it.
 #include "tests/multi/ddp_support.hpp"
 
 using namespace ringsmith;
@@ -119,7 +120,8 @@ TEST_CASE("find_unused: used elsewhere counts zeros for this rank, unused by all
     for (const float g : m.b.grad().to_vector<float>()) REQUIRE(g == static_cast<float>(world));
     REQUIRE_FALSE(m.c.grad().defined());
   }
-  // The old gradient of an unused parameter keeps its bits: 0.1 is not a multiple of fl(1/3).
+  // An unused parameter's old gradient keeps its bits. 0.1 is used because it is not a multiple of
+  // fl(1/3).
   m.step(true, true, true);
   m.c.grad().fill_(0.1);
   m.step(true, true, false);

@@ -1,6 +1,6 @@
-// Groups on devices in the same processes: both engines give the same bits as each other and as the
-// host's transport, and two groups work concurrently on two streams. Hidden if the group is on the
-// CPU; the other cases of this folder compare one transport with the serial answer.
+// Groups on devices in the same processes. Both engines give the same bits as the host's transport,
+// and two groups work concurrently on two streams. Hidden if the group is on the CPU. The other
+// cases of this folder compare one transport with the serial answer.
 #include <cmath>
 #include <random>
 
@@ -15,7 +15,8 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Values of different magnitudes: almost every reordering of a sum of three changes its last bit.
+// Values of different magnitudes, so that almost every reordering of a sum of three changes its
+// last bit.
 template <class T>
 std::vector<T> wide_values(int rank, std::size_t n) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n));
@@ -36,8 +37,8 @@ std::shared_ptr<ProcessGroup> another_group(CudaEngine engine) {
   return init_process_group(options);
 }
 
-// Number of elements in device memory that differ in any bit from the answer; avg is tested in the
-// user's memory, at an unaligned address.
+// Returns the number of elements in device memory that differ in any bit from the answer. avg is
+// tested in the user's memory, at an unaligned address.
 template <class T>
 std::size_t all_reduce_and_compare(ProcessGroup& g, const std::vector<T>& mine, ReduceOp op,
                                    const std::vector<T>& answer) {

@@ -1,4 +1,4 @@
-// Catch2 under mpirun: every rank runs the same cases, rank 0 prints one report.
+// Catch2 under mpirun: every rank runs the same cases, and rank 0 prints one report.
 //
 // `tests_multi --device cuda --engine stream [Catch2's arguments]` creates the group of all cases
 // on devices, rank r on device r modulo their number; with `--transport tcp` the ranks use TCP;
@@ -32,8 +32,8 @@ using Listener = Catch::EventListenerBase;
 using Listener = Catch::TestEventListenerBase;
 #endif
 
-// Open MPI loads and unloads modules, whose leaks have no names afterwards that .ci/lsan.supp could
-// match. So leaks of its start are ignored, and leaks are checked before its end.
+// Open MPI unloads modules, after which .ci/lsan.supp cannot match their leaks by name. Therefore
+// leaks in MPI_Init are ignored, and leaks are checked before MPI_Finalize.
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
 static void start_mpi(int* argc, char*** argv) {
@@ -49,7 +49,7 @@ static void check_for_leaks() {}
 
 namespace {
 
-// Seconds for all cases of one world: less than RINGSMITH_DEADLINE, at which mpirun.sh ends them.
+// Seconds for all cases of one world. Less than RINGSMITH_DEADLINE, at which mpirun.sh ends them.
 int deadline() {
   const char* const set = std::getenv("RINGSMITH_DEADLINE");
   return set == nullptr ? 200 : std::max(10, std::atoi(set) - 20);
@@ -107,7 +107,7 @@ constexpr int kSkipped = 77;  // CMake's SKIP_RETURN_CODE
   std::exit(code);
 }
 
-// The kernel engine's kernels spin while they wait for each other: processes on one device would
+// The kernel engine's kernels spin while they wait for each other, so processes on one device would
 // hang.
 void require_devices(const ringsmith::comm::GroupOptions& options) {
   if (options.device.is_cpu() || options.engine != ringsmith::comm::CudaEngine::kernel) return;
@@ -153,7 +153,7 @@ void take_options(int& argc, char**& argv) {
 int main(int argc, char** argv) {
   start_mpi(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-  // Reads the environment here: Open MPI has changed it until now, and a test may change it later.
+  // Reads the environment here, after Open MPI has changed it and before a test may change it.
   std::thread(watch, deadline()).detach();
   take_options(argc, argv);
   std::ostringstream report;

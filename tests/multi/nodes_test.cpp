@@ -1,5 +1,5 @@
-// Bytes between nodes, from the counters of the wires: as many as the schedule says, and fewest
-// with the hierarchical one. If all ranks share one node, there are none.
+// Measures the bytes between nodes with the wires' counters. They match the schedule's promise, and
+// are fewest with the hierarchical schedule. There are none if all ranks share one node.
 #include <algorithm>
 
 #include "runtime/comm/schedule/schedule.hpp"

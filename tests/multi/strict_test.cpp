@@ -1,4 +1,4 @@
-// The golden trajectories with one process per rank: real PyTorch DDP runs over gloo, bit for bit.
+// Reproduces real PyTorch DDP runs over gloo bit for bit, with one process per rank.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 

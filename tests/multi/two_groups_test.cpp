@@ -1,4 +1,4 @@
-// Two groups of the same ranks, used concurrently by two threads: neither affects the other.
+// Two threads use two groups of the same ranks concurrently. Neither affects the other.
 #include <thread>
 
 #include "tests/multi/data.hpp"

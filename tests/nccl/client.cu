@@ -1,7 +1,7 @@
-// A client modelled on nccl-tests, built against nccl.h alone: the id exchanged by MPI or a file,
-// communicators created in a group, one by one or by splitting, concurrent calls on several
-// streams, in and out of place, every type and reduction, all collectives, and messages in groups.
-// It checks every element on the device, and the bytes around them.
+// A client modelled on nccl-tests, built against nccl.h alone. It exchanges the id by MPI or a
+// file, creates communicators in a group, one by one or by splitting, and makes concurrent calls on
+// several streams: in and out of place, every type and reduction, all collectives, and messages in
+// groups. It checks every element on the device, and the bytes around them.
 //
 // It uses CUDA as other programs do: <<<>>>, kernels by their address, the default stream. So it
 // also shows that kernels/vgpu/nvcc compiles such programs unchanged.
@@ -189,7 +189,7 @@ class Client {
         give_up("ncclCommCount and its sisters", "they do not say what was asked for", __LINE__);
     }
   }
-  // The same ranks in reverse order; and a split that creates no communicator.
+  // Splits into the same ranks in reverse order, and tests a split that creates no communicator.
   void split() {
     std::vector<ncclComm_t> reversed(ranks_.size()), none(ranks_.size());
     NCCL(ncclGroupStart());
@@ -271,7 +271,7 @@ class Client {
   [[nodiscard]] std::size_t buffer_bytes() const {
     return settings_.most + static_cast<std::size_t>(world_) * 64 + 2 * kGuard;
   }
-  // Offset of the data: not always a multiple of 16 bytes, and different in the two buffers.
+  // Offset of the data. Not always a multiple of 16 bytes, and different in the two buffers.
   [[nodiscard]] static std::size_t send_at(const Case& c) {
     return c.in_place ? receive_at(c) : kGuard + c.seed % 4 * client::size_of(c.type);
   }
@@ -493,7 +493,7 @@ class Client {
     });
   }
 
-  // Number of bytes that were changed outside of the rank's result and, in place, its input.
+  // Counts the bytes that were changed outside of the rank's result and, in place, its input.
   long long stray_bytes(const Case& c, Rank& r, int s, std::size_t begin, std::size_t end,
                         std::size_t sent) {
     std::vector<unsigned char> got(buffer_bytes());

@@ -1,4 +1,4 @@
-// The client's inputs and expected results: computed here one element at a time in plain
+// The client's inputs and expected results. They are computed here one element at a time in plain
 // arithmetic, and compared on the device.
 //
 // Integers are random bits: sums and products wrap. Floats are chosen so that the result is exact
@@ -119,7 +119,7 @@ T input_of(ncclRedOp_t op, std::uint64_t seed, int rank, std::uint64_t index) {
   }
 }
 
-// The reduction of all ranks' elements with this index.
+// Returns the reduction of all ranks' elements with this index.
 template <class T>
 T reduced(ncclRedOp_t op, std::uint64_t seed, int world, std::uint64_t index) {
   if constexpr (std::is_integral_v<T>) {

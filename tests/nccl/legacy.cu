@@ -1,5 +1,5 @@
-// The behaviour of the legacy default stream and of graphs that other programs rely on, on the
-// emulator: compiled by kernels/vgpu/nvcc (nvcc_test.py), run with VGPU_LEGACY_STREAM=1.
+// Tests the behaviour of the legacy default stream and of graphs, on which other programs rely, on
+// the emulator. Compiled by kernels/vgpu/nvcc (nvcc_test.py), and run with VGPU_LEGACY_STREAM=1.
 #include <cstdio>
 #include <cstdlib>
 

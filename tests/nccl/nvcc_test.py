@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""nvcc_test.py NVCC: the translations of sources by kernels/vgpu/nvcc, and its command line. NVCC is the build's
+"""nvcc_test.py NVCC: tests the translation of sources by kernels/vgpu/nvcc, and its command line. NVCC is the build's
 wrapper."""
 import pathlib
 import subprocess

@@ -5,7 +5,7 @@
 
 namespace client {
 
-// The number of calls that were not refused as expected.
+// Returns the number of calls that were not refused as expected.
 inline int refusals(const Rank& r) {
   int bad = 0;
   const auto expect = [&](ncclResult_t got, ncclResult_t want, const char* words) {

@@ -40,7 +40,7 @@ def finish(process, seconds=DEADLINE):
 
 
 def client(build, processes, *options, seconds=DEADLINE):
-    """One run: returns 0, or 1 if it found an error."""
+    """Runs the client once. Returns 0, or 1 if it found an error."""
     program = build / "bin" / "nccl_client"
     command = [program, *options] if processes == 1 else [TESTS / "support/mpirun.sh", processes, program, *options]
     begin = time.monotonic()
@@ -51,7 +51,7 @@ def client(build, processes, *options, seconds=DEADLINE):
 
 
 def failure(build, how, result, words, most_seconds, **environment):
-    """Two ranks; rank 1 does `how`. Checks the output of rank 0."""
+    """Runs two ranks, of which rank 1 fails as `how` says. Checks the output of rank 0."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = [start([build / "bin/nccl_client", "--id-file", pathlib.Path(folder, "id"), "--rank", r, "--ranks", 2,
                         "--fail", how], **environment) for r in (0, 1)]

@@ -1,8 +1,9 @@
 // elastic_train FOLDER EPOCHS: a training whose model shows which samples it was trained with.
 //
-// Sample i is the number i, the model one weight w, the loss the sum of w times the samples. With
-// SGD at a rate of 1 the model ends at w = -(sum of all samples that it was trained with): exactly
-// -EPOCHS * 240 * 239 / 2 if it saw each of the 240 once in each epoch, with however many ranks.
+// Sample i is the number i, the model is one weight w, and the loss is the sum of w times the
+// samples. With SGD at a rate of 1 the model ends at w = -(sum of all samples that it was trained
+// with). That is exactly -EPOCHS * 240 * 239 / 2 if it saw each of the 240 once in each epoch, with
+// any number of ranks.
 //
 // FOLDER/checkpoint contains the model and the step, saved every third step. Every rank records the
 // samples it uses, and rank 0 the step at which a round begins, for the test to count:
@@ -23,7 +24,7 @@ using namespace ringsmith;
 namespace {
 
 constexpr std::int64_t kSamples = 240, kGlobalBatch = 12, kPerEpoch = kSamples / kGlobalBatch;
-constexpr std::int64_t kSaveEvery = 3;  // steps: no divisor of an epoch
+constexpr std::int64_t kSaveEvery = 3;  // steps; does not divide an epoch
 constexpr std::chrono::milliseconds kStep{50};
 
 class Sum : public Module {

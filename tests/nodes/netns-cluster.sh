@@ -59,14 +59,14 @@ loss_ppm() {                            # percent: 0.1 -> 1000
     [[ $1 =~ ^[0-9]+(\.[0-9]+)?%?$ ]] || die "loss $1: want percent, like 0.1"
     awk -v p="${1%\%}" 'BEGIN { printf "%d\n", p * 10000 + 0.5 }'
 }
-segments() { [ "$1" = 0 ] && echo 64 || echo 1; }   # where frames are lost: 1 TCP segment per frame
+segments() { [ "$1" = 0 ] && echo 64 || echo 1; }   # if frames are lost: 1 TCP segment per frame
 mac_of() { printf '02:58:00:00:00:%02x' $(($1 + 1)); }
 addr_of() { echo "10.88.0.$(($1 + 1))"; }
 
 # --- state: $state/{count,wire,mtu,seed,hosts}, per node pid.NODE, link.NODE ---
 
-# $base contains a program that runs as us (netns-wire), and its name is easy to guess: another user
-# may have created it first.
+# $base contains a program that runs as this user (netns-wire), and its name is easy to guess, so another user may
+# have created it first.
 need_own_base() {
     [ ! -L "$base" ] && [ -d "$base" ] || die "$base is not a folder: name another by NETNS_CLUSTER_DIR"
     [ "$(stat -c %u "$base")" = "$(id -u)" ] && [ $((0$(stat -c %a "$base") & 022)) = 0 ] ||
@@ -213,7 +213,7 @@ hold() {                                # NODE
         echo 1 2>/dev/null >"/proc/sys/net/ipv6/conf/$f/disable_ipv6" || :
     done
     ip link set lo up
-    # A cluster that was given up meanwhile has no state left: then no process would end this node.
+    # If the cluster was given up meanwhile, its state is gone, and no process would end this node.
     { echo $$ >"$state/pid.$1.new" && mv "$state/pid.$1.new" "$state/pid.$1"; } || exit 1
     exec sleep infinity
 }
@@ -302,7 +302,7 @@ all() {
 rsh() {                                 # NODE STRING: like ssh for mpirun
     local node=$1 rc=0; shift
     ( enter "$node" sh -c "$*" ) || rc=$?
-    # ssh would receive nothing from a node that is cut off, so our caller must not either.
+    # ssh would receive nothing from a node that is cut off, so the caller must not either.
     while [ "$(cut -d' ' -f1 "$state/link.$node" 2>/dev/null)" = 0 ] && kill -0 $PPID 2>/dev/null; do
         sleep 0.2
     done

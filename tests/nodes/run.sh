@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# run.sh CASE [BUILD_DIR]: tests with ranks on two "machines": network namespaces, each with a host
-# name and an address, joined by a switch whose cables can be slow, lossy, or cut
-# (netns-cluster.sh).
+# run.sh CASE [BUILD_DIR]: tests ranks on two "machines". These are network namespaces, each with a host name and
+# an address, joined by a switch whose cables can be slow, lossy, or cut (netns-cluster.sh).
 #
 #   comm        2 + 2 ranks by mpirun: shared memory within a node, TCP between them, all
 #               collectives
@@ -72,7 +71,7 @@ until_ranks() {
   done
   die "no round with $1 ranks"
 }
-# The samples in the model: each round's steps up to the checkpoint from which the next started.
+# Counts the samples in the model: each round's steps up to the checkpoint from which the next round started.
 count_samples() {
   for round in $(seq 0 "$1"); do
     begun=$(cat "$work/run/begun.$((round + 1))" 2> /dev/null || echo $((epochs * 20)))
@@ -84,7 +83,8 @@ count_samples() {
     { ++n[$2] }
     END { for (e = 0; e < epochs; ++e) if (n[e] != 240) { print "epoch " e " has " n[e] " of 240 samples"; bad = 1 }; exit bad }' ||
     die "not every sample once in each epoch"
-  # Three steps between checkpoints; while rank 0 writes one, the others have started the next step.
+  # At most four steps are lost: the three since the last checkpoint, and the next one, which the other ranks may have
+  # started while rank 0 writes a checkpoint.
   awk '$1 == "lost" && !seen[$2 " " $3]++ { if (++n[$2] > 4) exit 1 }' "$work/samples" || die "more repeated than since the last checkpoint"
 }
 # Waits until the ranks measure, then a moment longer.

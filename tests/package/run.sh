@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# run.sh CASE [BUILD_DIR]: labs/template as a user's own program, in an empty folder outside the
-# sources. The page lessons/your-own-program.md shows the usual way, which tests/lessons/check.py
-# runs; this script has the unusual cases.
+# run.sh CASE [BUILD_DIR]: tests labs/template as a user's own program, in an empty folder outside the sources. The
+# page lessons/your-own-program.md shows the usual way, which tests/lessons/check.py runs; this script has the
+# unusual cases.
 #
 #   refusals      a package that is missing, an older C++, a prefix that is not a folder: one line
 #                 with the remedy
@@ -36,7 +36,7 @@ prefix=$work/prefix
 installed() { try cmake --install "$build" --prefix "$prefix"; }
 copied() { mkdir -p "$1" && cp "$top"/labs/template/* "$1"; }
 
-# In FOLDER, build/train learns on three ranks, with the same model on all, and resumes.
+# Checks that build/train in FOLDER learns on three ranks, with the same model on all, and resumes.
 learns() {  # FOLDER [what starts ringrun]
   local folder=$1
   shift
@@ -100,7 +100,7 @@ END
   prefix)
     cd "$work"
     put() { "$top/.ci/install" writable "$1" > log 2>&1 && "$top/.ci/install" copy "$1" "$build" > log 2>&1 || die "failed: $1"; }
-    taken_away() {  # from here
+    taken_away() {  # uninstalls; nothing may be left
       try make -C "$top" uninstall PREFIX="$1"
       [ "$(find "$1" | wc -l)" = 1 ] || { find "$1" > log; die "left something in $1"; }
     }

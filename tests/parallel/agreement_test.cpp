@@ -15,7 +15,7 @@ namespace {
 
 using SettingsOf = std::function<Settings(int rank)>;
 
-// Each rank's message. The group must still work afterwards.
+// Returns each rank's message. The group must still work afterwards.
 std::vector<std::string> said(int world, const SettingsOf& settings) {
   return run_ranks<std::string>(world, [&](const Group& group) {
     std::string words = complaint_of([&] { require_agreement(*group, settings(group->rank())); });
@@ -25,7 +25,7 @@ std::vector<std::string> said(int world, const SettingsOf& settings) {
   });
 }
 
-// The message, which must be the same on every rank.
+// Returns the message, which must be the same on every rank.
 std::string complaint(int world, const SettingsOf& settings) {
   const auto words = said(world, settings);
   for (const std::string& each : words) REQUIRE(each == words[0]);

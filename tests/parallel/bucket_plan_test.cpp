@@ -1,5 +1,5 @@
-// Plans compared with the bucket sizes that real PyTorch DDP reports for the same models; and the
-// arena's guarantees: no slots overlap, and the rebuilt plan never needs more memory.
+// Compares plans with the bucket sizes that PyTorch's DDP reports for the same models. Also tests
+// the arena's guarantees: no slots overlap, and the rebuilt plan never needs more memory.
 #include <algorithm>
 #include <numeric>
 #include <random>

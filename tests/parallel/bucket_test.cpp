@@ -1,4 +1,4 @@
-// The bucket rule compared with the worked examples of PyTorch's own test, and its corner cases.
+// Compares the bucket rule with the worked examples of PyTorch's own test, and tests corner cases.
 #include "runtime/parallel/bucket.hpp"
 
 #include "tests/support/catch.hpp"
@@ -60,7 +60,7 @@ TEST_CASE("a rebuild keeps ready order instead of sorting by index") {
         Buckets{{3, 2, 1, 0}});
   CHECK(compute_bucket_assignment(floats({5, 160, 32, 512}), bytes({600, 100}), ready).buckets ==
         Buckets{{3, 2}, {1}, {0}});
-  // 15 x Linear(1024) with bias, last layer ready first: PyTorch reports this plan.
+  // PyTorch reports this plan for 15 x Linear(1024) with bias, last layer ready first.
   std::vector<BucketItem> items;
   std::vector<int> order;
   for (int i = 29; i >= 0; --i) {

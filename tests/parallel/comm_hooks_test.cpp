@@ -1,5 +1,5 @@
-// The inputs of a communication hook, the time of its calls, and the use of its result. Whole
-// trainings, compared with PyTorch's: tests/reference/features_test.cpp.
+// Tests when communication hooks are called, their inputs, and the use of their results. Whole
+// trainings are compared with PyTorch's in tests/reference/features_test.cpp.
 #include "runtime/parallel/comm_hooks.hpp"
 
 #include <cmath>
@@ -18,7 +18,7 @@ using Fixture = test::ReducerFixture;
 
 namespace {
 
-// Gradients of the toy's parameters after `steps` backward passes, in whole numbers.
+// Returns the toy's gradients after `steps` backward passes. They are whole numbers.
 Values gradients(const Group& group, const CommHook& hook, int steps = 2) {
   const Toy toy = mlp_toy(3);
   DistributedDataParallel ddp(toy.parameters, {}, group,
@@ -28,7 +28,7 @@ Values gradients(const Group& group, const CommHook& hook, int steps = 2) {
     toy.zero_grad();
     const Tensor x = integers({12, toy.inputs}, static_cast<std::uint32_t>(step), 1);
     const Tensor mine = rows_of_rank(x, group->rank(), group->size());
-    // The loss times the world size, so that the mean over the ranks is whole.
+    // Multiplies the loss by the world size, so that the mean over the ranks is whole.
     ddp.forward([&] { return mul(sum(toy.forward(mine)), group->size()); }).backward();
   }
   Values out;
@@ -181,7 +181,7 @@ TEST_CASE(
     INFO("world " << world);
     const auto none = [](const auto&) { return CommHook(); };
     const Values want = gradients_with(world, none)[0];
-    // Whole numbers that are exact in the 11 bits of f16, also before the division.
+    // All are whole numbers that are exact in the 11 bits of f16, even before the division.
     for (const auto& gradient : want)
       for (const float v : gradient) REQUIRE((v == std::round(v) && std::abs(v) <= 512));
     for (const MakeHook& make : {MakeHook(allreduce_hook), MakeHook(fp16_compress_hook)})
@@ -211,7 +211,7 @@ TEST_CASE("the 16-bit hooks round the gradient, the share of each rank, and each
     ddp.forward([&] { return sum(mul(w, values(group->rank()))); }).backward();
     return Values{w.grad().to_vector<float>()};
   };
-  // The direct algorithm has one chunk per rank, and sums each chunk starting at its rank.
+  // The direct algorithm has one chunk per rank. Each chunk's sum starts with its own rank's value.
   const auto expect = [&]<class Half>(TypeTag<Half>) {
     std::vector<float> out;
     for (std::size_t i = 0; i < kCount; ++i) {
@@ -234,7 +234,7 @@ TEST_CASE("the 16-bit hooks round the gradient, the share of each rank, and each
 }
 
 TEST_CASE("PowerSGD: what it leaves out of one step comes in later ones") {
-  // A constant gradient, different on each rank: the errors telescope, so that the sum of all
+  // Each rank has a different, constant gradient. The errors then telescope, so that the sum of all
   // results plus the mean of the ranks' last errors is the sum of the true means.
   constexpr int kWorld = 3, kSteps = 24;
   constexpr std::int64_t kRows = 12, kColumns = 10;
@@ -285,7 +285,7 @@ TEST_CASE("PowerSGD of a gradient whose rank it can hold loses nothing") {
     DistributedDataParallel ddp({{"w", w}, {"b", b}}, {}, group);
     ddp.register_comm_hook(power_sgd_hook(std::make_shared<PowerSgdState>(
         group, PowerSgdOptions{.matrix_approximation_rank = 2, .start_powersgd_iter = 2})));
-    // One outer product per rank: their mean has rank 2.
+    // Each rank contributes one outer product, so the mean has rank 2.
     Generator g(static_cast<std::uint64_t>(group->rank()));
     const Tensor gradient = matmul(randn({12, 1}, g), randn({1, 10}, g));
     Values out;
@@ -302,7 +302,7 @@ TEST_CASE("PowerSGD of a gradient whose rank it can hold loses nothing") {
   CHECK(v[4] == std::vector<float>(10, 1.0F));
   for (std::size_t i = 0; i < v[0].size(); ++i) {
     CHECK(v[1][i] == v[0][i]);  // all-reduced
-    // f32 sums of a dozen numbers of order 1, in three chained products.
+    // The tolerance covers f32 sums of a dozen numbers of order 1, in three chained products.
     CHECK(std::abs(v[2][i] - v[0][i]) < 1e-5F);
     CHECK(std::abs(v[3][i] - v[0][i]) < 1e-5F);
   }

@@ -1,4 +1,4 @@
-// DataParallel: the traffic on each link, the memory on each device, the order of execution, and
+// Tests DataParallel's traffic on each link, its memory on each device, the order of execution, and
 // the error messages.
 #include <atomic>
 #include <condition_variable>
@@ -16,7 +16,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Calls a function with its rows, in forward and in backward.
+// A module that calls a function with its rows, in forward and in backward.
 class Watched : public Module {
  public:
   using Watcher = std::function<void(const Tensor& rows)>;
@@ -147,7 +147,7 @@ TEST_CASE("an error in a replica names it, forward and backward", "[data_paralle
       CHECK(e.exit_code() == ExitCode::usage);
     }
     bad.slice(0, 2, 3).fill_(-77.0);
-    // The lowest failing replica.
+    // The error names the lowest failing replica.
     CHECK_THROWS_WITH(rig.dp->forward(bad), ContainsSubstring("replica 1 on"));
     sum(rig.dp->forward(good)).backward();  // it still works afterwards
     CHECK(rig.model.net.first.weight.grad().defined());

@@ -16,7 +16,7 @@
 
 namespace ringsmith::test {
 
-// n replicas. On GPUs the root is not device 0, to catch code that assumes it.
+// Devices for n replicas. On GPUs the root is not device 0, to catch code that assumes it.
 inline std::vector<Device> replica_devices(int n) {
   std::vector<Device> out;
   for (int i = 0; i < n; ++i)
@@ -25,7 +25,7 @@ inline std::vector<Device> replica_devices(int n) {
   return out;
 }
 
-// A linear layer by broadcasting: it needs no matrix product.
+// A linear layer that uses broadcasting instead of a matrix product.
 class Dense : public Module {
  public:
   Dense(std::int64_t in, std::int64_t out, std::uint32_t seed, double scale) {
@@ -57,7 +57,7 @@ struct Trained {
   bool operator==(const Trained&) const = default;
 };
 
-// Three steps; `forward` is the model's or DataParallel's.
+// Makes one training step per batch. `forward` is the model's or DataParallel's.
 inline Trained train(Module& model, const std::function<Tensor(const Tensor&)>& forward,
                      const std::vector<Tensor>& batches, double lr) {
   Trained out;

@@ -1,5 +1,5 @@
-// Parameters that DistributedDataParallel ignores, the gradients that the program's hooks see, its
-// logging data, and the check that its replicas are equal.
+// Tests parameters that DistributedDataParallel ignores, the gradients that the program's hooks
+// see, the logging data, and the check that replicas are equal.
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -337,7 +337,7 @@ TEST_CASE("drift: one bit of one parameter on one rank is found, and named on ev
           "the replicas have drifted apart: '0.bias' has one value on rank 0 and another on rank 1 "
           "and another on rank 2 (the first of 3 that differ); let all ranks start from one state "
           "and make the same updates");
-  // Equal numbers with different bits: replicas with +0 and -0 are not the same.
+  // Replicas with +0 and -0 are not the same, because equal numbers may have different bits.
   const auto zero = check(2, [&](int rank, MLP& model) {
     model.parameters()[0].data<float>()[34] = rank == 0 ? 0.0F : -0.0F;
   });

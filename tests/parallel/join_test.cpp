@@ -1,5 +1,5 @@
-// Ranks with different numbers of inputs, compared with a loop that sums the gradients of the
-// active ranks. PyTorch's numbers: tests/reference/features_test.cpp.
+// Compares ranks that have different numbers of inputs with a loop that sums the gradients of the
+// active ranks. tests/reference/features_test.cpp compares with PyTorch.
 #include "runtime/parallel/join.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Case {
   bool initial;             // divide_by_initial_world_size
 };
 
-// The parameter after all steps, from 0, with a learning rate of 1.
+// Returns the parameter after all steps, starting from 0 with a learning rate of 1.
 float expected(const Case& c) {
   float w = 0;
   for (int step = 0;; ++step) {
@@ -36,7 +36,7 @@ float expected(const Case& c) {
   }
 }
 
-// One step whose gradient is `value` everywhere.
+// Makes one step whose gradient is `value` everywhere.
 void step(DistributedDataParallel& ddp, const std::vector<Tensor>& parameters, float value) {
   for (const Tensor& p : parameters) p.set_grad({});
   ddp.forward([&] {
@@ -58,7 +58,7 @@ TEST_CASE("a rank that has run out counts as zeros, or not at all, and ends with
     INFO("ranks " << c.inputs.size() << ", first has " << c.inputs[0]
                   << (c.initial ? ", all" : ""));
     const auto got = run_ranks<Values>(static_cast<int>(c.inputs.size()), [&](const Group& group) {
-      // Two parameters in two buckets, rebuilt after the first step.
+      // Two parameters in two buckets, which are rebuilt after the first step.
       const std::vector<Tensor> w{trained(zeros({3})), trained(zeros({5}))};
       DistributedDataParallel ddp({{"a", w[0]}, {"b", w[1]}}, {}, group,
                                   {.bucket_cap_mb = 1e-6, .first_bucket_mb = 1e-6});
@@ -77,7 +77,7 @@ TEST_CASE("a rank that has run out counts as zeros, or not at all, and ends with
         out.push_back(w[0].to_vector<float>());
         out.push_back(w[1].to_vector<float>());
       }
-      // Outside of join() nothing has changed.
+      // Outside of join() nothing may have changed.
       step(ddp, w, gradient(group->rank(), 0));
       out.push_back(w[0].grad().to_vector<float>());
       return out;
@@ -250,7 +250,7 @@ TEST_CASE("join works with unused parameters, a static graph and a hook") {
   for (const Kind& kind : {Kind{true, false, false}, {false, true, false}, {false, false, true}}) {
     INFO(kind.find_unused << kind.static_graph << kind.hook);
     const auto got = run_ranks<Values>(2, [&](const Group& group) {
-      // b is used by rank 0 only, c by no rank; in the case with a hook, all ranks use both.
+      // Only rank 0 uses b, and no rank uses c. In the case with a hook, all ranks use both.
       const Tensor a = trained(zeros({2})), b = trained(zeros({3})), c = trained(zeros({4}));
       DistributedDataParallel ddp(
           {{"a", a}, {"b", b}, {"c", c}}, {}, group,
@@ -277,7 +277,7 @@ TEST_CASE("join works with unused parameters, a static graph and a hook") {
     });
     const std::vector<float> both =
         kind.hook ? std::vector<float>{4, 8, 16} : std::vector<float>{4, 4, -1};
-    // Rank 1 alone: b, which no rank used, keeps its previous gradient, which is none.
+    // If only rank 1 is active, no rank uses b, so b keeps its previous gradient, i.e. none.
     const std::vector<float> alone =
         kind.hook ? std::vector<float>{2, 4, 8} : std::vector<float>{2, -1, -1};
     CHECK(got[0] == Values{both, both, both, both});

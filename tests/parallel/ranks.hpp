@@ -1,4 +1,4 @@
-// Ranks as threads, for tests of the code between ranks in runtime/parallel.
+// Runs ranks as threads, for tests of the code between ranks in runtime/parallel.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ namespace ringsmith::test {
 using Group = std::shared_ptr<comm::ProcessGroup>;
 using Values = std::vector<std::vector<float>>;
 
-// run_threads() with a shared pointer, as DistributedDataParallel takes it; the group outlives the
-// body.
+// Like run_threads(), but passes a shared pointer, as DistributedDataParallel requires. The group
+// outlives the body.
 template <class Result>
 std::vector<Result> run_ranks(int world, const std::function<Result(const Group&)>& body) {
   return run_threads<Result>(world, [&](comm::ProcessGroup& group) {
@@ -25,7 +25,7 @@ std::vector<Result> run_ranks(int world, const std::function<Result(const Group&
   });
 }
 
-// The message of the exception that body throws, or "".
+// Returns the message of the exception that body throws, or "".
 inline std::string complaint_of(const std::function<void()>& body) {
   try {
     body();

@@ -1,5 +1,6 @@
-// A step that GradScaler skips leaves nothing behind. Every communication hook trains twice, once
-// with steps put in between whose gradients overflow, and the two trainings have the same bits.
+// A step that GradScaler skips leaves nothing behind. Every communication hook is tested with two
+// trainings, one of which has additional steps whose gradients overflow. Both must have the same
+// bits.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -36,7 +37,8 @@ void append(Values& out, const std::map<int, Tensor>& by_bucket) {
   }
 }
 
-Values state_of(PowerSgdState::Memory memory) {  // by value: looking draws numbers
+// By value, because reading it draws random numbers.
+Values state_of(PowerSgdState::Memory memory) {
   Values out;
   append(out, memory.errors);
   append(out, memory.qs);
@@ -96,7 +98,8 @@ std::vector<HookCase> all_hooks() {
           {"fp16", [](const Group& g) { return Made{fp16_compress_hook(g)}; }},
           {"bf16", [](const Group& g) { return Made{bf16_compress_hook(g)}; }},
           {"noop", [](const Group&) { return Made{noop_hook()}; }},
-          // Its counter of passes is not visible; the gradients are, from the third pass on.
+          // Its counter of passes is not visible, but its effect on the gradients is, after the
+          // third pass.
           {"post-local SGD", [](const Group& g) { return Made{post_local_sgd_hook(g, 3)}; }},
           {"of a program", momentum_hook},
           power_sgd(1, true, true),
@@ -108,8 +111,8 @@ std::vector<HookCase> all_hooks() {
 
 enum class Overflow : std::uint8_t { one_rank, every_rank, in_unscaling };
 
-// Parameters, gradients and the hook's state after each step. Step s is preceded by as many steps
-// that overflow as `before` contains s.
+// Returns parameters, gradients and the hook's state after each step. Each s in `before` adds one
+// overflowing step before step s.
 Values train(const Group& group, const HookCase& hook, Overflow how,
              const std::vector<int>& before) {
   constexpr int kSteps = 7;
@@ -137,8 +140,9 @@ Values train(const Group& group, const HookCase& hook, Overflow how,
           to(ddp.forward([&] { return linear(relu(linear(x, w1, b1)), w2, b2); }), DType::f32));
     }
     const bool late = overflows && how == Overflow::in_unscaling;
-    if (late) loss = mul(mul(loss, 1e20), 1e20);  // of gradients of 1e38, scaled: of 100
-    scaler.update(late ? 2e-38 : 1024);           // also forgets the step before
+    // Multiplies the true gradients by 1e40, so that they overflow, but the scaled ones by 200.
+    if (late) loss = mul(mul(loss, 1e20), 1e20);
+    scaler.update(late ? 2e-38 : 1024);  // also forgets the previous step
     scaler.scale(loss).backward();
     if (late && !std::isfinite(sum(w2.grad()).item<float>()))
       throw Error("this one must overflow later");
@@ -182,8 +186,9 @@ TEST_CASE("every hook: with skipped steps in between, bits are those of a run wi
 
 namespace {
 
-// As train(), in f32, with the scaler's own updates: each overflow halves the scale. Products with
-// a power of two are exact, so the scale must not change a bit of the later steps.
+// Like train(), but in f32 and with the scaler's own updates, so that each overflow halves the
+// scale. Products with a power of two are exact, so the scale must not change a bit of the later
+// steps.
 Values train_with_backoff(const Group& group, const HookCase& hook,
                           const std::vector<int>& before) {
   Generator g(7);
@@ -260,9 +265,9 @@ TEST_CASE("a hook hears of a skipped step once, at once, and of no other") {
         out.push_back(count);
         scaler.update();
       }
-      all[0]->skip();  // by the program itself
+      all[0]->skip();  // called by the program itself
       out.push_back(count);
-      all[0]->skip();  // of a backward that was undone already
+      all[0]->skip();  // this backward was already undone
       out.push_back(count);
       return out;
     });

@@ -1,4 +1,4 @@
-// A static graph: parameters that receive several gradients in one backward, or none, every time.
+// Static graphs: in every backward, the same parameters receive several gradients, or none.
 #include "runtime/parallel/static_graph.hpp"
 
 #include "runtime/autograd/checkpoint.hpp"
@@ -16,8 +16,8 @@ namespace {
 
 ReducerOptions with_static_graph() { return {.caps = {Bytes(1), Bytes(1)}, .static_graph = true}; }
 
-// A loss of p2 and p0, whose backward runs another backward of p1 before it reaches p0. p1 is also
-// used directly: it receives two gradients of 20 in one backward.
+// Returns a loss of p2 and p0 whose backward runs another backward of p1 before it reaches p0. p1
+// is also used directly, so it receives two gradients of 20 in one backward.
 Tensor nested(const Fixture& f) {
   Tensor inner = scalar(0.0);
   record("Reentrant", {f.use({0})}, inner, {}, [&f](const Saved&, const Tensor& g) {
@@ -83,7 +83,7 @@ TEST_CASE(
     step(f, loss);
     CHECK(f.params[1].grad().defined());  // the other ranks' average
   }
-  // p1 first, because no gradient needs to arrive for it.
+  // p1 is first, because no gradient needs to arrive for it.
   CHECK(f.reducer->plan().buckets[0].slots[0].parameter == 1);
   CHECK(f.group->log == Log{"broadcast", "grad 2", "all_reduce(5 f32)", "all_reduce(6 f32)",
                             "grad 0", "wait", "wait", "all_reduce(4 f32)", "wait", "all_gather"});

@@ -1,4 +1,4 @@
-// SIGTERM and SIGUSR1 while a StopRequest exists. Whole programs: apps/preempt_test.cpp.
+// SIGTERM and SIGUSR1 while a StopRequest exists. apps/preempt_test.cpp tests whole programs.
 #include "runtime/parallel/stop_request.hpp"
 
 #include <csignal>

@@ -1,6 +1,6 @@
-// SyncBatchNorm compared with one process that normalises the batches of all ranks together, and
-// BatchNorm under DDP, whose statistics are local to a rank. PyTorch's numbers:
-// tests/reference/features_test.cpp.
+// Compares SyncBatchNorm with one process that normalises the batches of all ranks together. Also
+// tests BatchNorm under DDP, whose statistics are local to a rank.
+// tests/reference/features_test.cpp compares with PyTorch.
 #include "runtime/parallel/sync_batch_norm.hpp"
 
 #include <cmath>
@@ -137,7 +137,7 @@ TEST_CASE(
     "evaluation uses the running statistics, and a rank that is alone has batch_norm's bits") {
   const auto got = run_ranks<Values>(2, [](const Group& group) {
     const Layer a(DType::f32, Device::cpu());
-    // Not a collective: one rank evaluates alone.
+    // Evaluation is not a collective, so one rank can evaluate alone.
     if (group->rank() == 1) return Values{};
     const Tensor x = samples({4}, true, 1, DType::f32);
     return Values{

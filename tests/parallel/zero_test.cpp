@@ -1,4 +1,4 @@
-// ZeRO-1 compared with plain data parallelism: the same parameters, a fraction of the state.
+// Compares ZeRO-1 with plain data parallelism: the same parameters, a fraction of the state.
 #include "runtime/parallel/zero.hpp"
 
 #include <cmath>
@@ -42,8 +42,8 @@ const std::vector<Kind>& kinds() {
 constexpr std::int64_t kRows = 3;  // per rank and step
 const std::vector<std::int64_t> kWidths{5, 13, 11, 2};
 
-// Parameters whose sizes are not divisible by the number of ranks, in three buckets; a bias of two
-// elements is smaller than the world.
+// The sizes of the parameters are not divisible by the number of ranks. There are three buckets,
+// and a bias of two elements is smaller than most worlds.
 DdpOptions small_buckets() {
   DdpOptions options;
   options.first_bucket_mb = options.bucket_cap_mb = 0.0003;
@@ -52,7 +52,8 @@ DdpOptions small_buckets() {
 }
 
 std::vector<std::unique_ptr<MLP>> models(int world) {
-  std::vector<std::unique_ptr<MLP>> out;  // drawn here: the default generator belongs to one thread
+  // Drawn here, because the default generator is not thread-safe.
+  std::vector<std::unique_ptr<MLP>> out;
   for (int r = 0; r < world; ++r) {
     manual_seed(4);
     out.push_back(std::make_unique<MLP>(kWidths));
@@ -84,7 +85,7 @@ std::vector<std::string> names_of(const StateDict& state) {
 struct Training {
   std::int64_t from = 0, to = 4;
   double clip = 0;
-  const StateDict* start = nullptr;  // of the optimizer
+  const StateDict* start = nullptr;  // optimizer state to start from
 };
 
 template <class Optimizer, class Clip>
@@ -181,8 +182,8 @@ TEST_CASE("with scattered gradients too on 1 and 2 ranks; on more the sums' orde
             CHECK(got.parameters == want.parameters);
             CHECK(values_of(got.state) == values_of(want.state));
           }
-          // Adam divides by the root of the squared gradient: if that is nearly 0, rounding of the
-          // gradient moves a parameter by a fraction of the learning rate.
+          // Adam divides by the root of the squared gradient. If that is nearly 0, the rounding of
+          // the gradient moves a parameter by a fraction of the learning rate.
           CHECK(largest_difference(got.parameters, want.parameters) < 1e-4);
         }
       }
@@ -203,7 +204,7 @@ TEST_CASE("whole numbers: scattered gradients are the average, whoever has which
           if (sharded) zero.emplace(ddp, make);
           for (std::uint32_t step = 0; step < 2; ++step) {
             toy.zero_grad();
-            // Equal on all ranks, so that the average of whole numbers is whole.
+            // The same on all ranks, so that the average of whole numbers is whole.
             const Tensor x = integers({4, toy.inputs}, step, 1);
             ddp.forward([&] { return sum(relu(toy.forward(x))); }).backward();
             sharded ? zero->step() : optimizer->step();
@@ -238,7 +239,7 @@ TEST_CASE("GradScaler steps and skips a sharded optimizer as it does a plain one
         const Tensor loss =
             mse_loss(ddp.forward(x), rows(kWidths.back(), step + 50, group->rank()));
         scaler.scale(loss).backward();
-        // If gradients are scattered, only one rank sees each part.
+        // If gradients are scattered, each part is visible on only one rank.
         const bool alone = sharded && gradients == ZeroGradients::scattered;
         if (step % 3 == 1 && (!alone || step % world == group->rank()))
           optimizer->gradients()[0].fill_(INFINITY);

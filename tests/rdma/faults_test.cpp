@@ -1,5 +1,6 @@
-// RDMA that fails: a key or an address that is not the peer's, and queues at their limits. Ranks
-// are threads of this process, each with a device of the VM (RINGSMITH_TEST_RDMA, "rxe0,rxe1").
+// Tests failures of RDMA: a key or an address that is not the peer's, and queues at their limits.
+// Ranks are threads of this process, each with a device of the VM (RINGSMITH_TEST_RDMA,
+// "rxe0,rxe1").
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -26,7 +27,7 @@ std::string devices() {
 }
 
 // The record that a rank gives to its peers: "LID GID MTU", then for each rank the queue pair, the
-// first packet's number, the keys of the mirror and of its slots, and the address, all hexadecimal.
+// first packet's number, the keys of the mirror and of its slots, and the address, in hexadecimal.
 constexpr std::size_t kWordsBefore = 3, kWordsOfRank = 5, kSlotsKey = 3;
 using Tamper = std::function<void(std::vector<std::string>& words)>;
 
@@ -54,7 +55,7 @@ class TamperedBootstrap : public ThreadBootstrap {
   bool tampered_ = false;
 };
 
-// The error of each of two ranks when the record of rank 1 is wrong.
+// Returns the error of each of two ranks when the record of rank 1 is wrong.
 std::vector<std::string> complaints(const Tamper& tamper) {
   const auto rendezvous = std::make_shared<ThreadRendezvous>(2);
   std::vector<std::string> said(2);
@@ -165,7 +166,7 @@ struct End {
 
 TEST_CASE("queues kept at their limits: whoever does not look is waited for, and nothing is lost",
           "[rdma]") {
-  constexpr int kMessages = 4000;  // 31 send queues, and 62 receive queues, full
+  constexpr int kMessages = 4000;  // enough to fill 31 send queues, or 62 receive queues
   const auto rendezvous = std::make_shared<ThreadRendezvous>(2);
   const std::size_t counter = Layout(2).lane(0, 0), word = counter + 64;
   bool was_full = false, in_order = true;

@@ -13,15 +13,14 @@ foreach(PROGRAM tests_multi tests_rdma tests_fault train_gpt all_reduce_perf rin
   add_executable(vm_${PROGRAM} $<TARGET_OBJECTS:${PROGRAM}>)
   set_target_properties(vm_${PROGRAM} PROPERTIES OUTPUT_NAME ${PROGRAM} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/vm/bin)
   get_target_property(LIBRARIES ${PROGRAM} LINK_LIBRARIES)
-  # Linked whole and first, so that ringsmith_kernels defines nothing more.
+  # Linked whole and first, so that no definition of ringsmith_kernels is used.
   target_link_libraries(vm_${PROGRAM} PRIVATE -Wl,--whole-archive $<TARGET_FILE:ringsmith_vm_kernels>
                         $<TARGET_FILE:ringsmith_vm_kernels_fast> -Wl,--no-whole-archive ${LIBRARIES})
   add_dependencies(vm_${PROGRAM} ringsmith_vm_kernels ringsmith_vm_kernels_fast)
 endforeach()
 
-# WHAT of guest.sh, devices, seconds. Exit status 77: not run, with the reason. Tests with a
-# configuration are for `make test-rdma` (ctest -C rdma): the emulated processor needs a minute or
-# two per additional rank.
+# WHAT of guest.sh, devices, seconds. Exit status 77: not run, with the reason. Tests with a configuration are for
+# `make test-rdma` (ctest -C rdma), because the emulated processor needs a minute or two per additional rank.
 function(ringsmith_rdma_test WHAT DEVICES SECONDS)
   add_test(NAME rdma_${WHAT} ${ARGN}
            COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/rdma/run.sh ${WHAT} ${DEVICES} ${CMAKE_BINARY_DIR}/vm)

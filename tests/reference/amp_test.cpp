@@ -1,4 +1,4 @@
-// Mixed precision compared with PyTorch (tests/reference/torch_amp.py): bf16 operators and their
+// Compares mixed precision with PyTorch (tests/reference/torch_amp.py): bf16 operators and their
 // gradients, a training under autocast, and GradScaler's scale and skipped steps.
 #include <cmath>
 #include <cstdlib>
@@ -32,16 +32,16 @@ Tensor bf16_tensor(const nlohmann::json& entry) {
   return from_vector(values, entry.at("shape").get<Shape>());
 }
 
-// Codes of bf16 in the order of their values: neighbours differ by 1.
+// Numbers the codes of bf16 in the order of their values. Neighbours differ by 1.
 int place(bf16 x) { return (x.bits & 0x8000) != 0 ? -(x.bits & 0x7fff) : x.bits; }
 
 // The permitted error of a result.
 //   exact   one operation, or a selection: the same bits
-//   one     a formula of several operations, or a sum of a few terms: f32 results that differ in
-//           their last bits, or in the order of the sum, may be on two sides of a tie: 1 place
-//           (or, where a formula's terms cancel, an absolute error of f32: 2^-20)
-//   sums    sums of products, of terms as large as 1 that cancel, and backward from a result that
-//           was rounded: 1 place, or 2^-8 absolute (half a place of values between 2 and 4)
+//   one     a formula of several operations, or a sum of a few terms: 1 place, because f32 results
+//           that differ in their last bits, or in the order of the sum, may be on two sides of a
+//           tie (or, where a formula's terms cancel, an absolute error of f32: 2^-20)
+//   sums    sums of products whose terms, as large as 1, cancel, and the backward pass from a
+//           rounded result: 1 place, or 2^-8 absolute (half a place of values between 2 and 4)
 enum class Bound : std::uint8_t { exact, one, sums };
 
 Bound bound_of(const std::string& op) {
@@ -52,7 +52,7 @@ Bound bound_of(const std::string& op) {
   return Bound::one;
 }
 
-// Empty, or the difference. Adds the number of unequal results to `off`.
+// Returns the difference, or "" if there is none. Adds the number of unequal results to `off`.
 std::string difference(const Tensor& got, const Tensor& want, Bound bound, int& off) {
   if (got.dtype() != DType::bf16) return "dtype " + std::string(name_of(got.dtype()));
   if (got.sizes() != want.sizes()) return "shape " + to_string(got.sizes());
@@ -103,7 +103,7 @@ struct Training {
   std::vector<double> losses;
 };
 
-// The training of train.json, on the test's device.
+// Runs the training of train.json on the test's device.
 Training train(const nlohmann::json& doc, bool enabled) {
   Training out;
   for (const auto& p : doc.at("init"))
@@ -144,8 +144,8 @@ TEST_CASE("bf16 operators of the oracle kernels agree with PyTorch") {
 }
 
 // A value that is rounded to the other side of a tie changes one of 32 x 40 activations by 2^-8 of
-// its value: the loss of 30 steps stays within 1e-4. PyTorch's own linear layer rounds after every
-// addition on processors without AVX-512, which costs it 1e-3.
+// its value, so the loss of 30 steps stays within 1e-4. PyTorch's own linear layer rounds after
+// every addition on processors without AVX-512, which costs it 1e-3.
 TEST_CASE("a training under autocast has PyTorch's losses", "[on_device]") {
   if (!has_part("amp")) return;
   const nlohmann::json doc = load("amp/train.json");
@@ -159,7 +159,7 @@ TEST_CASE("a training under autocast has PyTorch's losses", "[on_device]") {
     from_f32 = std::max(from_f32, std::abs(mixed.losses[i] - plain.losses[i]));
   }
   CHECK(mixed.losses[0] == Approx(doc.at("losses")[0].get<double>()).epsilon(1e-5));
-  CHECK(from_f32 > 3e-4);  // it did compute in bf16
+  CHECK(from_f32 > 3e-4);  // proves that it computed in bf16
   for (std::size_t i = 0; i < mixed.params.size(); ++i) {
     const auto got = mixed.params[i].to_vector<float>();
     const auto want = tensor(doc.at("params")[i]).to_vector<float>();
@@ -169,7 +169,7 @@ TEST_CASE("a training under autocast has PyTorch's losses", "[on_device]") {
 
 namespace {
 
-// The GPT of gpt.json, with this version of the matrix product (0: the device's best).
+// Trains the GPT of gpt.json with this version of the matrix product (0: the device's best).
 std::vector<double> train_gpt(const nlohmann::json& doc, bool enabled, int version,
                               std::int64_t multiple) {
   const std::int64_t vocabulary = doc.at("vocabulary"), context = doc.at("context");
@@ -242,7 +242,7 @@ TEST_CASE("20 steps of a GPT under autocast have PyTorch's losses", "[on_device]
     CHECK(losses.size() == 20);
     CHECK(farthest(losses, doc.at("losses")) < 2e-3);
     CHECK(farthest(losses, doc.at("autocast_losses")) < 3e-3);
-    CHECK(farthest(losses, doc.at("f32_losses")) > 2e-4);  // it did compute in bf16
+    CHECK(farthest(losses, doc.at("f32_losses")) > 2e-4);  // proves that it computed in bf16
   };
   check(0, 1);
   check(0, 128);

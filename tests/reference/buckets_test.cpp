@@ -1,4 +1,4 @@
-// PyTorch's bucket plans for random parameter sizes and limits.
+// Compares bucket plans with PyTorch's for random parameter sizes and limits.
 #include <nlohmann/json.hpp>
 
 #include "runtime/parallel/bucket.hpp"

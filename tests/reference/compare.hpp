@@ -1,4 +1,4 @@
-// The permitted distance from PyTorch's results: equality before tolerance, and NaN never passes.
+// The permitted distance from PyTorch's results. A NaN never passes.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace ringsmith::reference {
 
-// Empty if got has the dtype and shape of want and |got - want| <= tolerance everywhere; otherwise
-// one line with the difference and the worst place. A NaN on either side is a difference.
+// Returns "" if got has the dtype and shape of want and |got - want| <= tolerance everywhere,
+// otherwise one line with the difference and the worst place. A NaN on either side is a difference.
 [[nodiscard]] std::string difference(const Tensor& got, const Tensor& want, double tolerance);
 
-// max(2 * torch_err, 1e-6 m) + 4 ulp of s. torch_err is the distance between PyTorch's own float32
-// and float64 results on the same inputs, m the largest magnitude of want. The ulps are added
-// because torch_err is a single sample of a rounding error, and sometimes happens to be small. s is
-// m, or, if want has fewer elements than the source from which it was summed, the largest magnitude
-// of that source if it is larger: terms that nearly cancel leave a small sum, but were rounded at
-// their own magnitude.
+// Returns max(2 * torch_err, 1e-6 m) + 4 ulp of s. torch_err is the distance between PyTorch's own
+// float32 and float64 results on the same inputs, and m the largest magnitude of want. The ulps are
+// added because torch_err is a single sample of a rounding error, which is sometimes small by
+// chance. s is m. If want was summed from a source with more elements, s is the largest magnitude
+// of the source if that is larger, because terms that nearly cancel leave a small sum, but were
+// rounded at their own magnitude.
 [[nodiscard]] double tolerance(const Tensor& want, double torch_err, const Tensor& source = {});
 [[nodiscard]] double largest_magnitude(const Tensor& t);  // 0 for an empty tensor
 

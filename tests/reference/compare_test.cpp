@@ -1,4 +1,4 @@
-// Tests of the comparison itself: it must reject wrong results.
+// Tests the comparison itself, which must reject wrong results.
 #include "tests/reference/compare.hpp"
 
 #include <filesystem>

@@ -1,7 +1,6 @@
-// The numbers with which tests_reference compares ours, computed by PyTorch, an independent
-// program.
+// Reference numbers, computed by PyTorch as an independent program, for tests_reference.
 //
-// They are stored in tests/reference/data, or in the directory RINGSMITH_REFERENCE_DIR: any other
+// They are stored in tests/reference/data, or in the directory RINGSMITH_REFERENCE_DIR. Any other
 // set of the same form (other seeds, shapes, worlds, numbers of cases) must pass without changes. A
 // set may omit parts, which are reported as skipped.
 //
@@ -29,7 +28,7 @@ namespace ringsmith::reference {
 
 // Throws UsageError if RINGSMITH_REFERENCE_DIR is set but is not a directory.
 [[nodiscard]] std::filesystem::path directory();
-[[nodiscard]] bool is_shipped_set();  // the copy in the repository, whose sizes are known
+[[nodiscard]] bool is_shipped_set();  // the set in the repository, whose sizes are known
 
 // Loads a file of the set by its name relative to directory(). Throws UsageError with the file's
 // name if it is missing or cannot be parsed.
@@ -37,7 +36,7 @@ namespace ringsmith::reference {
 // True if the set has this file or directory. The set in the repository must have everything
 // (otherwise throws UsageError); parts that another set omits are reported as skipped.
 [[nodiscard]] bool has_part(const std::string& name);
-// The names (without ".json") of the files of a subdirectory, sorted; empty if there is none.
+// Returns the names (without ".json") of a subdirectory's files, sorted; empty if there is none.
 [[nodiscard]] std::vector<std::string> list(const std::string& subdirectory);
 
 [[nodiscard]] Tensor tensor(const nlohmann::json& entry);

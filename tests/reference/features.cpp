@@ -153,7 +153,7 @@ class Replay {
         model_(make_model(run, group->rank())) {
     require(group->size() == run.at("world"), "this run is for another number of ranks");
     const auto parameters = model_->parameters();
-    for (std::size_t i = 0; i < parameters.size(); ++i)  // every rank starts with other values
+    for (std::size_t i = 0; i < parameters.size(); ++i)  // every rank starts with different values
       parameters[i].detach().copy_(
           tensor_f32(run.at("init").at(rank_).at(i), parameters[i].sizes()));
     model_->to(device_);
@@ -241,7 +241,7 @@ class Replay {
       complaint_ = fmt::format("rank {}, {}: {}", rank_, what, why);
   }
 
-  // Compares the entries that both have, and that have the same meaning in both.
+  // Compares the entries that exist and have the same meaning in both.
   void compare_logging() {
     const LoggingData mine = ddp_->logging_data();
     const json& theirs = run_.at("logging").at(rank_);
@@ -269,7 +269,7 @@ class Replay {
   std::unique_ptr<FeatureModel> model_;
   std::optional<DistributedDataParallel> ddp_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::optional<ZeroRedundancyOptimizer> zero_;  // or this
+  std::optional<ZeroRedundancyOptimizer> zero_;  // used instead of optimizer_ in ZeRO runs
   std::optional<PeriodicModelAverager> averager_;
   std::string complaint_;
 };
@@ -278,15 +278,15 @@ class Replay {
 
 double run_tolerance(const json& run, Device device) {
   const std::string hook = run.contains("hook") ? run.at("hook").at("name") : "none";
-  // Norms and products of factors are summed in other orders than PyTorch's, and the
-  // orthogonalisation amplifies the rounding of the step before: a few times 1e-5.
+  // Norms and products of factors are not summed in PyTorch's order, and the orthogonalisation
+  // amplifies the rounding of the previous step to a few times 1e-5.
   if (hook == "power_sgd") return 1e-4;
-  // One process normalises and sums a whole batch; the ranks combine the sums of their parts. In
+  // One process normalises and sums a whole batch, but ranks combine the sums of their parts. In
   // backward the nearly cancelling parts of dx are rounded separately.
   if (run.contains("alone")) return 2e-5;
   if (device.is_cpu()) return 0;
-  // A device sums in other orders. In 16 bits a sum near a tie is then rounded the other way: 2^-11
-  // of a gradient, times the learning rate, in several steps.
+  // A device sums in another order. In 16 bits a sum near a tie is then rounded the other way,
+  // which changes a gradient by 2^-11, times the learning rate, in several steps.
   return hook == "fp16_compress" ? 1e-3 : 2e-5;
 }
 

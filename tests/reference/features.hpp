@@ -16,8 +16,8 @@ namespace ringsmith::reference {
 [[nodiscard]] std::string replay_feature(const nlohmann::json& run,
                                          const std::shared_ptr<comm::ProcessGroup>& group);
 
-// 0 if the bits must be PyTorch's; otherwise the permitted error relative to the largest value of
-// the tensor. The definition gives the reasons.
+// Returns 0 if the bits must be PyTorch's, otherwise the permitted error relative to the tensor's
+// largest value. The definition gives the reasons.
 [[nodiscard]] double run_tolerance(const nlohmann::json& run, Device device);
 
 }  // namespace ringsmith::reference

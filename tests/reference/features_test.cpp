@@ -1,5 +1,5 @@
-// PyTorch's runs of DistributedDataParallel with hooks, accumulation, join, a static graph and
-// BatchNorm, and of its ZeroRedundancyOptimizer, repeated by ranks as threads.
+// Ranks as threads repeat PyTorch's runs of DistributedDataParallel with hooks, accumulation, join,
+// a static graph and BatchNorm, and of its ZeroRedundancyOptimizer.
 #include "tests/reference/features.hpp"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// The driver's table: how ringsmith computes each operation of the reference set.
+// A table that says how ringsmith computes each operation of the reference set.
 //
 // One file per group (ops_elementwise.cpp, ...), as in runtime/autograd/functions. An operation
 // that is not in the table fails the test.

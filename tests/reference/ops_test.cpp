@@ -1,5 +1,5 @@
-// Every operation compared with PyTorch: forward, the gradient of sum(output * grad_output) for
-// each input, and additional results, with the fast kernels and with the oracles, and on a device
+// Compares every operation with PyTorch: forward, the gradient of sum(output * grad_output) for
+// each input, and additional results, with the fast kernels, with the oracles, and on a device
 // (RINGSMITH_TEST_DEVICE).
 #include "tests/reference/ops.hpp"
 
@@ -21,7 +21,7 @@ using namespace ringsmith::reference;
 
 namespace {
 
-// The float input with the most elements; undefined if there is none.
+// Returns the float input with the most elements; undefined if there is none.
 Tensor largest(const Tensors& inputs) {
   Tensor found;
   for (const auto& [name, t] : inputs)
@@ -29,7 +29,7 @@ Tensor largest(const Tensors& inputs) {
   return found;
 }
 
-// The differences in one case; empty if there are none.
+// Returns the differences in one case; empty if there are none.
 std::vector<std::string> complaints(const nlohmann::json& doc) {
   std::vector<std::string> found;
   const auto note = [&](const std::string& what, const std::string& why) {
@@ -52,7 +52,7 @@ std::vector<std::string> complaints(const nlohmann::json& doc) {
     const Tensor expected = tensor(entry);
     note(name, difference(extra[name], expected, tolerance(expected, 0)));
   }
-  if (!found.empty()) return found;  // a gradient of a wrong shape would only throw
+  if (!found.empty()) return found;  // a gradient of the wrong shape would only throw
 
   const Tensor grad_output = tensor(doc.at("grad_output")).to(test::device());
   output.backward(grad_output);

@@ -1,4 +1,4 @@
-// Twenty steps of every optimizer compared with PyTorch, every parameter after every step.
+// Compares twenty steps of every optimizer with PyTorch: every parameter after every step.
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ using namespace ringsmith::reference;
 
 namespace {
 
-// Absent attributes have PyTorch's defaults; unknown ones are refused, not ignored.
+// Absent attributes have PyTorch's defaults. Unknown attributes are refused, not ignored.
 std::unique_ptr<Optimizer> make(const std::string& kind, const nlohmann::json& attrs,
                                 const std::vector<Tensor>& params) {
   std::set<std::string> known{"lr", "weight_decay", "clip_grad_norm", "norms"};
@@ -43,7 +43,7 @@ std::unique_ptr<Optimizer> make(const std::string& kind, const nlohmann::json& a
   return std::make_unique<AdamW>(params, options);
 }
 
-// Replays one run; returns the first difference.
+// Replays one run. Returns the first difference.
 std::string replay(const nlohmann::json& doc) {
   std::vector<Tensor> params;
   for (const auto& p : doc.at("params"))

@@ -1,4 +1,4 @@
-// Runs a schedule on all ranks, serially in one process: the ring without wires.
+// Runs a ring schedule on all ranks in one process, without wires.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace ringsmith::reference {
 
-// work[rank] is that rank's work buffer (schedule.count floats). All ranks run in lockstep, as the
-// schedules of rings allow: a step receives the data that its peer sends in the same step.
+// work[rank] is that rank's work buffer (schedule.count floats). All ranks run in lockstep, as ring
+// schedules allow. In each step, a rank receives the data that its peer sends in the same step.
 inline void replay(const comm::Schedule& schedule, std::span<std::vector<float>> work) {
   if (schedule.steps.empty()) return;
   for (std::size_t step = 0; step < schedule.steps[0].size(); ++step) {

@@ -1,6 +1,6 @@
-// The golden trajectories, replayed in one process: the ranks one after the other, the ring as data
-// (ring_replay.hpp). This is the work of DistributedDataParallel in forty lines: if this test
-// fails, the order of a sum in a kernel is wrong; if only the test with real ranks (tests/multi)
+// Replays the golden trajectories in one process, the ranks one after the other and the ring as
+// data (ring_replay.hpp). This is the work of DistributedDataParallel in forty lines. If this test
+// fails, the order of a sum in a kernel is wrong. If only the test with real ranks (tests/multi)
 // fails, the runtime is wrong.
 #include <cstdio>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// The golden trajectories with real ranks: as many threads as the run had processes, each with its
-// own DistributedDataParallel, over shared memory or with one device per rank
-// (RINGSMITH_TEST_DEVICE). tests/multi/strict_test.cpp is the same with processes.
+// Repeats the golden trajectories with real ranks: as many threads as the run had processes, each
+// with its own DistributedDataParallel, over shared memory or with one device per rank
+// (RINGSMITH_TEST_DEVICE). tests/multi/strict_test.cpp does the same with processes.
 #include <string>
 
 #include "tests/reference/data.hpp"

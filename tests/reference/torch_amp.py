@@ -75,8 +75,8 @@ def op_cases(g):
     yield "embedding", "embedding", {}, {"weight": N(11, 6)}, {"index": I(11, 3, 7)}, lambda weight, index: F.embedding(index, weight)
 
 
-# Operators whose bf16 kernels in PyTorch 1.13 round inside (products round after every addition on
-# processors without AVX-512).
+# Operators whose bf16 kernels in PyTorch 1.13 round intermediate results (products round after
+# every addition on processors without AVX-512).
 ROUND_INSIDE = {"gelu", "softmax", "log_softmax", "layernorm", "linear", "matmul", "conv2d", "embedding"}
 
 

@@ -46,7 +46,7 @@ def micro_steps(run, world):
 def make_model(run):
     import torch
     nn = torch.nn
-    # Every rank uses the head; `extra` is only used where the run says so.
+    # Every rank uses the head. `extra` is used only where the run says so.
     if run["model"] == "mlp":
         class Mlp(nn.Module):
             def __init__(self):
@@ -215,7 +215,7 @@ def run_alone(run, world, port):
 def runs():
     two_buckets = {"caps": [100, 100]}
     mlp = {"model": "mlp", **SMALL, **two_buckets, "optimizer": SGD}
-    # One bucket: gloo's threads start the second half of PowerSGD's exchange, and with several
+    # One bucket, because gloo's threads start the second half of PowerSGD's exchange. With several
     # buckets they do so in a different order on each rank, which crashes gloo.
     wide = {"model": "mlp", **WIDE, "caps": [2**20, 2**20], "optimizer": SGD, "steps": 5}
     conv = {"model": "convnet", **IMAGES, "caps": [200, 200], "optimizer": SGD}

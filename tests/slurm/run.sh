@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# run.sh [BUILD_DIR]: one small training on 4 ranks, by mpirun on this host and by Slurm on two
-# nodes of it (slurm-cluster.sh): by srun, and by each script of labs/slurm. The model must be the
-# same, byte for byte; and a rank that fails must fail its job.
+# run.sh [BUILD_DIR]: runs one small training on 4 ranks, by mpirun on this host and by Slurm on two nodes of this
+# host (slurm-cluster.sh). Slurm starts it by srun and by each script of labs/slurm. The models must be the same,
+# byte for byte, and a rank that fails must fail its job.
 #
 # Exit status 77: not run, with a line that gives the reason.
 set -eu
@@ -18,8 +18,8 @@ unshare --net true 2> /dev/null || not_run "no right to make network namespaces:
 unshare --net --mount --propagation private true 2> /dev/null ||
   not_run "namespaces need a root folder that is a mount point; in a chroot: mount --bind ROOT ROOT before entering it"
 
-# With AddressSanitizer: Open MPI's plugins leak, and are unloaded when the leaks are reported, so
-# that they look like our code. Tests without plugins check for leaks.
+# Under AddressSanitizer, the leaks of Open MPI's plugins look like ours, because the plugins are unloaded before leaks
+# are reported. Tests without plugins check for leaks.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 
 work=$(mktemp -d)

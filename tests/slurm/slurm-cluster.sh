@@ -29,7 +29,7 @@ export NETNS_CLUSTER=${NETNS_CLUSTER:-default}
 export NETNS_CLUSTER_DIR=${NETNS_CLUSTER_DIR:-${TMPDIR:-/tmp}/netns-cluster.$(id -u)}
 dir=$NETNS_CLUSTER_DIR/$NETNS_CLUSTER/slurm     # removed with the network
 
-# Slurm's daemons insist on setgroups(), which a user namespace denies to root: in one, everything
+# Slurm's daemons insist on setgroups(), which a user namespace denies to root. In such a namespace, everything
 # runs as the ordinary user "daemon" instead.
 user=root as_user=()
 if [ "$(cat /proc/self/setgroups)" = deny ]; then

@@ -1,4 +1,4 @@
-// Catch2, in the version of the system: Debian 12 ships 2.13, newer systems ship 3.
+// Includes the system's version of Catch2: Debian 12 has 2.13, newer systems have 3.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@
 
 namespace ringsmith::test {
 
-// From cudaMalloc; uninitialised.
+// Allocated with cudaMalloc and not initialised.
 [[nodiscard]] std::shared_ptr<std::byte> device_bytes(Device device, std::size_t bytes);
 
 // Copies in the order of the device's current stream, and waits. A no-op for the CPU, or if source

@@ -1,4 +1,4 @@
-// One rank of a group whose other ranks do not exist: the calls of the code under test are
+// One rank of a group whose other ranks do not exist. The calls of the code under test are
 // recorded, and the test provides the data that the peers would have sent.
 #pragma once
 

@@ -1,7 +1,7 @@
 // A port for a program that is started a moment later. A port chosen by the kernel (port 0) works
-// for this process's own socket, but before another program binds it, any connection of the machine
-// may take it. Connections use ports from ip_local_port_range, so these ports are below it, and
-// each test process starts with a different one.
+// for this process's own socket, but any connection of the machine may take it before another
+// program binds it. Connections use ports from ip_local_port_range, so these ports are below that
+// range, and each test process starts with a different one.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace ringsmith::testing {
 
-// A port that is free on the loopback interface now.
+// Returns a port that is currently free on the loopback interface.
 inline std::string free_port() {
   constexpr int kLowest = 10'000;
   int ephemeral = 32'768;

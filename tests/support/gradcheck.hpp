@@ -1,12 +1,12 @@
 // gradcheck: checks that the gradient of a function is its slope.
 //
 // For random cotangents g, d/dx sum(f(x) * g) from backward() is compared with the central
-// difference (L(x + h) - L(x - h)) / 2h of each element, in f64: with h = 1e-5 the difference has
+// difference (L(x + h) - L(x - h)) / 2h of each element, in f64. With h = 1e-5 the difference has
 // an error of about 1e-10 of the third derivative and 1e-11 of rounding, so 1e-6 leaves no room for
 // a wrong term. Inputs must not be near kinks (ties of a maximum, 0 of a relu).
 //
-// Run on a device (tests/support/device.hpp), it compares result and gradients there with the CPU's
-// instead, whose slopes the other run has checked: two evaluations instead of thousands.
+// On a device (tests/support/device.hpp), result and gradients are compared with the CPU's instead,
+// whose slopes the other run has checked. That takes two evaluations instead of thousands.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ inline Tensor spread_values(const Shape& shape, unsigned seed) {
   return from_vector(values, shape);
 }
 
-// Element i of t in row-major order, for any strides.
+// Returns element i of t in row-major order, for any strides.
 inline double& element(const Tensor& t, std::int64_t i) {
   std::int64_t offset = 0;
   for (int d = t.dim() - 1; d >= 0; --d) {
@@ -44,7 +44,7 @@ inline double& element(const Tensor& t, std::int64_t i) {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// Result and gradients of f on a device; the inputs keep their strides.
+// Returns result and gradients of f on a device. The inputs keep their strides.
 inline std::vector<Tensor> evaluate(const Function& f, const std::vector<Tensor>& inputs,
                                     Device where) {
   std::vector<Tensor> in, out;
@@ -56,7 +56,7 @@ inline std::vector<Tensor> evaluate(const Function& f, const std::vector<Tensor>
   return out;
 }
 
-// Empty if result and gradients on the device agree with the CPU's, otherwise one line.
+// Returns "" if result and gradients on the device agree with the CPU's, otherwise one line.
 inline std::string agrees_with_cpu(const Function& f, const std::vector<Tensor>& inputs) {
   constexpr double kTolerance = 1e-11;  // for sums in another order
   const std::vector<Tensor> want = evaluate(f, inputs, Device::cpu());
@@ -76,7 +76,7 @@ inline std::string agrees_with_cpu(const Function& f, const std::vector<Tensor>&
   return {};
 }
 
-// Empty if all gradients agree, otherwise one line with the first wrong element. Inputs may be
+// Returns "" if all gradients agree, otherwise one line with the first wrong element. Inputs may be
 // undefined.
 inline std::string gradcheck(const Function& f, const std::vector<Tensor>& inputs,
                              double tolerance = 1e-6) {

@@ -79,7 +79,8 @@ def main():
         expect("no body, skipped", None, None, "Ranks meet earlier\n", "--no-verify")
         expect("a merge", None, None, "Merge branch 'x'\n")
 
-        # Only staged contents count: here a clean file, with a wrong one in the work tree.
+        # Only staged contents count. Here a clean file is staged, and the work tree has a wrong
+        # copy.
         (folder / "runtime/base/five.cpp").write_text(CLEAN)
         git(folder, "add", ".")
         (folder / "runtime/base/five.cpp").write_text("int  five( ){}\n")

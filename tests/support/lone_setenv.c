@@ -1,12 +1,12 @@
-// Loaded before a program (LD_PRELOAD): ends it with a line on stderr if it changes its environment
-// while another thread may read it. setenv() moves the array, and getenv() in another thread then
-// reads freed memory: a crash that happens once in some hundred runs. This library reports it in
-// every run.
+// Loaded before a program (LD_PRELOAD). Ends the program with a line on stderr if it changes its
+// environment while another thread may read it. setenv() moves the array, and getenv() in another
+// thread then reads freed memory. That crash occurs once in several hundred runs; this library
+// reports it in every run.
 //
-//   - the program itself may call setenv(), putenv(), unsetenv() and clearenv() only as its only
-//     thread;
-//   - a library (Open MPI in MPI_Init) may also call them while its own threads run, because the
-//     program cannot prevent that, but not while threads of the program run.
+//   - the program itself may call setenv(), putenv(), unsetenv() and clearenv() only while it has
+//     one thread;
+//   - a library (Open MPI in MPI_Init) may also call them while its own threads run, which the
+//     program cannot prevent, but not while threads of the program run.
 //
 // A thread is the program's if pthread_create() is called by the program or by libstdc++
 // (std::thread).
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <unistd.h>
 
 static atomic_int threads_of_program;
 
@@ -44,10 +45,10 @@ static int threads(void) {
 
 static void look(const char* call, const char* name, void* caller) {
   const int own = is_in_program(caller), beside = atomic_load(&threads_of_program);
-  // A thread that has ended may remain in the list for a moment; a running one remains longer.
+  // threads() also counts a thread that has just ended but is still in the list.
   if (own ? threads() == 1 : beside == 0) return;
-  fprintf(stderr, "lone_setenv: %s(%s) by %s while %d threads run, %d of them the program's own\n", call, name,
-          own ? "the program" : "a library", threads(), beside);
+  fprintf(stderr, "lone_setenv: %s(%s) by %s while %d threads run, %d of them the program's own\n",
+          call, name, own ? "the program" : "a library", threads(), beside);
   abort();
 }
 
@@ -90,10 +91,12 @@ static void* run_counted(void* given) {
   return result;
 }
 
-int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* argument) {
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                   void* argument) {
   void* const caller = __builtin_return_address(0);
   struct start* start = NULL;
-  if (!is_in_program(caller) && !is_libstdcxx(caller)) return REAL(pthread_create)(thread, attributes, run, argument);
+  if (!is_in_program(caller) && !is_libstdcxx(caller))
+    return REAL(pthread_create)(thread, attributes, run, argument);
   if ((start = malloc(sizeof *start)) == NULL) return 11;  // EAGAIN
   *start = (struct start){run, argument};
   atomic_fetch_add(&threads_of_program, 1);

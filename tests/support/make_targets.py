@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Only at the start of a command: "apt-get install make git" does not match.
+# Matches only at the start of a command, so that "apt-get install make git" does not match.
 COMMAND = re.compile(r"(?:^|[;&|$(]|\brun:|\bsudo) *make(?: +[A-Z][A-Z0-9_]*=\S*| +-\w+)*((?: [a-z][a-z0-9-]*(?![\w.=/-]))+)")
 
 

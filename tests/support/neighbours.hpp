@@ -1,5 +1,5 @@
-// A process of another user that attacks the sockets of a job: it finds them in /proc/net/unix,
-// which every user can read, and connects.
+// Support for a process of another user that attacks the sockets of a job. It finds them in
+// /proc/net/unix, which every user can read, and connects.
 #pragma once
 
 #include <cstring>
@@ -19,7 +19,7 @@ inline bool become_nobody() {
   return ::setgroups(0, nullptr) == 0 && ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;
 }
 
-// Names of the abstract sockets that contain `part`.
+// Returns the names of the abstract sockets that contain `part`.
 inline std::set<std::string> sockets_named(const std::string& part) {
   std::set<std::string> names;
   std::ifstream table("/proc/net/unix");
@@ -30,7 +30,7 @@ inline std::set<std::string> sockets_named(const std::string& part) {
   return names;
 }
 
-// A socket connected to that name, or bound to it; -1 and errno on failure. Never waits.
+// Returns a socket connected or bound to that name; -1 and errno on failure. Never waits.
 inline int abstract_socket(const std::string& name,
                            int (*bind_or_connect)(int, const sockaddr*, socklen_t)) {
   sockaddr_un address{};

@@ -26,7 +26,7 @@ inline std::vector<pid_t> all_processes() {
   return out;
 }
 
-// Running processes that were started with NAME=VALUE in their environment.
+// Returns the running processes that were started with NAME=VALUE in their environment.
 inline std::vector<pid_t> processes_with(const std::string& variable) {
   std::vector<pid_t> out;
   for (const pid_t pid : all_processes()) {
@@ -38,7 +38,7 @@ inline std::vector<pid_t> processes_with(const std::string& variable) {
   return out;
 }
 
-// The child with that name; -1 if there is none.
+// Returns the child with that name; -1 if there is none.
 inline pid_t child_named(pid_t parent, const std::string& name) {
   for (const pid_t pid : all_processes()) {
     std::string line;

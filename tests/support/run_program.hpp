@@ -1,4 +1,4 @@
-// Runs a program as a user would: a separate process, captured standard streams, a deadline.
+// Runs a program in a separate process with captured standard streams and a deadline.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ inline ProgramResult run_program(const std::vector<std::string>& argv, double se
       result.timed_out = true;
       kill(-child, SIGKILL);
     }
-    // A grandchild that has left the group may hold the pipe open: do not wait for it forever.
+    // A grandchild that has left the group may hold the pipe open, so the wait for it is limited.
     if (poll(fds.data(), 2, result.timed_out ? 1000 : static_cast<int>(left.count()) + 1) == 0 &&
         result.timed_out)
       break;

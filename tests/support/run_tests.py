@@ -33,7 +33,7 @@ import xml.etree.ElementTree as xml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DURATIONS = ROOT / "tests/support/durations.txt"
 PAGE = ROOT / "tests/README.md"
-SHOWN = 10  # number of the slowest entries
+SHOWN = 10  # number of slowest entries to print
 WIDTH = 80
 UNKNOWN_S = 5  # assumed for an entry whose time is not recorded
 QUIET_S = 30  # without a terminal, print a line at least this often
@@ -119,7 +119,7 @@ def estimate(entries, times, slots):
     """Seconds that ctest needs: it starts entries that take all cores first, then the longest;
     serial ones run alone."""
     waiting = sorted(entries, key=lambda e: (e.serial, e.processors < slots - 2, -times.get(e.name, UNKNOWN_S)))
-    running, now = [], 0.0  # (end, slots)
+    running, now = [], 0.0  # pairs (end, slots)
     while waiting or running:
         free = slots - sum(n for _, n in running)
         for entry in list(waiting):

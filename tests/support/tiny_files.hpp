@@ -1,4 +1,5 @@
-// Simulates a full disk: while it exists, files of this process cannot grow beyond a few bytes.
+// Simulates a full disk. While the object exists, this process's files cannot grow beyond a few
+// bytes.
 #pragma once
 
 #include <csignal>

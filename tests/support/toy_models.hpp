@@ -1,4 +1,4 @@
-// Toy models chosen to break a data-parallel wrapper, with integer weights and data: every sum is
+// Toy models chosen to break a data-parallel wrapper, with integer weights and data. Every sum is
 // exact in any order, so results must equal the serial answer exactly, and a gradient that is
 // counted twice, dropped or divided once too often is detected.
 #pragma once
@@ -51,7 +51,7 @@ inline Toy mlp_toy(std::uint32_t seed) {
           }};
 }
 
-// One weight used twice, as in an embedding that is also the output layer.
+// One weight is used twice, as in an embedding that is also the output layer.
 inline Toy tied_toy(std::uint32_t seed) {
   const Tensor w = trained(integers({4, 6}, seed)), b = trained(integers({4}, seed + 1));
   return {"tied", 6, {{"w", w}, {"b", b}}, [=](const Tensor& x) {
@@ -95,7 +95,7 @@ inline std::vector<Toy> all_toys(std::uint32_t seed) {
   return {mlp_toy(seed), tied_toy(seed), frozen_toy(seed), uneven_toy(seed)};
 }
 
-// The rows of rank r if the rows are divided among `world` ranks in equal blocks.
+// Returns the rows of rank r if the rows are divided among `world` ranks in equal blocks.
 inline Tensor rows_of_rank(const Tensor& x, int rank, int world) {
   const std::int64_t each = x.size(0) / world;
   return x.slice(0, rank * each, (rank + 1) * each).contiguous();

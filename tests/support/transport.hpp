@@ -1,4 +1,4 @@
-// Runs the same tests on another transport: RINGSMITH_TEST_TRANSPORT=tcp, set by their CTest entry.
+// Runs the same tests on another transport. CTest entries set RINGSMITH_TEST_TRANSPORT=tcp for it.
 #pragma once
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run.sh CASE [BUILD_DIR]: a short training on 2 ranks in an unusual environment. Its model must
-# equal the model of the same training in the usual environment, byte for byte.
+# run.sh CASE [BUILD_DIR]: runs a short training on 2 ranks in an unusual environment. Its model must equal the
+# model of the same training in the usual environment, byte for byte.
 #
 #   one-core      both ranks on one core
 #   load          next to eight busy programs
@@ -137,7 +137,7 @@ case $what in
   build-paths)
     command -v cmake > /dev/null && command -v ninja > /dev/null || not_run "no cmake or ninja"
     top=$(cd "$here/../.." && pwd)
-    unset MAKEFLAGS MAKEOVERRIDES MAKELEVEL  # those of the make that runs this test
+    unset MAKEFLAGS MAKEOVERRIDES MAKELEVEL  # set by the make that runs this test
     make -C "$top" configure BUILD="$work/b c/d" > "$work/log" 2>&1 || { cat "$work/log" >&2; die "BUILD with a space"; }
     [ -f "$work/b c/d/release/build.ninja" ] || die "make configured elsewhere"
     echo file > "$work/file"

@@ -46,16 +46,16 @@ disown echo elif else enable esac eval exec exit export false fc fg fi for funct
 let local mapfile popd printf pushd pwd read readarray readonly return select set shift shopt source test then time times trap
 true type typeset ulimit umask unalias unset until wait while { } ! ]]""".split())
 BEFORE = {"if", "then", "else", "elif", "while", "until", "do", "!", "{", "(", "time", "exec", "command", "builtin", "eval"}
-# They run the command that follows them, after this number of words, and after options; these
-# option letters take a value.
+# These run the command that follows them, after this number of words and after options. These option letters take
+# a value.
 WRAPPERS = {"env": (0, "uCS"), "sudo": (0, "ugpCh"), "nice": (0, "n"), "nohup": (0, ""), "setsid": (0, ""), "timeout": (1, "ks"),
             "xargs": (0, "InPLdsEa"), "taskset": (1, ""), "unshare": (0, ""), "nsenter": (0, ""), "chroot": (1, ""),
             "runuser": (0, "ugG"), "setpriv": (0, ""), "prlimit": (0, ""), "stdbuf": (0, "ioe"), "flock": (1, "wE"), "ionice": (0, "cnt")}
-# Where no = follows.
+# These options take a value in the next word, unless it follows after =.
 LONG_WITH_VALUE = {"--user", "--wd", "--root", "--reuid", "--regid", "--signal", "--propagation"}
-OPTIONAL = {"nvidia-smi"}  # the driver's: a script that uses it continues without it
+OPTIONAL = {"nvidia-smi"}  # installed with the driver; scripts that use it continue without it
 BUILT = re.compile(r"lesson\d\d_\w+|tests_\w+")
-# They run with busybox, which has other commands.
+# These scripts run with busybox, which has other commands.
 IN_THE_VM = ("tests/rdma/vm/init", "tests/rdma/guest.sh")
 NAME = re.compile(r"[A-Za-z_][\w.+-]*")
 
@@ -98,7 +98,7 @@ class Shell:
         self.heredocs = []
 
     def until(self, close):
-        """Commands up to this closing character (or the end)."""
+        """Reads the commands up to this closing character (or the end)."""
         words, begin, case = [], self.line, 0
         def flush():
             nonlocal words
@@ -352,7 +352,7 @@ def of_makefile(text):
 
 
 def of_python(text):
-    """The first word of lists and strings that are passed to a call which starts a program."""
+    """Returns the first word of lists and strings that are passed to calls that start a program."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call) or not node.args:

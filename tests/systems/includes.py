@@ -41,7 +41,7 @@ USES = {
     "cstdio": of("printf fprintf fopen fclose fread fwrite fputs fflush snprintf FILE puts rename perror fgets sscanf"),
     "cstdlib": of("getenv exit abort _Exit strtol strtoll strtoull strtod malloc free aligned_alloc system atoi realpath"),
     "cstring": of("memcpy memset memcmp memmove strlen strcmp strerror strncmp strchr strstr"), "deque": of("deque"),
-    "fmt/ranges.h": r"\bfmt::join\b",  # since fmt 11 in no other
+    "fmt/ranges.h": r"\bfmt::join\b",  # since fmt 11, no other header has it
     "exception": of("exception_ptr current_exception rethrow_exception make_exception_ptr uncaught_exceptions exception terminate"),
     "filesystem": of("filesystem"), "fstream": r"std::[io]?fstream\b",
     "functional": of("function bind hash plus multiplies ref cref invoke"),
@@ -108,7 +108,7 @@ class Sources:
             self.code[name] = re.sub(r'R"\w*\((?:.|\n)*?\)\w*"|"(?:\\.|[^"\\\n])*"', '""', text)
 
     def reached(self, name, seen):
-        """Standard headers that a file includes, directly or through headers of ours."""
+        """Returns the standard headers that a file includes, directly or through headers of ours."""
         if name in seen:
             return set()
         seen.add(name)
@@ -132,7 +132,7 @@ class Sources:
         at = next((n for n, line in enumerate(lines) if re.fullmatch(r"#include <[a-z_/.]+>", line)), None)
         if at is None:
             at = next(n for n, line in enumerate(lines) if re.match(r"#(include|pragma once)", line))
-            # A file's own header stays first, and in a lab's driver the student's file.
+            # A file's own header stays first. In a lab's driver, the student's file does.
             first = lines[at]
             if first.startswith("#pragma") or pathlib.PurePath(name).stem in first or re.match("#include [A-Z]", first):
                 at += 1
@@ -152,7 +152,7 @@ def main():
     if args.fix and not shutil.which("clang-format"):
         parser.error("--fix needs clang-format: apt install clang-format")
     sources = Sources(args.root)
-    # Headers first: the files that include them then need not include the same again.
+    # Headers come first, because the files that include them then need not include the same headers.
     order = sorted(sources.code, key=lambda n: not n.endswith((".hpp", ".cuh", ".h")))
     found = moved = 0
     for name in order:

@@ -45,7 +45,7 @@ field() { awk -F ' *[|] *' -v row="$1" -v n="$2" '$1 == row { print $n }' <<< "$
 if [ "${1:-}" = --inside ]; then
   root=$2 packages=$3 objects=$4
   shift 4
-  # pivot_root requires a mount point; and in a mere chroot there are no user namespaces
+  # pivot_root requires a mount point, and a mere chroot would have no user namespaces.
   mount --bind "$root" "$root"
   mount --rbind /dev "$root/dev"
   mount -t tmpfs tmpfs "$root/dev/shm"
@@ -119,7 +119,7 @@ if [ -n "$bare" ]; then
   exit 0
 fi
 
-# Runs everything in the system; processes and mounts end together. For a subshell, which it
+# enter COMMAND...: runs it in the system. Its processes and mounts end together. Call it in a subshell, which it
 # replaces.
 root='' packages='' objects=''
 enter() {
@@ -129,8 +129,8 @@ enter() {
 as_root() (
   enter /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive /bin/sh -c "$1"
 )
-# COMPILER COMMAND: with a login's environment, the compiler, and no settings of this machine. For a
-# job, whose process it replaces, so that the trap below ends it.
+# as_user COMPILER COMMAND: runs it with a login's environment, the compiler, and no settings of this machine.
+# Start it as a job, whose process it replaces, so that the trap below ends it.
 as_user() {
   local c=${1/clang++/clang}
   enter /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/sbin/runuser -u $USERNAME -- /usr/bin/env -i \
@@ -145,12 +145,12 @@ prepare() {  # ROW SUITE PACKAGES
   tar -C "$root" -xf "$cache/$suite.tar"
   cp -L /etc/resolv.conf "$root/etc/resolv.conf"
   printf '127.0.0.1 localhost\n127.0.1.1 %s\n::1 localhost\n' "$(hostname)" > "$root/etc/hosts"
-  # The mirror may be a snapshot.
+  # The mirror may be a snapshot, whose dates have expired.
   echo 'Acquire::Check-Valid-Until "false";' > "$root/etc/apt/apt.conf.d/10systems"
   as_root "command -v sudo > /dev/null && [ -z '$3' ] ||
            { apt-get update -qq && apt-get install -y -qq --no-install-recommends sudo $3; }" || return 1
-  # Debian's libraries are built by the newest compiler, and need its C++ library; an older compiler
-  # would link its older one.
+  # Debian's libraries are built by the newest compiler, and need its C++ library. An older compiler would link its
+  # own, older library.
   as_root 'for own in /usr/lib/gcc/*/*/libstdc++.so; do [ ! -e "$own" ] || ln -sf /lib/*/libstdc++.so.6 "$own"; done'
   as_root "useradd --create-home --shell /bin/bash $USERNAME" || return 1
   echo "$USERNAME ALL=(ALL) NOPASSWD: ALL" > "$root/etc/sudoers.d/$USERNAME"
@@ -169,8 +169,8 @@ versions() {  # COMPILER: one line with the versions with which the row was buil
       \"\$(v python3)\""
 }
 
-# LOG PID ROW: prints a line per minute, to show the progress; and first_step, of make train:
-# seconds until then
+# follow LOG PID ROW: prints a line per minute to show the progress. Sets first_step to the seconds until the first
+# step of make train.
 follow() {
   local log=$1 pid=$2 begin=$SECONDS next=60
   first_step=''

@@ -53,7 +53,7 @@ def rank_main(short):
                                      f"{int(different.nonzero()[0])}")
 
     def layouts(n, dtype):
-        """Memory for n elements in the layouts that programs use: (name, tensor)."""
+        """Yields (name, tensor): memory for n elements in the layouts that programs use."""
         yield "contiguous", torch.zeros(n, dtype=dtype)
         yield "one element on", torch.zeros(n + 1, dtype=dtype)[1:]
         yield "every other", torch.zeros(2 * n, dtype=dtype)[::2]
@@ -186,8 +186,8 @@ def rank_main(short):
         same(tensors[k], wanted, f"asynchronous all_reduce {k}")
         same(futures[k].wait(), wanted * 2, f"what hangs on the future of all_reduce {k}")
         assert works[k].is_completed() and works[k].is_success()
-    # A callback of a future may make calls and wait, and so may the callback of that call's future:
-    # the notifying thread is replaced.
+    # A callback of a future may make calls and wait, and so may the callback of that call's future, because the
+    # notifying thread is replaced.
     def again(depth):
         def then(future):
             value = future.value()[0] if isinstance(future.value(), list) else future.value()
@@ -219,7 +219,7 @@ def rank_main(short):
             same(got[tag], torch.full((5,), float(tag)), f"a message of tag {tag}")
         for work in sends:
             work.wait()
-        for k in range(200):  # one tag: in order
+        for k in range(200):  # messages with one tag arrive in order
             dist.isend(torch.tensor([k]), to)
         for k in range(200):
             one = torch.zeros(1, dtype=torch.int64)

@@ -92,7 +92,7 @@ def rank_main(case, victim):
                 dist.all_reduce(torch.ones(10))
     except ringsmith_torch.Error as error:
         print(f"CAUGHT {time.monotonic()} {type(error).__name__}: {error}", flush=True)
-        # Like a program that writes its last messages: the others must not depend on its end.
+        # Acts like a program that writes its last messages. The other ranks must not depend on its end.
         time.sleep(1)
         sys.exit(5)
 
@@ -128,8 +128,8 @@ def check(case, done, victim, kind, words, since, excused=()):
 def kill(rng, where, how):
     """Kills one rank at a random moment of a run; returns how long the others took to report it."""
     world = rng.choice((2, 3, 4))
-    # With messages the victim is rank 0: if another rank died, rank 0 would fail first, and the ranks that send to it
-    # would blame it.
+    # With messages the victim is rank 0, because if another rank died, rank 0 would fail first, and the ranks that
+    # send to it would blame it.
     victim = 0 if where == "messages" else rng.randrange(world)
     at = []
 
@@ -147,7 +147,7 @@ def kill(rng, where, how):
     return check(f"{how.name} in {where}", done, victim, "PeerLost", words, at[0], [victim])
 
 
-# The error of each case on all ranks, and words of its message; excused ranks end otherwise.
+# The error that each case causes on all ranks, and words of its message. Excused ranks may end in another way.
 MISTAKES = {
     "mismatch-shape": ("MismatchError", ["all_reduce(sum, f32, 10)", "all_reduce(sum, f32, 11)", "rank {v} ", "faults.py:"]),
     "mismatch-type": ("MismatchError", ["all_reduce(sum, f32, 10)", "all_reduce(sum, f64, 10)", "rank {v} ", "faults.py:"]),
@@ -169,8 +169,8 @@ def mistake(rng, case):
     done = ranks.run(world, __file__, "--rank", case, "--victim", victim, limit=120)
     starts = [float(last(r"^AT ([\d.]+)", end.text) or sys.exit(f"{case}: a rank never began:\n{end.text}")) for end in done]
     kind, words = MISTAKES[case]
-    # The culprit of a timeout arrives too late, and its error is that the group is broken; other
-    # ranks take no part in messages.
+    # The culprit of a timeout arrives too late, and its error is that the group is broken. A mismatch of messages must
+    # only be reported by the receiver, which is the victim.
     excused = [victim] if case.startswith("timeout") else []
     if case == "mismatch-message":
         excused = [rank for rank in range(world) if rank != victim]

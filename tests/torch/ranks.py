@@ -26,14 +26,14 @@ class Rank:
 
 
 def environment(rank, world, **more):
-    """Environment of one rank. One thread each: sums by several threads have another order."""
+    """Returns the environment of one rank. It has one thread, because several threads add in another order."""
     return {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank),
             "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
             "PYTHONPATH": str(BUILD), "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
 def why_not():
-    """Why these tests cannot run here; empty if they can."""
+    """Returns the reason why these tests cannot run here, or "" if they can."""
     have = subprocess.run([PYTHON, "-c", "import torch.distributed"], capture_output=True, text=True, check=False)
     if have.returncode:
         return "no PyTorch (make torch installs python3-torch)"

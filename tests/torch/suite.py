@@ -3,7 +3,7 @@
 
     suite.py [--world 3] [--backend ringsmith|gloo] [--only PATTERN] [--list FILE]
 
-torch.testing._internal.distributed.distributed_test is PyTorch's test of its own backends: collectives, groups,
+torch.testing._internal.distributed.distributed_test is PyTorch's test for its backends: collectives, groups,
 DDP, ZeroRedundancyOptimizer, join. Every case runs in separate processes, by PyTorch's own runner, forked from one that
 has imported it. A case is passed, failed, or not applicable for the reason that PyTorch's decorators give (it needs a
 GPU, or NCCL). Each failure must be in EXPECTED, with its reason, or the script fails; a case in EXPECTED that passes is
@@ -24,8 +24,8 @@ import ranks
 
 LIMIT = 90  # seconds per case
 
-# PyTorch's decorators restrict some cases to named backends; they are run nevertheless if this
-# backend has what they need.
+# PyTorch's decorators restrict some cases to named backends. They are run nevertheless if this backend meets their
+# requirements.
 BY_NAME = re.compile(r"gloo|\bMPI\b", re.I)
 ELSEWHERE = re.compile(r"CUDA|NCCL only|high priority")
 
@@ -62,7 +62,7 @@ def load(backend, world):
     os.environ.update(BACKEND=backend, WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT="29500",
                       GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", TEMP_DIR=tempfile.mkdtemp(prefix="suite-"))
     sys.path.insert(0, str(ranks.BUILD))
-    # A package that Debian does not have: its TestCase adds a method that no case here uses.
+    # Debian does not have this package. Its TestCase adds a method that no case here uses.
     sys.modules.setdefault("expecttest", types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=False))
     sys.argv = sys.argv[:1]  # PyTorch's module parses the arguments
     import torch
@@ -89,7 +89,7 @@ def one_rank(suite, rank, name, store, pipe, log):
 
 
 def reason_of(text):
-    """The reason that PyTorch's runner gives for a skip."""
+    """Returns the reason that PyTorch's runner gives for a skip."""
     found = re.search(r"skipping test \w+ for following reason: (.*)", text)
     return found[1] if found else "skipped"
 
@@ -100,7 +100,7 @@ def first_error(text):
 
 
 def run_case(suite, module, common, name, world):
-    """(verdict, words)"""
+    """Returns (verdict, words)."""
     method = getattr(suite, name)
     why = getattr(method, "__unittest_skip_why__", "")
     if why and (not BY_NAME.search(why) or ELSEWHERE.search(why)):

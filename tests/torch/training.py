@@ -5,7 +5,7 @@
 
 In gloo's order of sums (algorithm gloo_ring) every loss and every parameter must have gloo's bits. In the backend's own
 order they may differ by rounding, but not more. Buckets in communication memory do not change the bits.
-Then ZeroRedundancyOptimizer, a join of uneven inputs, hooks, and buffers that DDP broadcasts, again against gloo.
+Then it compares more with gloo: ZeroRedundancyOptimizer, a join of uneven inputs, hooks, and buffers that DDP broadcasts.
 """
 import argparse
 import hashlib
@@ -50,7 +50,7 @@ def models():
 
         def forward(self, x):
             x = self.token(x) + self.place(torch.arange(x.shape[1]))
-            # Tied: its gradient is a sum of two.
+            # The weight is tied, so its gradient is a sum of two.
             return self.norm(self.blocks(x)) @ self.token.weight.t()
 
     def mlp():

@@ -1,5 +1,5 @@
-// Unusual and correct: backward counts no contributions. Nodes are numbered at creation, and a
-// node is younger than all its inputs. So in a walk from the youngest to the oldest, every node
+// Unusual and correct: backward counts no contributions. Nodes are numbered at creation, and a node
+// is younger than all its inputs. Therefore, in a walk from the youngest to the oldest, every node
 // is complete at its turn. Leaves are the exception: a leaf's turn follows its oldest user's.
 #pragma once
 

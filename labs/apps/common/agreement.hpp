@@ -1,6 +1,6 @@
 // Stops all ranks of a job together. When one rank finds a bad file, the other ranks must not wait
-// for it in a collective until a deadline, and an error that all ranks see must not be printed by
-// each of them. A bad loss is handled the same way:
+// for it in a collective until a deadline, and an error that all ranks see must be printed only
+// once. A bad loss is handled the same way:
 //
 //   rank 0: 2.31 --.
 //   rank 1: 2.29 ---+--> all_gather --> every rank has all losses, computes the mean in rank order
@@ -21,8 +21,8 @@
 
 namespace ringsmith::apps {
 
-// Ends the program silently with the exit code of another rank, which reports the error. unsaid:
-// this rank's own error, printed unless a launcher ends this rank because another one reported it.
+// Ends the program silently with the exit code of the rank that reports the error. unsaid: this
+// rank's own error. It is printed only if no launcher ends this rank first.
 class QuietStop : public Error {
  public:
   explicit QuietStop(ExitCode code, std::string unsaid = {})
@@ -35,17 +35,17 @@ class QuietStop : public Error {
   std::string unsaid_;
 };
 
-// Collective. Runs body on every rank. If it throws an Error on any rank, the lowest such rank
-// rethrows its Error and all others throw QuietStop.
+// Collective. Runs body on every rank. If body throws an Error on some ranks, the lowest of them
+// rethrows its Error, and all other ranks throw QuietStop.
 void together(comm::ProcessGroup& group, const std::function<void()>& body);
 
-// Runs all of main(): run_main() of runtime/base/error.hpp, which also handles QuietStop.
+// Runs all of main(). Like run_main() in runtime/base/error.hpp, but also handles QuietStop.
 int run_program(const char* name, const std::function<int()>& body);
 
 class LossExchange {
  public:
   explicit LossExchange(comm::ProcessGroup& group);
-  ~LossExchange();  // waits for an exchange in flight: it writes into this object
+  ~LossExchange();  // waits for the exchange in flight, because it writes into this object
   LossExchange(const LossExchange&) = delete;
   LossExchange& operator=(const LossExchange&) = delete;
 
@@ -56,7 +56,10 @@ class LossExchange {
   // Returns the mean over the ranks. If any loss is not finite, every rank throws: rank 0 an Error
   // that names the step and the rank, the others QuietStop.
   double finish(std::int64_t step);
-  [[nodiscard]] Wish wish() const { return wish_; }  // strongest wish of the last exchange
+  [[nodiscard]] Wish wish() const {
+    return wish_;
+  }  // strongest wish of any rank in the last
+     // exchange
 
  private:
   comm::ProcessGroup& group_;
@@ -65,13 +68,15 @@ class LossExchange {
   comm::WorkPtr work_;
 };
 
-// Collective. Return the vectors of all ranks, in rank order, and their element-wise sum. All
-// vectors must have the same length. For a few numbers in reports, outside of measured time.
+// Collective. gather_rows() returns the vectors of all ranks in rank order; sum_over_ranks()
+// returns their element-wise sum. All vectors must have the same length. Intended for the few
+// numbers of a report, outside of measured time.
 [[nodiscard]] std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,
                                                            const std::vector<double>& values);
 [[nodiscard]] std::vector<double> sum_over_ranks(comm::ProcessGroup& group,
                                                  const std::vector<double>& values);
-// The median; the mean of the middle two for an even number of values, 0 for none.
+// Returns the median, the mean of the middle two if the number of values is even, or 0 if there are
+// none.
 [[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace ringsmith::apps

@@ -25,14 +25,17 @@ namespace ringsmith::apps {
 std::optional<double> read_real(const std::string& text) {
   double value = 0;
   const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);  // decimal: no 0x10
+  const auto [stop, error] = std::from_chars(text.data(), end, value);  // decimal only: rejects
+                                                                        // "0x10"
   if (error != std::errc() || stop != end || !std::isfinite(value)) return {};
   return value;
 }
 
 std::optional<long long> read_whole(const std::string& text) {
   const std::size_t digits = text.rfind('-', 0) == 0 ? 1 : 0;
-  if (text.size() > digits + 1 && text[digits] == '0') return {};  // octal, or hexadecimal?
+  if (text.size() > digits + 1 && text[digits] == '0')
+    return {};  // might be meant as octal or
+                // hexadecimal
   long long value = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -42,9 +45,9 @@ std::optional<long long> read_whole(const std::string& text) {
 
 namespace {
 
-constexpr std::size_t kColumn = 26;  // column in which the meaning of an option begins
+constexpr std::size_t kColumn = 26;  // column in which an option's description begins
 
-// Composes the whole text, because CLI11's own composition differs between versions.
+// Formats the help text itself, because CLI11's format differs between versions.
 class PlainHelp : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name,
@@ -90,7 +93,7 @@ class PlainHelp : public CLI::Formatter {
   }
 };
 
-// read: parses a number, or returns nothing; what: "a number above 0".
+// read: parses a number or returns nothing. what: the accepted values, e.g. "a number above 0".
 template <class Read, class Fits>
 Check must_be(Read read, Fits fits, const std::string& what) {
   return [=](const std::string& text) {
@@ -132,7 +135,8 @@ const char* type_of() {
     return std::is_signed_v<T> ? "INT" : "UINT";
 }
 
-// Number of single-character insertions, removals and changes, and of swaps of neighbours.
+// Returns the smallest number of insertions, removals and changes of single characters and of swaps
+// of adjacent characters that turn a into b.
 std::size_t edits_between(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)
@@ -156,7 +160,7 @@ bool looks_like_option(const std::string& word) {
          std::isdigit(static_cast<unsigned char>(word[1])) == 0 && word[1] != '.';
 }
 
-constexpr int kAnyNumber = 1 << 16;  // of values in a list
+constexpr int kAnyNumber = 1 << 16;  // no limit on the number of values in a list
 
 }  // namespace
 
@@ -207,7 +211,8 @@ struct CommandLine::Impl {
   comm::Settings* compared = nullptr;
   std::span<const char* const> may_differ;
 
-  // take: converts the words into the value; its errors name the option. show: the value as text.
+  // take: stores the words as the value, and names the option in its errors. show: returns the
+  // value as text.
   template <class Take, class Show>
   Option* add(const std::string& names, const std::string& meaning, const char* type,
               const std::string& otherwise, int most, const Take& take, const Show& show) {
@@ -252,7 +257,7 @@ struct CommandLine::Impl {
     return app.get_option_no_throw(cluster ? word.substr(0, 2) : before_equals(word));
   }
 
-  // The first word that looks like an option but is unknown. Skips the values of options.
+  // Returns the first word that looks like an option but is unknown. Skips the values of options.
   [[nodiscard]] std::optional<std::string> first_unknown(int argc, const char* const* argv) const {
     for (int i = 1; i < argc; ++i) {
       const std::string word = argv[i];
@@ -266,14 +271,15 @@ struct CommandLine::Impl {
     return {};
   }
 
-  // The reason why an option is refused, if the command line has a refused option.
+  // Returns the reason for the first refused option on the command line, or nothing if there is
+  // none.
   [[nodiscard]] std::optional<std::string> refusal() const {
     for (const auto& [option, why] : refused)
       if (option->count() > 0) return why + "; " + where_listed();
     return {};
   }
 
-  // The message for the error e with which CLI11 stopped.
+  // Returns the error message for e, the exception with which CLI11 stopped.
   [[nodiscard]] std::string complaint(const CLI::ParseError& e, int argc,
                                       const char* const* argv) const {
     if (const auto why = refusal()) return *why;
@@ -300,8 +306,8 @@ struct CommandLine::Impl {
            where_listed();
   }
 
-  // Returns the known option nearest to word; empty if none is close. Options of which one is the
-  // beginning of the other are close: --step and --steps.
+  // Returns the known option nearest to word, or an empty text if none is close. Two options of
+  // which one is a prefix of the other, such as --step and --steps, are always close.
   [[nodiscard]] std::string nearest(const std::string& word) const {
     std::string best;
     std::size_t fewest = word.size() / 3 + 1;
@@ -473,7 +479,8 @@ Check existing_folder() {
   };
 }
 
-// Instantiates every type of option in use. Another type is an undefined reference: add it here.
+// Instantiates add_option() for every type in use. The linker reports any other type as an
+// undefined reference; add the type here.
 #define RINGSMITH_OPTION_OF(...) \
   template Option* CommandLine::add_option(const std::string&, __VA_ARGS__&, const std::string&)
 RINGSMITH_OPTION_OF(std::string);

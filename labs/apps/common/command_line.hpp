@@ -1,11 +1,10 @@
-// A program's command line: its options, --help and --version, and an error message in one line
-// with exit code 6 for everything that is wrong.
+// Parses a program's command line: options, --help and --version. Every mistake is reported in one
+// line and ends the program with exit code 6.
 //
-// CLI11 does the parsing, hidden in command_line.cpp because every program would otherwise compile
-// its header of 10,000 lines. Differences from CLI11: help has two columns, wrapped words, defaults
-// in brackets, and no line wider than 80 columns; numbers are decimal (CLI11 reads 010 as eight and
-// accepts NaN); messages describe a bound in words; the message for an unknown option proposes the
-// nearest known one.
+// CLI11 does the parsing. Its header has 10,000 lines, so only command_line.cpp includes it.
+// Differences from CLI11: help has two columns, wrapped words, defaults in brackets, and no line
+// wider than 80 columns; numbers are decimal (CLI11 reads 010 as eight and accepts NaN); messages
+// describe a bound in words; the message for an unknown option proposes the nearest known one.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +23,13 @@ class Option;
 
 namespace ringsmith::apps {
 
-// The ranks that print. All ranks of a job see the same arguments, so rank 0 prints first. Then the
-// launcher ends the others with the same exit code; without a launcher they print too (QuietStop).
+// The ranks that print an error. All ranks of a job see the same arguments, so rank 0 prints the
+// error first, and the launcher then ends the other ranks. Without a launcher, the other ranks
+// print it, too (QuietStop).
 enum class Speaker { first_rank, everybody };
 
-// Empty if the text is valid, else the error: "'x' is not a whole number from 1 to 9".
+// Returns an empty text if the argument is valid, or else the error: "'x' is not a whole number
+// from 1 to 9".
 using Check = std::function<std::string(const std::string& text)>;
 
 class Option {
@@ -63,17 +64,18 @@ class CommandLine {
   template <class T>
   Option* add_option(const std::string& names, T& value, const std::string& meaning);
   Option* add_flag(const std::string& names, bool& value, const std::string& meaning);
-  // An option that --help does not show; using it is an error whose message says why it is missing.
+  // Adds an option that --help does not show and whose use is an error. The message gives `why`.
   void refuse(const std::string& names, const std::string& why);
 
   void group(const std::string& heading);  // heading of the options that are added after this call
   void footer(const std::string& text);
-  // The first word that is not an option, and all words after it, are left to the caller: rest().
+  // Stops parsing at the first word that is not an option. rest() returns this word and all words
+  // after it.
   void leave_the_rest();
 
-  // For comparing settings between the ranks of a job: parse() fills `settings` with the program's
-  // name and the final value of every option except those in may_differ, whose help says so. An
-  // option without a default has the value "not given" unless it was given.
+  // Makes parse() fill `settings` with the program's name and the final value of every option, so
+  // that the ranks of a job can compare them. Leaves out the options in may_differ, whose help says
+  // so. An option without a default has the value "not given" unless it was given.
   void compare(comm::Settings& settings, std::span<const char* const> may_differ);
 
   // Returns false if --help or --version was requested and has been printed. Throws UsageError with
@@ -103,8 +105,8 @@ class CommandLine {
 constexpr long long kMostWhole = 2'147'483'647;  // the largest int
 constexpr double kMostSeconds = 1e6;             // 11 days; a longer timeout is a mistake
 
-// Checks for a decimal integer, a number, a number above 0, and a deadline in seconds (at least one
-// millisecond, the resolution of its clock).
+// Return checks for a decimal integer, a number, a number above 0, and a deadline in seconds (at
+// least one millisecond, the resolution of its clock).
 [[nodiscard]] Check whole(long long least, long long most = kMostWhole);
 [[nodiscard]] Check real(double least, double most);
 [[nodiscard]] Check above_zero(double most);

@@ -70,7 +70,8 @@ std::string find_source_root() {
 }
 
 std::vector<std::string> list_sources(const std::string& root) {
-  std::vector<std::string> paths;  // relative: the order must not depend on root's location
+  std::vector<std::string> paths;  // relative, so that their order does not depend on root's
+                                   // location
   for (const char* folder : kFolders) {
     if (std::error_code ignored; !fs::is_directory(fs::path(root) / folder, ignored)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(root) / folder)) {

@@ -1,5 +1,5 @@
-// Files of the programs: outputs that are written at the end, after minutes of work (so they are
-// checked at the start), and ringsmith's own sources, train_gpt's default text.
+// The files of a program. Outputs are written at the end, after minutes of work, so they are
+// checked at the start. ringsmith's own sources are train_gpt's default text.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,13 @@
 
 namespace ringsmith::apps {
 
-// Throws like write_file() if the file, of at most 64 KiB, could not be written now. An empty path
-// means no file.
+// Throws like write_file() if a file of up to 64 KiB could not be written at this path now. An
+// empty path means no file.
 void require_writable(const std::string& path);
 
 // Calls write(path). If this throws an Error, e.g. because the disk is full, calls write() for a
-// new file in the working folder or the temporary folder instead, and throws an Error that has the
-// reason and, after `name` ("the trained model is"), the place.
+// new file in the working folder or the temporary folder instead, and then throws an Error with the
+// reason and the new path, which follows `name` ("the trained model is").
 void write_or_rescue(const std::string& path, const std::string& name,
                      const std::function<void(const std::string& path)>& write);
 
@@ -22,8 +22,9 @@ void write_or_rescue(const std::string& path, const std::string& name,
 // nothing if the path is empty.
 void write_file(const std::string& path, const std::string& text);
 
-// The source folder: the folder from which the program was built, else the nearest folder above the
-// program or the working directory that holds the sources. Throws UsageError proposing --data.
+// Returns the source folder: the folder from which the program was built, or else the nearest
+// folder above the program or the working directory that contains the sources. Throws UsageError
+// proposing --data if there is none.
 [[nodiscard]] std::string find_source_root();
 
 // Paths of the Markdown and source files below root, sorted, so that the text made of them is the

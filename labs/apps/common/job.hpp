@@ -1,5 +1,5 @@
-// How the ranks of a program are started, find each other and choose their devices: the options
-// that all programs with a process group share, and the related text in --help.
+// The options that all programs with a process group share, and their text in --help: how the ranks
+// are started, find each other and choose their devices.
 #pragma once
 
 #include <array>
@@ -46,8 +46,9 @@ void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherw
 
 [[nodiscard]] comm::GroupOptions group_options(const JobOptions& o);
 
-// The device that --device selects: cpu, cuda:NUMBER, or cuda. With cuda the ranks of a host (each
-// a process or a thread) take its devices in turn. Throws UsageError if the device does not exist.
+// Returns the device that --device selects: cpu, cuda:NUMBER, or cuda. With cuda, the ranks of a
+// host (processes or threads) take its devices in turn. Throws UsageError if the device does not
+// exist.
 [[nodiscard]] Device device_of_rank(const std::string& name, int ranks_per_process = 1,
                                     int thread = 0);
 

@@ -18,7 +18,7 @@ struct Name {
   const char* name;
 };
 
-// From Arm's registry of implementers and Arm's own part numbers: only the likely ones.
+// The common entries of Arm's registry of implementers and of Arm's list of part numbers.
 constexpr Name kImplementers[] = {{0x41, "Arm"},    {0x46, "Fujitsu"},       {0x48, "HiSilicon"},
                                   {0x4e, "NVIDIA"}, {0x50, "Applied Micro"}, {0x51, "Qualcomm"},
                                   {0x61, "Apple"},  {0xc0, "Ampere"}};
@@ -34,7 +34,7 @@ std::string name_in(std::span<const Name> names, unsigned number) {
   return {};
 }
 
-// The value of the first line "key   : value"; empty if there is none.
+// Returns the value of the first line "key   : value", or an empty text if there is none.
 std::string value_of(const std::string& text, const std::string& key) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {

@@ -6,22 +6,24 @@
 
 namespace ringsmith::apps {
 
-// The text of /proc/cpuinfo.
+// Returns the text of /proc/cpuinfo.
 [[nodiscard]] std::string processor_text();
 
-// The processor's name in such a text: "model name" on x86. arm64 has no name, so it is composed of
-// the first core's implementer and part ("Arm Neoverse-N1", or the numbers). Else "unknown CPU".
+// Returns the processor's name in such a text. On x86 this is "model name". On arm64 there is no
+// name, so it is composed of the first core's implementer and part ("Arm Neoverse-N1", or the
+// numbers). Returns "unknown CPU" if the text has neither.
 [[nodiscard]] std::string processor_name(const std::string& cpuinfo);
 
-// The number of processors that this process may keep busy: its affinity mask, or a smaller CPU
-// quota, rounded down; at least 1.
+// Returns the number of processors that this process may keep busy: those in its affinity mask, or
+// its CPU quota, rounded down, if that is smaller. At least 1.
 [[nodiscard]] int allowed_cores();
-// The number of processors that this process may run on: its affinity mask.
+// Returns the number of processors in this process's affinity mask.
 [[nodiscard]] int cores_to_run_on();
 
-// The CPU time that control groups allow this process, in processors (docker --cpus, CPUQuota=, a
-// limit of Kubernetes): the smallest quota of its group and its ancestors; nothing if there is no
-// quota. groups: the text of /proc/PID/cgroup; mounts: the mount point of the control groups.
+// Returns the CPU quota that control groups impose on this process, in processors (docker --cpus,
+// CPUQuota=, a limit of Kubernetes): the smallest quota of its group and its ancestors, or nothing
+// if there is no quota. groups: the text of /proc/PID/cgroup; mounts: the mount point of the
+// control groups.
 [[nodiscard]] std::optional<double> cpu_quota();
 [[nodiscard]] std::optional<double> cpu_quota(const std::string& groups, const std::string& mounts);
 

@@ -16,7 +16,8 @@ constexpr std::size_t kPageWidth = 80;
 [[nodiscard]] std::string wrapped(const std::string& text, std::size_t indent,
                                   std::size_t width = kPageWidth, const std::string& head = {});
 
-// Number of columns of the terminal that `file` is connected to; `fallback` without a terminal.
+// Returns the width, in columns, of the terminal to which `file` is connected, or `fallback`
+// without a terminal.
 [[nodiscard]] std::size_t terminal_width(std::size_t fallback, int file = STDOUT_FILENO);
 
 }  // namespace ringsmith::apps

@@ -139,7 +139,8 @@ class Experiment {
     evaluate(out, model);
   }
 
-  // Uses rank 0's parameters: after the last pull the parameter server's ranks differ.
+  // Uses rank 0's parameters, because the parameters differ between the ranks after the last pull
+  // from the parameter server.
   void evaluate(Result& out, Module& model) const {
     const NoGradGuard no_grad;
     const EvalGuard evaluating(model);
@@ -154,7 +155,8 @@ class Experiment {
     out.accuracy /= static_cast<double>(best.size());
   }
 
-  // Gathers vectors of different lengths: each is padded with -1 to the longest.
+  // Concatenates non-negative vectors of different lengths. Pads each with -1 to the length of the
+  // longest, and drops the padding after the exchange.
   [[nodiscard]] std::vector<double> all_of(const std::vector<double>& mine) const {
     double longest = 0;
     for (const auto& row : gather_rows(*group_, {static_cast<double>(mine.size())}))

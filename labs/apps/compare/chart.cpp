@@ -57,7 +57,8 @@ struct Range {
   [[nodiscard]] bool empty() const { return high == 0; }
 };
 
-// Round values that enclose the range: powers of two for bytes, 1-2-5 steps for seconds.
+// Returns round values that enclose the range: powers of two for bytes, steps of 1, 2 and 5 for
+// seconds.
 std::vector<double> ticks_for(Range range, Panel::Unit unit) {
   const auto frame = [&](auto&& value_of, int finest) {
     for (int stride = finest;; ++stride) {

@@ -1,6 +1,6 @@
-// Curves over the number of devices, side by side in one SVG: measurements are solid, with a dot
-// for each, predictions are dashed. Both axes are logarithmic, so a power law is a straight line
-// and a constant is a level one.
+// Curves over the number of devices, side by side in one SVG. Measurements are solid lines with
+// dots; predictions are dashed lines. Both axes are logarithmic, so power laws are straight lines
+// and constants are horizontal.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ struct Curve {
   std::string name;
   Role role = Role::first;
   std::vector<ChartPoint> measured, predicted;  // increasing; predicted begins at the last measured
+                                                // number of devices
 };
 
 struct Panel {
@@ -28,10 +29,10 @@ struct Panel {
   std::vector<Curve> curves;  // at most three
 };
 
-// "1.5 KiB", "12 ms": at most three digits.
+// Formats a value with its unit and at most three digits: "1.5 KiB", "12 ms".
 [[nodiscard]] std::string in_unit(double value, Panel::Unit unit);
 
-// Text escaped for XML.
+// Returns the text, escaped for XML.
 [[nodiscard]] std::string escape_xml(const std::string& text);
 
 [[nodiscard]] std::string render_panels(const std::string& title, const std::string& subtitle,

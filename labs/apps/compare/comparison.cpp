@@ -15,7 +15,8 @@ namespace {
 
 using Matrix = std::vector<std::vector<double>>;
 
-// Gaussian elimination with pivoting; false if the terms are linearly dependent.
+// Solves the system by Gaussian elimination with pivoting. x holds the right-hand side and receives
+// the solution. Returns false if the terms are linearly dependent.
 bool solve(Matrix a, std::vector<double>& x) {
   const std::size_t n = x.size();
   for (std::size_t column = 0; column < n; ++column) {
@@ -44,7 +45,7 @@ double squared_error(const Matrix& terms, const std::vector<double>& constants,
   return sum;
 }
 
-// Fits constants for only the chosen terms, by the normal equations. Returns false if the
+// Fits constants to the chosen terms only, using the normal equations. Returns false if the
 // measurements do not determine them.
 bool fit_chosen(const Matrix& terms, const std::vector<double>& values,
                 const std::vector<std::size_t>& chosen, std::vector<double>& constants) {
@@ -80,7 +81,7 @@ double predict(const std::vector<double>& constants, const std::vector<double>& 
   return sum;
 }
 
-// Tries every subset of the terms: the result is the best fit without a negative constant.
+// Tries every subset of the terms and returns the best fit without a negative constant.
 std::vector<double> fit_non_negative(const Matrix& terms, const std::vector<double>& values) {
   const std::size_t n = terms.empty() ? 0 : terms[0].size();
   std::vector<double> best(n);
@@ -124,8 +125,8 @@ void continue_with(Curve& curve, const std::function<double(double n)>& value, i
     curve.predicted.push_back({n, value(n)});
 }
 
-// The fit need not pass through the last measurement, so the dashes start at the fitted value.
-// Measurements with fewer than `from` devices are left out of the fit.
+// Extends the curve by a fit. The fit need not pass through the last measurement, so the dashes
+// start at the fitted value. Measurements with fewer than `from` devices are excluded from the fit.
 void continue_with_fit(Curve& curve, const Terms& terms, int to, int from = 1) {
   std::vector<std::vector<double>> rows;
   std::vector<double> values;
@@ -162,7 +163,7 @@ Panel memory_panel(const Runs& runs, int to) {
     continue_with_fit(add_measured(panel, name, role, runs, figure), terms, to, 2);
   };
   const Terms constant = [](double) -> std::vector<double> { return {1}; };
-  // On a single device, DataParallel is just the model. With more, the root holds the inputs,
+  // On a single device, DataParallel only runs the model. With more, the root holds the inputs,
   // outputs and losses of all rows.
   add(
       "DataParallel, root", Curve::Role::first,
@@ -184,12 +185,12 @@ Panel time_panel(const Runs& runs, const ReportText& text, int to) {
   Panel panel{text.simulated ? "Time of a step (simulated devices)" : "Time of a step",
               Panel::Unit::seconds,
               {}};
-  // Overhead; the number of steps and the bytes both grow as N - 1.
+  // An overhead, and a term for both the steps and the bytes, which grow as N - 1.
   const Terms of_dp = [](double n) -> std::vector<double> { return {1, n - 1}; };
   continue_with_fit(add_measured(panel, "DataParallel", Curve::Role::first, runs,
                                  [](const Comparison& c) { return c.dp.seconds; }),
                     of_dp, to);
-  // Overhead, 2 (N - 1) steps, 2 P (N - 1) / N bytes.
+  // An overhead, 2 (N - 1) steps, and 2 P (N - 1) / N bytes.
   const Terms of_ddp = [](double n) -> std::vector<double> { return {1, n - 1, (n - 1) / n}; };
   continue_with_fit(add_measured(panel, "DDP", Curve::Role::second, runs,
                                  [](const Comparison& c) { return c.ddp.seconds; }),

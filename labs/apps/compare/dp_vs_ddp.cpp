@@ -1,11 +1,11 @@
-// dp_vs_ddp: the same training through DataParallel and DistributedDataParallel, with bytes counted
-// and curves drawn. The ranks of DDP are threads of this process. Both use the same model, batches
-// and devices.
+// dp_vs_ddp: runs the same training with DataParallel and with DistributedDataParallel, counts the
+// bytes, and draws curves. The ranks of DDP are threads of this process. Both use the same model,
+// batches and devices.
 //
 //   a batch of N * rows    DataParallel    the whole batch goes to the root, which scatters it
 //                          DDP             rank r reads rows [r * rows, (r + 1) * rows) itself
 //
-// A serial training on the CPU, without either, is the reference.
+// The reference is a serial training on the CPU that uses neither.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -31,7 +31,7 @@
 namespace ringsmith::apps {
 namespace {
 
-constexpr double kMostApart = 1e-5;      // relative: the two add in different orders
+constexpr double kMostApart = 1e-5;      // relative; the two add in different orders
 constexpr double kMostDeviation = 0.01;  // of the counters from the formulas
 
 struct Training {
@@ -44,7 +44,7 @@ struct Training {
   std::chrono::milliseconds timeout{120'000};
 };
 
-// The first step allocates, and after it DDP rebuilds its buckets.
+// Two steps, because the first one allocates, and DDP rebuilds its buckets after it.
 constexpr int kWarmup = 2;
 
 using Values = std::vector<std::vector<float>>;
@@ -71,7 +71,7 @@ std::vector<Batch> make_batches(int devices, const Training& o) {
   return out;
 }
 
-// One step of any of the three trainings; all work that it queued is complete when it returns.
+// Runs one step of any of the three trainings. All work that it queued is complete when it returns.
 template <class Forward>
 void step(const Forward& forward, SGD& optimizer, const Batch& batch,
           const std::vector<Device>& devices) {
@@ -149,7 +149,7 @@ Values train_data_parallel(const std::vector<Device>& devices, const std::vector
   return values_of(*model);
 }
 
-// usage: receives the values of this rank alone; its memory goes to root_memory.
+// usage: receives this rank's own values, with its memory in root_memory.
 Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
                   const std::vector<Batch>& batches, const Training& o, Usage& usage) {
   model.to(device);
@@ -184,7 +184,8 @@ Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& b
                  const Training& o, Usage& usage) {
   const int world = static_cast<int>(devices.size());
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
-  std::vector<std::unique_ptr<MLP>> models;  // made here: the default generator is per thread
+  std::vector<std::unique_ptr<MLP>> models;  // made on this thread, because each thread has its own
+                                             // default generator
   for (int r = 0; r < world; ++r) models.push_back(make_model(o));
   std::vector<Values> parameters(devices.size());
   std::vector<Usage> of_rank(devices.size());

@@ -1,9 +1,9 @@
-// A process group that forwards to another and counts: the bytes that this rank sends, and the
-// communication memory that it holds.
+// A process group that forwards to another one. It counts the bytes that this rank sends and the
+// communication memory that it allocates.
 //
-// It counts this rank's sends in the schedule of each call, step by step, whichever executor or
-// kernel performs them. Every call must therefore run the schedule that was requested: an
-// all-reduce under Algorithm::automatic is a UsageError here.
+// The bytes come from this rank's steps in the schedule of each call, regardless of the executor or
+// kernel that performs them. Therefore every call must run the requested schedule, and an
+// all-reduce with Algorithm::automatic throws UsageError.
 #pragma once
 
 #include <algorithm>

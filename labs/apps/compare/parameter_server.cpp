@@ -61,7 +61,8 @@ ParameterServer::~ParameterServer() {
 }
 
 ParameterServer::Answer ParameterServer::update(const Tensor& gradients, const Tensor& parameters) {
-  synchronize(served_.device());  // the gradients are complete, on whatever stream
+  synchronize(served_.device());  // ensures that the gradients are complete, regardless of their
+                                  // stream
   const std::scoped_lock lock(mutex_);
   const bool accepted = updates_ < budget_;
   const auto begin = std::chrono::steady_clock::now();
@@ -76,7 +77,8 @@ ParameterServer::Answer ParameterServer::update(const Tensor& gradients, const T
   return {updates_, accepted};
 }
 
-// Serves one worker: receives gradients, sends version and parameters, until the budget is used up.
+// Serves one worker until the budget is used up: receives gradients, and sends the version and the
+// parameters.
 void ParameterServer::serve(comm::ProcessGroup& worker) {
   const Tensor gradients = zeros(gradients_.sizes(), gradients_.options());
   const Tensor parameters = zeros(gradients_.sizes(), gradients_.options());

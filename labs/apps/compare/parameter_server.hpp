@@ -5,10 +5,10 @@
 //   rank 1            |   '-g(w0)-'-> w1 -+- g(w1) ----'         staleness 1: w2 was made meanwhile
 //   rank 2            '--------- g(w0) ---'-> w2                 staleness 1: w1 was made meanwhile
 //
-// A rank pushes its gradients and receives the parameters as they are then. It waits for the
-// server, never for another rank. The price: a gradient is applied to parameters other than those
-// from which it was computed. Its staleness is the number of updates in between; with W equally
-// fast ranks it is W - 1. And all gradients and parameters pass through one rank.
+// A rank pushes its gradients and receives the current parameters. It waits for the server, never
+// for another rank. The price is that a gradient is applied to parameters other than those from
+// which it was computed. Its staleness is the number of updates in between; with W equally fast
+// ranks it is W - 1. Moreover, all gradients and parameters pass through one rank.
 //
 // Dean et al., "Large scale distributed deep networks" (DistBelief), NIPS 2012; Hogwild!, 2011.
 #pragma once
@@ -31,10 +31,10 @@ class ParameterServer {
  public:
   using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
 
-  // Collective. All ranks receive rank 0's parameters, which become views into one block of memory,
-  // as do the gradients; rank 0 answers the others on dedicated threads. budget: total number of
-  // updates that the server accepts, summed over all ranks. f32 only (UsageError). The group and
-  // the model must outlive this object.
+  // Collective. Copies rank 0's parameters to all ranks. Parameters and gradients become views into
+  // one block of memory each. Rank 0 serves the other ranks on dedicated threads. budget: total
+  // number of updates that the server accepts, summed over all ranks. f32 only (UsageError). The
+  // group and the model must outlive this object.
   ParameterServer(comm::ProcessGroup& group, Module& model, const MakeOptimizer& make_optimizer,
                   std::int64_t budget);
   ~ParameterServer();  // joins the threads, whose waits have the group's deadline
@@ -42,8 +42,8 @@ class ParameterServer {
   ParameterServer& operator=(const ParameterServer&) = delete;
 
   // Pushes this rank's gradients (zeros where undefined), waits for the update, pulls the
-  // parameters and makes .grad undefined. Returns false, without an update, if the budget had been
-  // used up: then do not call it again.
+  // parameters and makes .grad undefined. Returns false, without an update, if the budget had
+  // already been used up; then it must not be called again.
   bool push_and_pull();
 
   // Collective. Blocks until all ranks have been told that the budget is used up; rethrows an error
@@ -58,11 +58,11 @@ class ParameterServer {
 
  private:
   struct Answer {
-    std::int64_t version;  // of the parameters, 0 at the start
+    std::int64_t version;  // of the parameters; 0 at the start
     bool accepted;
   };
-  // Under the lock: applies the gradients and copies the new parameters into `parameters`. Without
-  // the update if the budget is used up.
+  // Applies the gradients, unless the budget is used up, and copies the current parameters into
+  // `parameters`. Holds the lock while doing so.
   Answer update(const Tensor& gradients, const Tensor& parameters);
   void serve(comm::ProcessGroup& worker);
   Answer ask_server();
@@ -76,7 +76,7 @@ class ParameterServer {
 
   // ---- on rank 0 ----
   std::mutex mutex_;
-  Tensor served_;  // the parameters that all ranks pull; rank 0, too, trains on a copy
+  Tensor served_;  // the parameters that all ranks pull; rank 0 trains on a copy, too
   std::unique_ptr<Optimizer> optimizer_;
   std::int64_t budget_, updates_ = 0, bytes_ = 0;
   double busy_seconds_ = 0;

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// The values of a file, requested by name; errors for missing or invalid values name the file.
+// Reads values by name from a JSON file. Errors about missing or invalid values name the file.
 class Description {
  public:
   explicit Description(const std::string& name) : file_(find(name)) {

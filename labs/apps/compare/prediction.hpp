@@ -7,9 +7,9 @@
 //     bucket 2                                         ready  |---all-reduce---|   exposed: time
 //                                                          |<----- exposed ---->   after backward
 //
-// Every GPU computes the same amount regardless of their number (weak scaling). The buckets are the
-// ones that DistributedDataParallel builds for the model's gradients, in the order in which they
-// become ready.
+// Every GPU computes the same amount, regardless of the number of GPUs (weak scaling). The buckets
+// are those that DistributedDataParallel builds for the model's gradients, in the order in which
+// they become ready.
 #pragma once
 
 #include <functional>
@@ -28,22 +28,23 @@ struct TrainedModel {
   double flops = 0;               // per step and GPU, forward and backward
 };
 
-// Load a file; labs/scaling/*.json show every key. A name without a folder or an extension is
-// looked up there. Throw UsageError naming the file and the error.
+// Load a file; labs/scaling/*.json show every key. A name without a folder or an extension selects
+// a file of labs/scaling. Throw UsageError naming the file and the error.
 [[nodiscard]] comm::Topology load_topology(const std::string& name_or_file);
 [[nodiscard]] TrainedModel load_model(const std::string& name_or_file);
 
-// Bytes of each bucket, in the order in which they become ready.
+// Returns the bytes of each bucket, in the order in which the buckets become ready.
 [[nodiscard]] std::vector<double> buckets_of(const TrainedModel& model, Bytes first_cap, Bytes cap);
 
 struct PredictedStep {
   double compute = 0;     // forward and backward, seconds
-  double reductions = 0;  // of all buckets, sequentially
-  double exposed = 0;     // part of reductions that is after backward
+  double reductions = 0;  // sum over all buckets
+  double exposed = 0;     // part of reductions after the end of backward
   [[nodiscard]] double total() const { return compute + exposed; }
 };
 
-// Forward takes a third of `compute`. reduce(bytes): seconds of an all-reduce.
+// Predicts a step in which forward takes a third of `compute`. reduce(bytes) returns the seconds of
+// an all-reduce.
 [[nodiscard]] PredictedStep predict_step(double compute, const std::vector<double>& buckets,
                                          const std::function<double(double bytes)>& reduce);
 

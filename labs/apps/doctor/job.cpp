@@ -75,7 +75,7 @@ double round_trip(ProcessGroup& group, int peer, std::vector<std::uint8_t>& data
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Half of the median of several round trips.
+// Returns half of the median of several round trips.
 double one_way(ProcessGroup& group, int peer, bool first, std::size_t bytes, int times) {
   std::vector<std::uint8_t> data(bytes);
   std::vector<double> seconds;
@@ -99,7 +99,8 @@ std::string transport_of(const std::vector<std::string>& lines, int peer) {
   return "shm";
 }
 
-// The transports faster than `used`, best first, each with the reason why it is not used.
+// Lists the transports that are faster than `used`, best first, each with the reason why it is not
+// used.
 std::string refused(const Place& a, const Place& b, const std::string& used, bool forced) {
   const bool machine = std::strcmp(a.machine, b.machine) == 0;
   const bool network = machine && std::strcmp(a.network, b.network) == 0;
@@ -166,7 +167,7 @@ void judge_links(const std::vector<Row>& rows, Findings& out) {
                      rows.size(), kSlow)});
 }
 
-// One line per pair, then each reason for not using a faster transport once.
+// Renders one line per pair, followed by the distinct reasons for not using a faster transport.
 std::string table_of(const std::vector<Row>& rows, std::size_t width) {
   Table table({{"pair"}, {"transport", Table::Align::left}, {"alpha us"}, {"GB/s"}, {"why"}});
   Findings reasons;

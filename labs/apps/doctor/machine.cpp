@@ -1,5 +1,5 @@
-// doctor's examination of one machine, and the rendering of findings. All information is read from
-// the kernel or tried out in a child process.
+// doctor's examination of one machine, and the rendering of findings. All information comes from
+// the kernel or from trials in a child process.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -35,7 +35,7 @@ using Verdict = Finding::Verdict;
 constexpr std::array<const char*, 4> kNames{"ok", "note", "warn", "FAIL"};
 constexpr std::size_t kIndent = 20;  // columns before the text
 
-// The first line without trailing white space; empty if there is no such file.
+// Returns the first line without trailing white space, or an empty text if there is no such file.
 std::string first_line(const fs::path& path) {
   std::string line;
   std::getline(std::ifstream(path), line);
@@ -60,7 +60,7 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
-// True if trial succeeds; it runs in a child process, so it cannot change this process.
+// True if trial succeeds. It runs in a child process so that it cannot change this process.
 bool succeeds(bool (*trial)()) {
   const pid_t child = fork();
   if (child == 0) _exit(trial() ? 0 : 1);
@@ -167,7 +167,7 @@ Finding kernel_clock() {
       "if the processor has a stable TSC: clocksource=tsc on the kernel's command line"};
 }
 
-// The processor, and whether the emulator can use its memory keys.
+// Reports the processor, and whether the emulator can use its memory keys.
 void processor(Findings& out) {
   const std::string text = processor_text();
   out.push_back({Verdict::ok, "processor", processor_name(text)});
@@ -183,7 +183,8 @@ void processor(Findings& out) {
 #endif
 }
 
-// The address in an interface's entry; empty if neither this host nor others can connect to it.
+// Returns the address in an interface's entry, or an empty text if neither this host nor others can
+// connect to it.
 std::string address_in(const ifaddrs& entry) {
   if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0) return {};
   const int family = entry.ifa_addr->sa_family;
@@ -206,7 +207,7 @@ std::string describe_interface(const ifaddrs& entry, const std::string& address)
                      speed.empty() || speed == "-1" ? "" : ", " + speed + " Mbit/s");
 }
 
-// The loopback interface, and the interfaces that lead to other hosts.
+// Reports the loopback interface and the interfaces that lead to other hosts.
 void networks(Findings& out) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return;
@@ -234,7 +235,7 @@ void networks(Findings& out) {
                    "bring an interface up, or start the container with --network host"});
 }
 
-// The ports of a device, and the GIDs that are set on each port with their kinds.
+// Lists the ports of a device, and the GIDs of each port with their types.
 std::string describe_rdma_device(const fs::path& device) {
   std::string text = device.filename().string() + ":";
   for (const auto& port : fs::directory_iterator(device / "ports")) {

@@ -3,7 +3,8 @@
 //
 // The shapes come from the two models that the benchmarks train: an MLP 784-1024-1024-10 at batch
 // 64 and a GPT of 4 layers, width 128, 4 heads, context 128, vocabulary 65 at batch 16. Rates count
-// the arithmetic of products, and the bytes that all other kernels must at least read and write.
+// the arithmetic of products; for all other kernels, they count the minimum number of bytes that a
+// kernel must read and write.
 #include <array>
 #include <chrono>
 #include <fmt/format.h>
@@ -40,7 +41,8 @@ struct Case {
 
 double bytes(std::int64_t floats) { return 4.0 * static_cast<double>(floats); }
 
-// The forward and backward products of a Linear layer, called as in linear's functions.
+// The forward and backward products of a Linear layer, called the same way as in the linear
+// function.
 void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t n, std::int64_t in,
                 std::int64_t out) {
   struct Data {
@@ -71,7 +73,7 @@ void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t
 }
 
 void add_matmul(std::vector<Case>& cases) {
-  // Cubes; a layer of the MLP; a projection of a GPT of GPT-2's width.
+  // Cubes; a layer of the MLP; a projection of a GPT as wide as GPT-2.
   for (const auto [m, k, n] : std::vector<ProductSize>{{32, 32, 32},
                                                        {64, 64, 64},
                                                        {128, 128, 128},
@@ -158,7 +160,8 @@ void add_attention(std::vector<Case>& cases) {
   const auto plain = [=](std::vector<float>& x) {
     return Heads<float>{x.data(), s.tokens * c, s.dim, c};
   };
-  // Counts the whole square, which a library without causal skipping computes.
+  // Counts the whole square, including the masked half, which a library without causal skipping
+  // computes.
   const double product = 2.0 * static_cast<double>(s.rows() * s.tokens * s.dim);
   const auto shape = fmt::format("b{} h{} t{} d{}, causal", s.batch, s.heads, s.tokens, s.dim);
   const auto forward = [=] {
@@ -231,7 +234,7 @@ void bench_on_cpu(const KernelBenchOptions& o) {
   std::string peer;
   try {
     peer = blas_description();
-  } catch (const Error& missing) {  // optional: the table is useful without it
+  } catch (const Error& missing) {  // not an error, because the table is useful without it
     openblas = false;
     peer = std::string("no OpenBLAS column: ") + missing.what();
   }

@@ -1,11 +1,12 @@
 // The device half of kernel_bench.
 //
 // Memory-bound kernels are compared with a plain copy by the driver: no kernel moves its bytes much
-// faster, and a good one is almost as fast. The rate counts the bytes that a kernel must at least
-// move, so a kernel that reads an operand twice shows a low rate. On a GPU an operand is 256 MiB,
-// too large for any cache.
+// faster, and a good one is almost as fast. The rate counts the minimum number of bytes that a
+// kernel must move, so a kernel that reads an operand twice shows a low rate. On a GPU an operand
+// is 256 MiB, too large for any cache.
 //
-// Products are compared with each other: the versions in kernels/cuda/matmul.hpp, rung by rung.
+// Products are compared with each other: every version (rung) in kernels/cuda/matmul.hpp is
+// measured.
 #include <array>
 #include <fmt/format.h>
 #include <span>
@@ -88,7 +89,8 @@ std::byte* bytes_in(const Tensor& t) {
   return reinterpret_cast<std::byte*>(t.kernel_data<float>());
 }
 
-// Reads a and b, writes all of `into`: the ring's recvReduceSend, and recvReduceCopySend.
+// Reads a and b and writes their sum to all tensors in `into`: one as in the ring's recvReduceSend,
+// two as in recvReduceCopySend.
 void reduce_two(const Tensor& a, const Tensor& b, const std::vector<Tensor>& into) {
   const std::array<ReduceSource, 2> sources{{{bytes_in(a), false}, {bytes_in(b), false}}};
   std::vector<std::byte*> destinations;

@@ -23,11 +23,11 @@ struct KernelBenchOptions {
   // On a device.
   std::int64_t mib = 0;   // of each operand of the memory-bound kernels
   std::int64_t size = 0;  // rows and columns of the products; 0: several
-  int rung = 0;           // rung of the ladder of products; 0: all
-  bool check = true;      // on a GPU a kernel that is too slow is a failure
+  int rung = 0;           // version of matmul to measure; 0: all
+  bool check = true;      // on a GPU, fail if a kernel is too slow
 };
 
-// Print a table. On a device: returns false if a checked kernel is too slow.
+// Print a table. bench_on_device() returns false if a checked kernel is too slow.
 void bench_on_cpu(const KernelBenchOptions& options);
 [[nodiscard]] bool bench_on_device(const KernelBenchOptions& options);
 
@@ -36,12 +36,13 @@ struct ProductSize {
   std::int64_t m, k, n;
   bool operator==(const ProductSize&) const = default;
 };
-// The sizes that are measured on a device.
+// Returns the sizes that are measured on a device.
 [[nodiscard]] std::vector<ProductSize> product_sizes(bool emulated);
-// Varying values: constants toggle few bits, so the chip would draw less power and clock higher.
+// Returns varying values, because constants toggle few bits and would let the chip draw less power
+// and clock higher.
 [[nodiscard]] Tensor factor_of_product(std::int64_t rows, std::int64_t columns, Device device);
 
-// Input data for the kernels: n numbers from -1 to 1, with period 201.
+// Returns input data for the kernels: n numbers from -1 to 1, with period 201.
 [[nodiscard]] inline std::vector<float> values(std::int64_t n) {
   std::vector<float> v(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < v.size(); ++i)
@@ -49,8 +50,8 @@ struct ProductSize {
   return v;
 }
 
-// Median seconds of one run, over samples that fill about `budget` seconds (at least one sample).
-// seconds(times): measures that many consecutive runs.
+// Returns the median seconds of one run, over samples that fill about `budget` seconds (at least
+// one sample). seconds(times): returns the duration of that many consecutive runs.
 [[nodiscard]] inline double median_seconds(const std::function<double(int times)>& seconds,
                                            double budget) {
   const double once = seconds(1);

@@ -43,7 +43,8 @@ struct Divergence {
   };
   Kind kind = Kind::different;
   std::uint64_t sequence = 0;
-  // Ranks with the same call, largest group first; no call: ranks that have not reached it.
+  // Ranks that made the same call; `call` is empty for the ranks that have not reached it. Largest
+  // party first.
   struct Party {
     std::optional<Call> call;
     std::vector<const FlightLog*> ranks;
@@ -51,10 +52,10 @@ struct Divergence {
   std::vector<Party> parties;
 };
 
-// The logs are of one group, of some or all of its ranks. Collectives that have been overwritten in
-// any log are not compared.
+// Takes the logs of some or all ranks of one group. Collectives that have been overwritten in any
+// log are not compared.
 [[nodiscard]] std::optional<Divergence> first_divergence(const std::vector<FlightLog>& logs);
-// The collective's record in one rank's log; null if it has none.
+// Returns the collective's record in one rank's log, or null if the log has none.
 [[nodiscard]] const FlightRecord* find_collective(const FlightLog& log, std::uint64_t sequence);
 
 }  // namespace ringsmith::comm

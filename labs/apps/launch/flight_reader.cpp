@@ -41,7 +41,7 @@ std::string name_ranks(const std::vector<const FlightLog*>& logs) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-// Reads all recorders in the folder. An unreadable one is named, counted and left out.
+// Reads all recorders in the folder. Reports and counts unreadable ones, and leaves them out.
 std::map<std::string, Logs> read_folder(const std::string& folder, int& left_out) {
   std::map<std::string, Logs> groups;
   require(std::filesystem::is_directory(folder), "'" + folder + "' is not a folder");
@@ -88,7 +88,7 @@ void print_ranks(const std::string& group, const Logs& logs) {
                  log.header.written_by);
 }
 
-// The failure report of the lowest rank that has one.
+// Prints the failure report of the lowest rank that has one.
 void print_error(const Logs& logs) {
   for (const FlightLog& log : logs)
     if (log.header.kind != FailureKind::none) {

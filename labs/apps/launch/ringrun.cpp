@@ -122,7 +122,7 @@ int ranks_per_node(const std::string& text) {
   return whole_number("--nproc-per-node", text, 1, 1024);
 }
 
-// "4", or torchrun's "2:4": the minimum and the maximum.
+// Parses "4", or torchrun's "2:4", the minimum and the maximum.
 std::pair<int, int> number_of_nodes(const std::string& text) {
   const std::size_t colon = text.find(':');
   const int least = whole_number("--nnodes", text.substr(0, colon), 1, 1024);
@@ -132,7 +132,7 @@ std::pair<int, int> number_of_nodes(const std::string& text) {
   return {least, most};
 }
 
-// The rendezvous of the nodes: --rdzv-backend and --rdzv-endpoint, with torchrun's meaning.
+// The rendezvous of the nodes: --rdzv-backend and --rdzv-endpoint, as torchrun defines them.
 struct Meeting {
   std::string backend, endpoint;
 };
@@ -140,7 +140,7 @@ struct Meeting {
 constexpr const char* kStaticPort = "29500";  // torchrun's default, and its default for c10d
 constexpr const char* kC10dPort = "29400";
 
-// "host:29400", "host", "[::1]:29400"
+// Parses "host:29400", "host" or "[::1]:29400".
 void read_endpoint(launch::LaunchOptions& o, const std::string& text, const char* default_port) {
   const std::size_t bracket = text.rfind(']');
   const std::size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
@@ -172,7 +172,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1e3));
 }
 
-// torchrun options that ringrun does not support, with the alternative.
+// torchrun options that ringrun does not support, each with its alternative.
 struct NotHere {
   const char* option;
   const char* instead;
@@ -190,7 +190,7 @@ constexpr std::array<NotHere, 10> kNotHere{{
     {"--local-addr", "--bind INTERFACE sets where node 0 listens"},
 }};
 
-// Accepts torchrun's --nproc_per_node. Changes only options, not words after the program's name.
+// Accepts torchrun's --nproc_per_node. Leaves the words after the program's name unchanged.
 std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** argv) {
   std::vector<std::string> out{"ringrun"};
   bool options = true, value = false;
@@ -213,7 +213,7 @@ std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** a
   return out;
 }
 
-// Combines the options on the nodes and on their rendezvous.
+// Combines the options for the nodes with those for their rendezvous.
 void settle_meeting(launch::LaunchOptions& o, const Meeting& meeting, bool address_given,
                     const std::string& port, bool port_given) {
   require(meeting.backend == "static" || meeting.backend == "c10d",

@@ -11,7 +11,7 @@ using comm::ReduceOp;
 
 namespace {
 
-// The largest integer up to which the type holds every integer exactly.
+// Returns the largest integer up to which the type holds every integer exactly.
 double exact_integers(DType dtype) {
   switch (dtype) {
     case DType::f16:
@@ -25,7 +25,7 @@ double exact_integers(DType dtype) {
   }
 }
 
-// Half the distance from 1 to the next value.
+// Returns half the distance from 1 to the next value.
 double unit_roundoff(DType dtype) {
   switch (dtype) {
     case DType::f16:
@@ -47,7 +47,7 @@ std::uint32_t hash(const Pattern& pattern, int rank, std::size_t index) {
 }
 
 // The bound on the inputs' magnitude for sum, min, max and avg. Ranks beyond `ranks` contribute
-// zeros, so the sum stays exact even with more ranks than the type has exact integers.
+// zeros, so that the sum is exact even if there are more ranks than the type has exact integers.
 struct Bound {
   std::uint32_t magnitude;
   int ranks;

@@ -6,8 +6,8 @@
 //   sum, min, max   integers so small that the type holds the sum of all ranks exactly
 //   prod            powers of two and signs
 //   avg             as sum; exact where 1/world is (2, 4, 8 ... ranks). Elsewhere each contribution
-//                   and each partial sum is rounded once, and the result is compared with a bound
-//                   for these roundings; NaN never passes
+//                   and each partial sum is rounded once, and the comparison allows for a bound on
+//                   these roundings. NaN never passes
 #pragma once
 
 #include "runtime/comm/process_group.hpp"
@@ -31,7 +31,7 @@ struct Pattern {
 void fill(comm::Buffer data, const Pattern& pattern, int rank);
 void fill_zero(comm::Buffer data);
 
-// Number of elements of data that differ from expected(element).
+// Returns the number of elements of data that differ from expected(element).
 template <class F>
 std::size_t count_wrong(comm::ConstBuffer data, const Pattern& pattern, F expected);
 
@@ -39,7 +39,7 @@ std::size_t count_wrong(comm::ConstBuffer data, const Pattern& pattern, F expect
 // all ranks' inputs, and whether element i of data equals the value.
 [[nodiscard]] double input_value(const Pattern& pattern, DType dtype, int rank, std::size_t index);
 [[nodiscard]] double reduced_value(const Pattern& pattern, DType dtype, std::size_t index);
-// The largest difference that rounding can explain; 0: the bits must be equal.
+// Returns the largest difference that rounding can explain; 0 if the bits must be equal.
 [[nodiscard]] double tolerance(const Pattern& pattern, DType dtype);
 [[nodiscard]] bool element_is(comm::ConstBuffer data, std::size_t i, double value,
                               double tolerance);

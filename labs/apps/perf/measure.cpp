@@ -84,7 +84,7 @@ void set_guards(Buffer data) {
   std::memset(data.data() + data.size().value, static_cast<int>(kGuardByte), PerfMemory::kGuard);
 }
 
-// Number of guard bytes that have changed.
+// Returns the number of guard bytes that have changed.
 std::size_t broken_guards(Buffer data) {
   const auto broken = [](const std::byte* p) {
     return std::count_if(p, p + PerfMemory::kGuard, [](std::byte v) { return v != kGuardByte; });

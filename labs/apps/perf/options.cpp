@@ -17,7 +17,7 @@ struct Refused {
   const char* reason;
 };
 
-constexpr std::size_t kMostSizes = 100'000;  // an upper bound, so that the run ends
+constexpr std::size_t kMostSizes = 100'000;  // so that a run ends in reasonable time
 
 constexpr Refused kRefused[] = {
     {"-t,--nthreads", "use --ranks-per-process"},

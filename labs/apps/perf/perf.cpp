@@ -34,7 +34,8 @@ void pin_to_core() {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-// Checks that need the world size; empty if the options are valid.
+// Checks the options that depend on the world size. Returns the error, or an empty text if there is
+// none.
 std::string trouble_with(const Benchmark& b, const PerfOptions& o, int world) {
   if (world < b.least_world)
     return fmt::format("{} needs at least {} ranks: ringrun --standalone --nproc-per-node 2 -- {}",
@@ -70,9 +71,9 @@ comm::CostModel calibrate_one(const Benchmark& b, const PerfOptions& o, ProcessG
   return calibrate(key, group, time_all_reduce, progress);
 }
 
-// Measures two kinds of links in turn: within rank 0's node, and between the first ranks of all
-// nodes, while the others wait. The first uses user memory, because in a job of several nodes the
-// ranks do not read each other's communication memory directly.
+// Measures two kinds of links in turn: first within rank 0's node, then between the first ranks of
+// all nodes, while the other ranks wait. The first measurement uses user memory, because in a job
+// of several nodes the ranks do not read each other's communication memory directly.
 comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessGroup& group,
                               const CalibrationKey& key) {
   comm::CostModel model;
@@ -113,7 +114,7 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
   });
   const std::vector<int> node_of = group.node_of();
   const CalibrationKey key = key_for(group, o.own_memory, o.algorithm);
-  std::optional<comm::CostModel> model;  // for the CPU only: it does not describe a GPU's links
+  std::optional<comm::CostModel> model;  // empty on a GPU, whose links it does not describe
   if (b.collective && group.device().is_cpu())
     model = o.calibrate ? calibrate_now(b, o, group, key) : load_cost_model(key);
   std::vector<comm::SizedChoice> choices;
@@ -220,7 +221,8 @@ int run(const Benchmark& b, int argc, char** argv) {
   PerfOptions o;
   if (!parse_perf_options(b, argc, argv, o)) return 0;
   if (o.bind) pin_to_core();
-  std::mutex one_at_a_time;  // the schedule is per process, and its ranks may be threads
+  std::mutex one_at_a_time;  // a custom schedule is set per process, and several ranks may be
+                             // threads of it
   return run_ranks(o, [&](ProcessGroup& group) {
     std::string steps;
     if (!o.schedule.empty())

@@ -127,7 +127,7 @@ struct Shape {
   int root = 0;
 };
 
-// Size in bytes of a rank's longest buffer.
+// Returns the size in bytes of a rank's longest buffer.
 [[nodiscard]] std::size_t bytes_of_shape(const Benchmark& benchmark, const Shape& shape, int world);
 
 struct Measurement {
@@ -138,7 +138,8 @@ struct Measurement {
   std::int64_t wrong = -1;  // -1: not checked
 };
 
-// Collective; the same numbers on every rank. Lays out the buffers, verifies results, then times.
+// Collective; returns the same numbers on every rank. Lays out the buffers, verifies the results,
+// and then measures the time.
 [[nodiscard]] Measurement measure(const Benchmark& benchmark, const PerfOptions& options,
                                   comm::ProcessGroup& group, const PerfMemory& memory,
                                   const Shape& shape, bool in_place);
@@ -150,9 +151,9 @@ class PerfReport {
   PerfReport(const Benchmark& benchmark, const PerfOptions& options, comm::ProcessGroup& group);
   ~PerfReport();
 
-  // model: origin of the cost model behind the predictions; empty: no predictions.
+  // model: origin of the cost model behind the predictions; empty if there are no predictions.
   void header(const std::string& model, const std::vector<comm::SizedChoice>& choices = {});
-  // A measurement that was not requested is null.
+  // out, in: null if the measurement was not requested.
   void row(const Shape& shape, const Measurement* out, const Measurement* in, double predicted);
   int footer();  // the exit code
 
@@ -177,7 +178,7 @@ class PerfReport {
   int measured_ = 0;
 };
 
-// All of main(): options, table, exit code.
+// Runs all of main(): parses the options, prints the table, and returns the exit code.
 int run_benchmark(const Benchmark& benchmark, int argc, char** argv);
 // The same for the benchmark of this name in the table; called by perf/main.cpp.
 int run_benchmark(std::string_view name, int argc, char** argv);

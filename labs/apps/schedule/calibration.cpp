@@ -29,7 +29,8 @@ constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 19
 constexpr std::size_t kTinySize = 64;
 constexpr double kLongEnough = 0.25;  // seconds of one all-reduce; larger sizes are skipped
 
-// The schedule to which the constants are fitted; automatic counts as the ring.
+// Returns the name of the algorithm to which the constants are fitted; automatic counts as the
+// ring.
 std::string priced_algorithm(comm::Algorithm algorithm) {
   return algorithm == comm::Algorithm::automatic ? "ring" : std::string(name_of(algorithm));
 }
@@ -41,8 +42,8 @@ double available_memory() {
   return 0;
 }
 
-// Seconds per byte for adding n floats to n others. The working set counts both arrays, as in a
-// collective on n elements between two ranks.
+// Returns the seconds per byte of adding n floats to n others. The working set counts both arrays,
+// as in a collective on n elements between two ranks.
 double seconds_a_byte_reduced(std::size_t bytes) {
   std::vector<float> a(bytes / sizeof(float), 1.0f), b(a.size(), 2.0f);
   using Clock = std::chrono::steady_clock;
@@ -52,7 +53,7 @@ double seconds_a_byte_reduced(std::size_t bytes) {
        rounds < 3 || Clock::now() - begin < std::chrono::milliseconds(20); ++rounds) {
     const auto start = Clock::now();
     for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-    // Keeps the loop: the compiler must assume that the result is read.
+    // Makes the compiler assume that the result is read, so that it does not remove the loop.
     asm volatile("" : : "r"(a.data()) : "memory");
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
@@ -70,7 +71,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   // Rank 0 reads the available memory, because all ranks must measure the same sizes.
   double memory = available_memory();
   group.broadcast(std::span<double>(&memory, 1), 0);
-  // The fastest of several passes: other load on the machine may slow down one pass.
+  // The fastest of several passes, because other load on the machine may slow down one pass.
   constexpr int kPasses = 3, kBarriers = 200;
   double tiny = 1e9, barrier = 1e9;
   std::vector<double> times(std::size(kSizes), 1e9);
@@ -87,7 +88,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
     barrier = std::min(barrier, took.count() / kBarriers);
     for (std::size_t i = 0; i < sizes && world > 1; ++i) {
       times[i] = std::min(times[i], time_all_reduce(kSizes[i]));
-      double seconds = times[i];  // on a slow link: rank 0 decides when to stop
+      double seconds = times[i];  // rank 0 decides when to stop on a slow link
       group.broadcast(std::span<double>(&seconds, 1), 0);
       if (seconds > kLongEnough) sizes = i + 1;
     }
@@ -101,7 +102,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
                                               priced_algorithm(key.algorithm), world, size, 1));
   };
   const double steps = shape(kTinySize).steps;
-  // Only a requested algorithm runs all its steps for a tiny message.
+  // Only an explicitly requested algorithm runs all its steps for a tiny message.
   const bool one_hand_off = key.algorithm == comm::Algorithm::automatic;
   model.alpha = (one_hand_off ? std::min(barrier, tiny) : tiny) / steps;
   model.overhead = std::max(0.0, tiny - steps * model.alpha);
@@ -212,8 +213,8 @@ struct Shipped {
 };
 
 // Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC. Jobs with at
-// most as many ranks as cores use the results of two ranks; larger jobs those of four ranks
-// ("crowded").
+// most as many ranks as cores use the results of two ranks; larger jobs use the results of
+// four ranks ("crowded").
 constexpr Shipped kOwn{{0.17, 0.046},
                        {12, 192, 3 * 1024, 12 * 1024, 48 * 1024, 192 * 1024},
                        {0.02, 0.04, 0.05, 0.07, 1.0, 1.3},
@@ -319,12 +320,13 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
 
 void store_cost_model(const CalibrationKey& key, const CostModel& model) {
   const std::string path = calibration_file();
-  try_to_write(path);  // first: it rejects paths that are not files, which cannot be read either
+  try_to_write(path);  // before reading, because this rejects paths that are not files and cannot
+                       // be read either
   json all = json::object();
   try {
     if (std::ifstream file(path); file) all = json::parse(file);
   } catch (const json::exception&) {
-    all = json::object();  // unreadable: start with an empty file
+    all = json::object();  // unreadable, so start with an empty file
   }
   const auto date = fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(std::time(nullptr)));
   all[key.text()] = {{"date", date},

@@ -1,5 +1,5 @@
-// The cost model's constants for this machine and its links: measured once (--calibrate) and kept
-// in the user's cache; otherwise built-in constants from another machine.
+// The cost model's constants for this machine and its links. They are measured once (--calibrate)
+// and kept in the user's cache; otherwise built-in constants from another machine are used.
 //
 // The all-reduce itself is timed, at sizes between the powers of two, so that tables of powers of
 // two really test the prediction. Overhead and alpha come from the smallest size and a barrier,
@@ -29,8 +29,8 @@ struct CalibrationKey {
 
 [[nodiscard]] std::string calibration_file();
 
-// Loads the stored constants for this key on this machine, else the built-in ones, which do not
-// cover RDMA. Never fails: an unreadable file counts as missing, and the origin says so.
+// Returns the stored constants for this key on this machine, or else the built-in ones, which do
+// not cover RDMA. Never fails: an unreadable file counts as missing, and the origin says so.
 [[nodiscard]] std::optional<comm::CostModel> load_cost_model(const CalibrationKey& key);
 
 // Replaces this key's constants in the file. Throws UsageError naming an unwritable file.
@@ -38,25 +38,25 @@ void store_cost_model(const CalibrationKey& key, const comm::CostModel& model);
 // Throws UsageError if the file is not writable now. Call this before minutes of measuring.
 void require_calibration_writable();
 
-// Collective: measures the constants. time_all_reduce returns the seconds of one in-place
+// Collective. Measures the constants. time_all_reduce returns the seconds of one in-place
 // all-reduce of `bytes` bytes; progress receives a description of the current measurement.
 [[nodiscard]] comm::CostModel calibrate(
     const CalibrationKey& key, comm::ProcessGroup& group,
     const std::function<double(std::size_t bytes)>& time_all_reduce,
     const std::function<void(const std::string&)>& progress);
 
-// Predicted seconds of the collective on `bytes` (a rank's longest buffer).
+// Returns the predicted seconds of the collective on `bytes` (a rank's longest buffer).
 [[nodiscard]] double predict(const comm::CostModel& model, comm::Collective collective,
                              comm::Algorithm algorithm, int world, double bytes, int root,
                              const std::vector<int>& node_of);
 
-// Collective: from now on the group's all-reduces run the fastest algorithm for their size
+// Collective. From now on the group's all-reduces run the algorithm that is fastest for their size
 // according to rank 0's model, whose constants were fitted to the ring. Returns the choices.
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group,
                                               const comm::CostModel& model);
-// The same with the stored constants for communication memory. Throws UsageError without any.
+// The same with the stored constants for communication memory. Throws UsageError if there are none.
 void choose_fastest(comm::ProcessGroup& group);
-// The key for this group.
+// Returns the key for this group.
 [[nodiscard]] CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,
                                      comm::Algorithm algorithm);
 

@@ -16,12 +16,11 @@ namespace ringsmith::apps {
 
 struct Mistake {
   std::string_view name;
-  std::string_view meaning;  // describes the ranks' mistake
+  std::string_view meaning;  // description of the ranks' mistake
 };
 [[nodiscard]] const std::vector<Mistake>& mistakes();
 
-// Throws UsageError naming the choices for an unknown mistake, and UsageError for a schedule
-// without steps, in which no mistake can be planted.
+// Throws UsageError if the mistake is unknown, naming the choices, or if the schedule has no steps.
 [[nodiscard]] comm::Schedule with_mistake(const comm::Schedule& schedule, std::string_view name);
 
 }  // namespace ringsmith::apps

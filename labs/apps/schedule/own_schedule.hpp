@@ -7,21 +7,21 @@
 // | a folder           | a lab's: its ring.so                                                    |
 // | any other file     | the steps as text, of one world (runtime/comm/schedule/own.hpp)         |
 //
-// A schedule that the checker cannot prove is rejected, so every program runs a correct one.
+// A schedule that the checker cannot prove is rejected, so a program never runs an incorrect one.
 #pragma once
 
 #include <string>
 
 namespace ringsmith::apps {
 
-// The function in a shared object: returns the steps for a world as text, valid until the next
-// call; on failure '!' and the reason.
+// Name and type of the function in a shared object. It returns the steps for a world as text that
+// is valid until the next call; on failure it returns '!' followed by the reason.
 inline constexpr const char* kOwnRingFunction = "ringsmith_own_ring";
 using OwnRingFunction = const char*(int world);
 
 // From now on the schedule at the path replaces the ring in worlds of this size. Must be called
-// before the group's first all-reduce. Returns its text, for the ranks to compare. Throws
-// UsageError naming the path and the checker's finding if it is wrong.
+// before the group's first all-reduce. Returns the schedule's text so that the ranks can compare
+// it. Throws UsageError naming the path and the checker's finding if the schedule is wrong.
 std::string use_schedule_of(const std::string& path, int world);
 
 }  // namespace ringsmith::apps

@@ -42,7 +42,8 @@ class Recorder : public comm::Observer {
   comm::Contributions contributions_;
 };
 
-// [[rank, chunk], ...], once per addition; [] for memory that has not been written.
+// Returns [[rank, chunk], ...] with one entry per addition, or [] for memory that has not been
+// written.
 json values(const Value& value) {
   json out = json::array();
   for (const comm::Origin& origin : value)

@@ -33,7 +33,7 @@ struct Recording {
 // Runs the schedule with `slots` slots per connection; 0 is rendezvous.
 [[nodiscard]] Recording record_run(const comm::Schedule& schedule, int slots);
 
-// As one line. simulation: null if the schedule cannot be priced.
+// Returns one line of JSON. simulation: null if the schedule cannot be priced.
 [[nodiscard]] std::string as_json(const comm::Schedule& schedule, const Recording& recording,
                                   const std::vector<comm::Violation>& findings,
                                   const comm::Simulation* simulation);

@@ -54,7 +54,8 @@ std::string table_of_algorithms() {
          "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong\noptions.\n";
 }
 
-// With --run or --json, proves progress with --slots slots, else with every relevant number.
+// With --run or --json, proves progress with exactly --slots slots; otherwise with every relevant
+// number of slots.
 CheckOptions how_to_check(const Options& o) {
   CheckOptions options;
   if (o.run || o.json) options.wires = {{o.slots, false}};

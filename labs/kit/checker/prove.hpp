@@ -9,7 +9,7 @@
 namespace kit {
 
 // One step of one rank: it sends a chunk and at the same time receives a chunk, which it adds to
-// its own chunk (adds) or stores in its place.
+// its own chunk (if adds) or copies over it.
 struct ScheduleStep {
   int to = 0, send_chunk = 0, from = 0, recv_chunk = 0;
   bool adds = false;

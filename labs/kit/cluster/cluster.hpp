@@ -5,10 +5,10 @@
 //     network           |  [ #0 ]  |[ #1 ]     [ #2 ]
 //                          begins when all ranks have called it and the previous one has ended
 //
-// Lab 09 needs this instead of labs/kit/fabric/: the collective is given, and the task is to call
-// it at the right time. The k-th calls of all ranks form one collective: kind and size must agree.
-// One rank runs at a time, until it waits, so the same seed gives the same run; a deadlock is
-// reported immediately. The clock counts the computation that the driver declares, and the
+// Lab 09 uses this instead of labs/kit/fabric/, because the collective is given and the task is to
+// call it at the right time. The k-th calls of all ranks form one collective: kind and size must
+// agree. One rank runs at a time, until it waits, so the same seed gives the same run; a deadlock
+// is reported immediately. The clock counts the computation that the driver declares, and the
 // network's time: 2 (N-1) alpha + 2 (N-1)/N beta bytes for an all-reduce, the cost of a ring.
 #pragma once
 
@@ -42,7 +42,8 @@ class Group {
  public:
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world() const { return world_; }
-  // Starts an all-reduce; after wait() data holds the sum over all ranks, bitwise equal on each.
+  // Starts an all-reduce; after wait() data holds the sum over all ranks, with the same bits on
+  // each.
   [[nodiscard]] Work all_reduce(std::span<float> data);
   // Blocks until data holds rank `root`'s values.
   void broadcast(std::span<float> data, int root);

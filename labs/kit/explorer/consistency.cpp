@@ -161,7 +161,7 @@ bool Execution::add_sc(const Event& e) {
   return true;
 }
 
-// Checks all of psc if there are fences; rare, so without optimization.
+// Checks all of psc if there are fences. Not optimized, because fences are rare.
 bool Execution::fences_agree() const {
   std::vector<const Event*> all, sc;
   for (const auto& events : events_)

@@ -47,7 +47,8 @@ Order Search::weakened(std::uint32_t place, Access access, Order order, bool* to
 void Search::enter() {
   Search& s = *entered;
   const std::size_t me = s.self();
-  std::string thrown;  // the handler must be left: the fiber may never be resumed
+  std::string thrown;  // reported after the catch block, which must be left because the fiber may
+                       // never be resumed
   try {
     s.program_.threads[me].body();
   } catch (const std::exception& e) {
@@ -185,7 +186,8 @@ Value Search::update(Key key, const char* name, const Next& next, Order order, O
   return before;
 }
 
-// The urgent update is complete: the turn goes back to the first thread that can continue.
+// Called when the urgent update is complete. The turn goes back to the first thread that can
+// continue.
 void Search::end_update() {
   if (guide_.urgent != running_) return;
   guide_.urgent = -1;
@@ -214,8 +216,8 @@ void Search::end_wait(bool ready) {
   Fiber& me = fiber();
   me.in_wait = false;
   if (ready) return;
-  // Drops the run if the wait's only load read an old store although newer ones existed: other
-  // executions read those, and this one leads to no other (it is not maximal).
+  // Drops the run if the wait's only load read an old store although newer ones existed, because
+  // other executions read those, and this one leads to no other (it is not maximal).
   const auto& events = execution_.events(self());
   if (events.size() == me.wait_begins + 1) {
     const Event& e = events.back();

@@ -9,9 +9,10 @@
 //              thread knows; and existing loads that read something else may read from it: all
 //              events added after the load are undone, unless the store depends on them ("revisit")
 //
-// This would reach the same execution in many ways, of which only one counts: a revisit may undo
-// only events that are the search's first choices (TruSt: "maximally added"). These are loads that
-// read from the last store that existed at the time, and stores that were put last.
+// This would reach the same execution in many ways, of which only one may count. Therefore a
+// revisit may undo only events that are the search's first choices (TruSt: "maximally added").
+// These are loads that read from the last store that existed at the time, and stores that were put
+// last.
 //
 // A wait reads once. If the value does not end it, its thread stops, and continues in executions in
 // which a later store revisits that load. Threads that are stopped although they have seen the last

@@ -15,7 +15,8 @@ namespace kit {
 
 class Folder {
  public:
-  // Creates the folder if needed. Files stay in it when their users end, however they end.
+  // Creates the folder if needed. Files remain in it after the processes that use it have ended,
+  // even if they were killed.
   explicit Folder(std::string path);
 
   // Returns false and does nothing if a file of this name exists.
@@ -27,8 +28,8 @@ class Folder {
   // Returns true as soon as a file of this name exists, false if there is none after `longest`.
   [[nodiscard]] bool wait(const std::string& name, std::chrono::milliseconds longest) const;
 
-  // For tests: read, list, remove, and a wait that finds no file return late, as on a busy network,
-  // so their results may be outdated.
+  // For tests: makes read, list, remove, and a wait that finds no file return late, as on a busy
+  // network, so that their results may be outdated.
   void answers_late_by(std::chrono::milliseconds time) { late_ = time; }
 
  private:

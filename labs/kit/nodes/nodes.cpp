@@ -25,7 +25,7 @@ std::string& own_host() {
   return name;
 }
 
-// In the child: closes the judge's channel. Only once, because in a child of a child the same
+// Closes the judge's channel in the child. Only once, because in a child of a child the same
 // descriptor may be a pipe that was opened later.
 void forget_the_judge() {
   static bool forgotten = false;

@@ -36,7 +36,7 @@ struct Slots {
   int count = 0;
 };
 
-// The name of the node on which this process runs.
+// Returns the name of the node on which this process runs.
 [[nodiscard]] const std::string& host_name();
 
 class Nodes {

@@ -13,14 +13,15 @@ class StagedNodes : public Nodes {
   // program(seat, record) runs in every started process; its return value is the exit code.
   StagedNodes(std::vector<std::string> names, Folder folder, Program program)
       : Nodes(std::move(names), std::move(folder), std::move(program)) {}
-  // Puts each process's record as "NAME.INDEX", numbered in the order of starts; how it was started
-  // and how it ended; and how many were not waited for ("running", "zombies"). Rethrows the error
-  // of a process; unplanned deaths by a signal are errors, too.
+  // Adds to `out` each process's record as "NAME.INDEX", numbered in the order of starts, how it
+  // was started and how it ended, and how many were not waited for ("running", "zombies"). Rethrows
+  // the error of a process; unplanned deaths by a signal are errors, too.
   void observe(Observation& out, bool deaths_are_planned = false);
 };
 
 // Blocks until `processes` processes, not counting the job `but`, have used the folder, and then
-// for 100 ms. Gives up after 2 s: the judge detects a student's processes that never use it.
+// for another 100 ms. Gives up after 2 s, because a student's processes may never use it; the judge
+// detects that.
 void wait_until_asked(int processes, const std::string& but);
 
 }  // namespace kit

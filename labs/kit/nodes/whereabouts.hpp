@@ -1,5 +1,6 @@
 // Each process of a run publishes its current activity in memory that the driver's watchdog reads
-// if the run does not end. Plain text and atomics: a killed process leaves its last line.
+// if the run does not end. The memory holds plain text and atomics, so a killed process leaves its
+// last line.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,7 @@ struct Whereabouts {
   char what[96];
 };
 
-// The entry of this process.
+// Returns the entry of this process.
 Whereabouts& whereabouts();
 // Allocates the entry of a new process; the parent calls this before the fork.
 Whereabouts& new_whereabouts(const std::string& who);
@@ -29,9 +30,10 @@ class Doing {
   Doing& operator=(const Doing&) = delete;
 };
 
-// One line per process that has not ended.
+// Returns one line per process that has not ended.
 std::string describe_whereabouts();
-// Number of processes that have used the folder, except those whose name contains `but`.
+// Returns the number of processes that have used the folder, except those whose name contains
+// `but`.
 int processes_that_asked(const std::string& but);
 
 }  // namespace kit

@@ -10,7 +10,8 @@
 #include <pthread.h>
 
 // The compiler inserts a call of the hooks at the end of this file before every access, also in
-// this file, except in functions with this attribute. So nothing here uses the library's templates.
+// this file, except in functions with this attribute. Therefore nothing here uses the library's
+// templates.
 #define UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace {
@@ -76,7 +77,7 @@ UNSEEN Object* object(const void* at) {
     if (objects[i].key == 0) objects[i].key = key;
     if (objects[i].key == key) return &objects[i];
   }
-  watching = false;  // too many objects: report nothing rather than a wrong race
+  watching = false;  // too many objects; report nothing rather than a wrong race
   return nullptr;
 }
 UNSEEN void join(Clock& into, const Clock& other) {

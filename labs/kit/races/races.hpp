@@ -11,8 +11,8 @@
 // call before every access. The calls are ThreadSanitizer's (Serebryany et al., 2009), whose own
 // runtime needs more memory than a driver may have; the clocks are FastTrack's (Flanagan and
 // Freund, 2009), for every byte. Clocks are passed on by mutexes, condition variables, the start
-// and the end of a thread, and atomics, for which every order counts as acquire and release. So
-// orders that are too weak are not found here; lab 19 covers them.
+// and the end of a thread, and atomics, for which every order counts as acquire and release.
+// Therefore orders that are too weak are not found here; lab 19 covers them.
 #pragma once
 
 #include <cstddef>

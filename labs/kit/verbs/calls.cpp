@@ -18,7 +18,7 @@ const char* name_of(ibv_qp_state state) {
   return names[state];
 }
 
-// The wait of every rank, for the report of a hang.
+// Returns the wait of every rank, for the report of a hang.
 std::vector<kit::Wait> waits() {
   Hub& h = hub();
   std::vector<kit::Wait> all;

@@ -12,7 +12,7 @@
 namespace kit::verbs {
 
 Hub& hub() {
-  static Hub* const the_hub = new Hub;  // never freed: hanging ranks use it to the end
+  static Hub* const the_hub = new Hub;  // never freed, because hanging ranks use it to the end
   return *the_hub;
 }
 
@@ -34,7 +34,7 @@ void withhold(const std::string& kind, int after) {
   hub().missing_after = after;
 }
 
-// Index 0 is link-local (RoCE v1), index 1 routable (v2): packets to one do not reach the other.
+// Index 0 is link-local (RoCE v1) and index 1 routable (v2); packets to one do not reach the other.
 ibv_gid gid_of(int rank, int index) {
   ibv_gid gid{};
   if (index == 0)
@@ -45,7 +45,8 @@ ibv_gid gid_of(int rank, int index) {
   return gid;
 }
 
-// Lets another rank that is not done, drawn at random, run. Blocks until the caller's next turn.
+// Runs another rank, drawn at random from those that are not done. Blocks until the caller's next
+// turn.
 void Hub::yield() {
   const int mine = current;
   std::vector<int> others;

@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kAfterNak = 20;  // turns before a receiver that was not ready is retried
 
-// The region with this key and these rights that contains all bytes, in the same domain; else null.
+// Returns the region of the domain that has this key and these rights and contains all bytes, or
+// null.
 Region* region_of(std::uint32_t key, bool remote, ibv_pd* domain, std::uint64_t at,
                   std::uint64_t bytes, int rights) {
   for (const auto& [lkey, region] : hub().regions) {

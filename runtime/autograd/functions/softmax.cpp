@@ -73,8 +73,9 @@ std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
           static_cast<std::size_t>(t.size(0))};
 }
 
-// nll_loss of log-probabilities, which are given or, if through_softmax, computed here from x. In
-// the latter case a device never stores them: the kernels recompute them from x each time.
+// nll_loss of the log-probabilities `given` or, if through_softmax, cross_entropy of the logits
+// `given`. A GPU never stores log-probabilities: its kernels recompute them from the logits each
+// time.
 Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& target,
                        Reduction reduction, std::int64_t ignore_index, double smoothing,
                        bool through_softmax) {
@@ -91,7 +92,7 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
   const Tensor kept = through_softmax && !from_logits ? empty_like(in) : in;
   const Tensor statistics = from_logits ? Tensor::empty({x.size(0), 2}, x.options()) : Tensor();
   const Tensor losses = Tensor::empty({x.size(0)}, x.options());
-  // Reduction none returns the losses of the rows, so their gradients arrive per row.
+  // Reduction::none returns one loss per row, so backward receives one gradient per row.
   const bool whole = reduction != Reduction::none;
   Tensor loss = whole ? Tensor::empty({}, x.options()) : losses;
   const Tensor divisor = whole ? empty_like(loss) : Tensor();
@@ -115,7 +116,7 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
       [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
         const Tensor& rows = saved[0];
         const Targets t{input<std::int64_t>(saved[1]), rows.size(1), ignore_index, smoothing};
-        // The gradient of each row's loss: one number for all rows, or one per row.
+        // The gradient of each row's loss: either one number for all rows or one per row.
         const Tensor g =
             saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name) : grad.contiguous();
         const Tensor dx = empty_like(rows);

@@ -9,8 +9,8 @@
 // 5. cost        steps and bytes agree with the algorithm's table (built-in algorithms only)
 //
 // Each part relies on the parts before it, so checking stops after the first part that finds a
-// fault. The proof holds for all inputs and all timings: interpreter.hpp has the argument (one
-// maximal run decides; values are lists of contributions).
+// fault. The proof holds for all inputs and all timings, because one maximal run decides and values
+// are lists of contributions (interpreter.hpp explains both).
 #pragma once
 
 #include <optional>
@@ -48,8 +48,9 @@ struct Violation {
 };
 
 struct CheckOptions {
-  // Connections with which progress is proved. one_shot and double_tree need slots that hold whole
-  // messages and fail with {0, true} (messages larger than the slots); all others pass.
+  // The connections for which progress is proved. With {0, true} (messages larger than the slots),
+  // one_shot and double_tree fail because they need slots that hold whole messages; all other
+  // algorithms pass.
   std::vector<LinkModel> wires = {{1, false}, {2, false}, {8, false}};
 };
 
@@ -69,7 +70,7 @@ struct Promise {
 // Returns nothing for an algorithm that is not in select.hpp's table (a student's own).
 [[nodiscard]] std::optional<Promise> promised_cost(const Schedule& schedule);
 
-// The same figures, counted from the steps.
+// Returns the same figures, counted from the steps.
 [[nodiscard]] Promise counted_cost(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

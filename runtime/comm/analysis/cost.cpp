@@ -85,7 +85,7 @@ std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
   for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
     SizedChoice best;
     for (const std::string& algorithm : choosable_algorithms()) {
-      // With one node, or one rank per node, it is the same as another algorithm of the list.
+      // With one node, or with one rank per node, hierarchical is the same as another algorithm.
       if (algorithm == "hierarchical" && (nodes.size() == 1 || nodes.size() == node_of.size()))
         continue;
       const auto schedule =

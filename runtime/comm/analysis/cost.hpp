@@ -33,8 +33,8 @@ class Rate {
 };
 
 struct CostModel {
-  // The links between nodes, if they differ from the links within a node: their speed for one
-  // sending rank per node.
+  // The links between nodes, with one sending rank per node. Only set if they differ from the links
+  // within a node.
   struct Wire {
     double alpha = 0;
     Rate beta;
@@ -66,21 +66,23 @@ struct CostShape {
 // the buffer is the working set.
 [[nodiscard]] double predicted_time(const CostModel& model, const Schedule& schedule);
 
-// The textbook times in seconds, for uniform links and chunks of equal size; simulate() gives the
-// same. bytes is the length of the buffer. ring_half_time is a reduce-scatter and tree_time a
-// reduce; with a gamma of 0, an all-gather and a broadcast.
+// The textbook times in seconds, for uniform links and chunks of equal size; simulate() returns the
+// same times. bytes is the length of the buffer. ring_half_time is the time of a reduce-scatter,
+// and tree_time the time of a reduce; with gamma = 0, of an all-gather and a broadcast.
 [[nodiscard]] double ring_all_reduce_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double ring_half_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double tree_time(int world, double bytes, Link link, double gamma);
 
-// Which all-reduce is fastest at which size, by the cost model: latency decides for small messages,
-// bytes on the slowest link for large ones, and the crossover depends on the machine.
+// Finds the fastest all-reduce for each size with the cost model. Latency decides for small
+// messages, and bytes on the slowest link decide for large ones; the crossover depends on the
+// machine.
 //
 //     4 nodes of 8      double_tree            | halving_doubling      | hierarchical
 //                       few steps              | few steps, few bytes  | fewest bytes on slow links
 //                       ----------------------------------------------------------------> bytes
 //
-// The choice changes the order of sums, and so their last bits: a group makes it only on request.
+// The choice changes the order of additions and therefore the last bits of sums, so a group makes
+// it only on request.
 
 struct SizedChoice {
   double up_to = 0;  // bytes, inclusive; the last choice also holds for all larger sizes
@@ -89,15 +91,16 @@ struct SizedChoice {
   bool operator==(const SizedChoice&) const = default;
 };
 
-// The candidates: all all-reduces of types/collective.hpp's Algorithm except the variants of ring.
+// Returns the candidates: the names of all algorithms in types/collective.hpp except automatic and
+// the variants of ring.
 [[nodiscard]] const std::vector<std::string>& choosable_algorithms();
 
-// The fastest algorithm for each range of sizes, in increasing order; adjacent ranges differ. Sizes
-// are tried in powers of four from 256 bytes to 256 MiB. World >= 1.
+// Returns the fastest algorithm for each range of sizes, in increasing order; adjacent ranges
+// differ. Sizes are tried in powers of four from 256 bytes to 256 MiB. World >= 1.
 [[nodiscard]] std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
                                                        const std::vector<int>& node_of);
 
-// The choice for one size. Throws UsageError if there are no choices.
+// Returns the choice for one size. Throws UsageError if there are no choices.
 [[nodiscard]] const SizedChoice& choice_for(const std::vector<SizedChoice>& choices, double bytes);
 
 }  // namespace ringsmith::comm

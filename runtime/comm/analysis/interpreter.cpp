@@ -62,7 +62,7 @@ class Interpreter {
     return static_cast<int>(queue.size()) < wires_.slots;
   }
 
-  // Performs the parts of the current step that are possible; true if there was any.
+  // Performs the parts of the current step that are possible. True if there were any.
   bool advance(int rank) {
     const Step* step = current(rank);
     if (step == nullptr) return false;

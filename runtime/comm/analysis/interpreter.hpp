@@ -1,9 +1,10 @@
 // Runs a schedule without data: which ranks post, receive, and wait for which peers.
 //
 // One run is enough. A rank's steps are fixed in advance, a receive names its peer, and a message
-// never disables a step that was possible before: executions are monotone. So in whatever order the
-// ranks are served, all maximal executions perform the same steps and stop at the same place (they
-// are Kahn process networks with bounded queues). If this run finishes, every run finishes.
+// never disables a step that was possible before: executions are monotone. Therefore all maximal
+// executions perform the same steps and stop at the same place, regardless of the order in which
+// the ranks are served (they are Kahn process networks with bounded queues). If this run finishes,
+// every run finishes.
 //
 //     rank 0   post ---message---> receive   rank 1        a connection holds at most k messages
 //              step 4              step 4                  that were posted and not yet received
@@ -21,8 +22,8 @@ struct LinkModel {
   // Messages between one sender and one receiver. 0 is rendezvous: a send ends when its receiver
   // has reached the matching receive.
   int slots = kUnlimited;
-  // With 0 slots: the send and the receive of a step proceed concurrently, as they do when a
-  // message is larger than all slots together and moves in slices. The step ends when both end.
+  // If there are no slots, the send and the receive of a step proceed concurrently, as they do when
+  // a message is larger than all slots together and moves in slices. The step ends when both end.
   bool streamed = false;
 };
 
@@ -104,10 +105,11 @@ class Contributions : public Observer {
   std::vector<Loss> losses_;
 };
 
-// The value of a chunk of a rank's work buffer (or separate input) before the first step.
+// Returns the value of a chunk of a rank's work buffer (or separate input) before the first step.
 [[nodiscard]] Value initial_value(const Schedule& schedule, int rank, int chunk);
 
-// The value that the collective promises for a chunk on a rank; empty if it promises none.
+// Returns the value that the collective promises for a chunk on a rank, or an empty value if it
+// promises none.
 [[nodiscard]] Value promised_value(const Schedule& schedule, int rank, int chunk);
 
 }  // namespace ringsmith::comm

@@ -12,7 +12,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Contributions that also records each message and the value that it left.
+// Tracks the contributions, and records each message and the value that it produced.
 class Recorder : public Contributions {
  public:
   Recorder(const Schedule& schedule, Playback& playback)
@@ -202,7 +202,8 @@ std::string render_text(const Schedule& schedule, const Playback& playback, Text
 
 namespace {
 
-// One colour per chunk, all of the same lightness, to be visible on white and on black.
+// One colour per chunk. All have the same lightness, so that they are visible on white and on
+// black.
 std::string hue(int chunk, std::size_t chunks) {
   const double turn = chunks <= 1 ? 0.0 : static_cast<double>(chunk) / static_cast<double>(chunks);
   return fmt::format("hsl({:.0f} 62% 52%)", 360 * std::fmod(turn + 0.56, 1.0));

@@ -21,8 +21,9 @@ struct PlayedMessage {
 };
 
 struct Playback {
-  // [step][rank][chunk]: the state before the step; the last entry is the result. Each rank's state
-  // is that after its own earlier steps; ranks need not be at the same step at the same time.
+  // [step][rank][chunk]: the state before the step; the last entry is the result. A rank's state
+  // includes only its own earlier steps, because ranks need not be at the same step at the same
+  // time.
   std::vector<std::vector<std::vector<Value>>> states;
   std::vector<PlayedMessage> messages;  // in an order in which they could be received
 };
@@ -35,11 +36,11 @@ struct TextStyle {
   bool colour = false;     // ANSI: complete chunks green, changed ones bold
 };
 
-// Chunk states are shortened to fit the width: the set of ranks, their number, or nothing.
+// To fit the width, a chunk's state is shown as the set of ranks, as their number, or not at all.
 [[nodiscard]] std::string render_text(const Schedule& schedule, const Playback& playback,
                                       TextStyle style);
 
-// At most kMaxDrawnRanks ranks; throws UsageError above.
+// Throws UsageError if there are more than kMaxDrawnRanks ranks.
 constexpr int kMaxDrawnRanks = 16;
 [[nodiscard]] std::string render_svg(const Schedule& schedule, const Playback& playback);
 

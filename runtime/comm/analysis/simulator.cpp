@@ -189,7 +189,8 @@ Simulation simulate_ring_all_reduce(int world, std::size_t count, std::size_t el
     front.beta_in[i] = in.beta;
     front.beta_out[i] = network.link(r, wrap(r + 1, world)).beta;
   }
-  // Chunk sizes in bytes, stored twice: the sizes that all ranks send at a step are then one slice.
+  // Chunk sizes in bytes, stored twice so that the sizes that all ranks send in a step are one
+  // contiguous slice.
   const auto chunks = split_evenly(count, world);
   std::vector<double> size(2 * n);
   for (std::size_t i = 0; i < 2 * n; ++i)

@@ -52,13 +52,13 @@ struct Simulation {
   std::vector<StepEvents> events;  // if requested
 };
 
-// For any schedule that the checker accepts.
+// Simulates any schedule that the checker accepts.
 [[nodiscard]] Simulation simulate(const Schedule& schedule, std::size_t element_size,
                                   const Network& network, bool keep_events = false);
 
-// The ring all-reduce of ring.hpp, without building its world * (2 world - 2) steps: all ranks are
-// at the same step of the same form, so one array sweep per step handles all of them. Gives the
-// same result as simulate(), bit for bit.
+// Simulates the ring all-reduce of ring.hpp without building its world * (2 world - 2) steps. All
+// ranks are at the same step of the same form, so one array sweep per step handles all of them. The
+// result equals the result of simulate() bit for bit.
 [[nodiscard]] Simulation simulate_ring_all_reduce(int world, std::size_t count,
                                                   std::size_t element_size, const Network& network);
 
@@ -76,13 +76,13 @@ struct Simulation {
 struct Topology {
   std::string name;
   std::string source;  // source of the numbers
-  int nodes = 1;       // at most
+  int nodes = 1;       // upper bound
   int gpus_per_node = 1;
   int nics_per_node = 1;
   Link gpu, nic;
   double gamma = 0;     // seconds per byte reduced
   double overhead = 0;  // seconds per operation
-  double flops = 1e12;  // per second, of one GPU, as training reaches them
+  double flops = 1e12;  // per second and GPU, as achieved in training
 
   [[nodiscard]] int most_ranks() const { return nodes * gpus_per_node; }
   // The world fills one node after the other. Throws UsageError if world > most_ranks().
@@ -91,7 +91,7 @@ struct Topology {
   [[nodiscard]] Network network(int senders_per_node) const;
 };
 
-// Returns the seconds that an all-reduce of `bytes` bytes takes, by any algorithm of select.hpp.
+// Returns the seconds that an all-reduce of `bytes` bytes takes with an algorithm of select.hpp.
 // "ring" and "hierarchical" are simulated without building all their steps. For the ring the result
 // is the same to the bit. For hierarchical it is the same up to rounding if the bytes divide
 // evenly, because all nodes then do the same. Throws UsageError if the world does not fit the

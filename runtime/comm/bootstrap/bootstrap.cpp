@@ -62,10 +62,10 @@ void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap) {
   assigned() = std::move(bootstrap);
 }
 
-// A process joins its job once: a second group of the same kind exchanges its records through the
-// bootstrap of the first, as it would through MPI.
+// A process joins its job only once. A second group of the same kind exchanges its records through
+// the bootstrap of the first, as it would through MPI.
 std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milliseconds timeout) {
-  // Exit handlers run in reverse order: libcrypto must outlive the thread of rank 0's store.
+  // Exit handlers run in reverse order, and libcrypto must outlive the thread of rank 0's store.
   static const bool crypto = store::start_crypto();
   static std::mutex mutex;
   static std::shared_ptr<Bootstrap> joined;

@@ -18,7 +18,7 @@ class StoreServer;
 [[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
                                                         std::chrono::milliseconds timeout);
 // Makes this process a rank of `bootstrap`'s job: make_bootstrap(automatic) then returns it. For
-// processes that were forked with their place (forked.hpp), which the environment does not contain.
+// forked processes (forked.hpp), whose environment does not contain their place.
 void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap);
 
 // Open MPI, used only for rank, size and the exchange of records. No data goes through it.
@@ -54,7 +54,8 @@ class MpiBootstrap : public Bootstrap {
 class FileBootstrap : public Bootstrap {
  public:
   // Creates a missing folder (mode 0700). Throws MismatchError if the rank is taken or world sizes
-  // disagree; UsageError if it cannot be used, is open to other users, or holds other files.
+  // disagree. Throws UsageError if the folder cannot be used, is open to other users, or holds
+  // other files.
   FileBootstrap(std::string folder, int rank, int world, std::chrono::milliseconds timeout);
   ~FileBootstrap() override;
   FileBootstrap(const FileBootstrap&) = delete;

@@ -15,7 +15,8 @@ namespace ringsmith::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{100};  // between checks for lost members
-constexpr std::chrono::milliseconds kTimeToRead{2000};   // for the other members, after an error
+constexpr std::chrono::milliseconds kTimeToRead{2000};   // for the other members to read the result
+                                                         // after an error
 constexpr std::size_t kBlock = 32;                       // records, of up to 4 KiB each, per value
 
 // A result is kDone or a verdict: the kind of error, the culprit's index, a blank, the text.
@@ -30,13 +31,14 @@ std::string verdict_text(const std::string& verdict) {
   return verdict.substr(verdict.find(' ') + 1);
 }
 
-// Unique even among the threads of one process. Messages do not show the part from '#' on.
+// Makes the place unique, even among the threads of one process. Messages omit the part from '#'
+// on.
 std::string unique(const std::string& place) {
   return place + " #" + std::to_string(store::read_number(random_bytes(8)));
 }
 std::string shown(const std::string& owner) { return owner.substr(0, owner.rfind(" #")); }
 
-// The pid in a place such as "pid 4711 on host a", if it is on this host; otherwise 0.
+// Returns the pid in a place such as "pid 4711 on host a" if it is on this host, or else 0.
 pid_t pid_here(const std::string& place) {
   const std::size_t on = place.find(" on ");
   return on != std::string::npos && place.substr(on + 4) == host_name()
@@ -155,8 +157,8 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
   return records;
 }
 
-// No member reads a round once all have read the next one. Without this, a job that creates groups
-// for days would fill the store.
+// Removes the keys of a round. No member reads them once all members have read the next round.
+// Otherwise a job that creates groups for days would fill the store.
 void Exchange::forget(int round) {
   if (round < 0) return;
   const int ago = round - round_;
@@ -165,7 +167,7 @@ void Exchange::forget(int round) {
     store_->remove(key("block/" + std::to_string(b), ago));
 }
 
-// Called by the last member to arrive: all records are there, and only this member reads them.
+// Called by the last member to arrive, when all records are there. Only this member reads them.
 void Exchange::collect() {
   store_->set(key("collector"), std::to_string(me_.index));  // used by describe_missing()
   const auto size = static_cast<std::size_t>(me_.size);
@@ -187,7 +189,7 @@ void Exchange::await_readers() {
   for (bool lost = false; !deadline.passed();) {
     if (store_->wait({key("over", -1)}, deadline.at_most(kBetweenLooks).left()).empty()) return;
     if (lost || !lost_member()) continue;
-    lost = true;  // it will not read, but the others must
+    lost = true;  // the lost member will not read, but the others must
     deadline = deadline.at_most(kTimeToRead);
   }
 }
@@ -225,7 +227,7 @@ std::string Exchange::describe_missing(int& first) {
     const int collector = std::stoi(store_->get(key("collector"), milliseconds(0)));
     blame(collector, describe(collector, "has all records, but has not sent them"));
   }
-  // Every record is there: either a member was stopped before it counted its own record, or the
+  // Every record is there, so either a member was stopped before it counted its own record, or the
   // last member was stopped before it announced itself as the collector.
   for (int r = 0; r < me_.size && text.empty(); ++r)
     if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0)))))
@@ -290,7 +292,7 @@ std::vector<std::string> StoreBootstrap::all_gather(const std::string& record) {
     if (server_) exchange_->await_readers();
     return records;
   } catch (const PeerLost&) {
-    let_others_read(place_.world);  // a late rank would find no store and blame this one
+    let_others_read(place_.world);  // otherwise a late rank would find no store and blame this one
     throw;
   } catch (const CommError&) {
     let_others_read();
@@ -302,11 +304,11 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   try {
     return exchange_->lost_member();
   } catch (const CommError&) {
-    return {};  // the store has ended: the peers' own connections say more
+    return {};  // the store has ended; the peers' own connections say more
   }
 }
 
-// After an error, which the others read in this rank's store: it would end with this process.
+// Keeps this rank's store alive after an error, so that the other ranks can read the error in it.
 // expected: number of ranks that must have connected.
 void StoreBootstrap::let_others_read(int expected) {
   if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead, static_cast<std::size_t>(expected));

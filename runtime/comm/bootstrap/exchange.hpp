@@ -4,8 +4,8 @@
 //
 // Member r writes its record to ".../from/r" and counts itself in ".../arrived". The last member to
 // arrive packs all records together and writes ".../result". Every member waits for this key only,
-// whatever their number. The first member that finds a fault writes the verdict to the same key, so
-// that all members fail immediately, with the same message:
+// regardless of the number of members. The first member that finds a fault writes the verdict to
+// the same key, so that all members fail immediately, with the same message:
 //
 //     a member is missing      the first whose deadline passes checks which have not arrived, or
 //                              which one has all records and does not publish them
@@ -35,11 +35,12 @@ struct Membership {
   std::chrono::milliseconds timeout{30'000};  // of each all_gather
 };
 
-// For the launcher: member `index` is lost. If the members have not all met yet, those that wait
-// and those that arrive later fail with `text`.
+// Called by the launcher when member `index` is lost. If the members have not all met yet, those
+// that wait and those that arrive later fail with `text`.
 void declare_lost(Store& store, const Membership& members, int index, const std::string& text);
 
-// For the holder of the store's table: the key and value that make all_gather number `round` fail.
+// Returns the key and value that make all_gather number `round` fail, for the process that holds
+// the store's table.
 struct LossNote {
   std::string key, value;
 };
@@ -53,8 +54,8 @@ class Exchange {
 
   // Collective. Throws TimeoutError naming the missing members, PeerLost if one died.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record);
-  // Call it before the store ends: waits until all members have the result of the last all_gather,
-  // for at most 2 s once one of them is lost.
+  // Waits until all members have read the result of the last all_gather, for at most 2 s once one
+  // of them is lost. Must be called before the store ends.
   void await_readers();
   // Returns the member that is known to have ended and will make the next all_gather fail. Does not
   // block.

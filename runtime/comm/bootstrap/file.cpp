@@ -162,7 +162,8 @@ std::vector<std::string> FileBootstrap::all_gather(const std::string& record) {
     if (deadline.passed()) report_missing();
     std::this_thread::sleep_for(kFilePoll);
   }
-  // A rank that has written its record of this round has read all records of the last one.
+  // All ranks whose records of this round exist have read every record of the last round, so this
+  // rank's record of the last round is no longer needed.
   if (round_ > 0) unlink(path(record_name(rank_, round_ - 1)).c_str());
   ++round_;
   return records;

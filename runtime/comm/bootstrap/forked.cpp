@@ -21,7 +21,7 @@ constexpr std::chrono::microseconds kPipePoll{50};
 
 }  // namespace
 
-// The two records alternate: a rank can be one exchange ahead of another, never two.
+// The two records alternate, because a rank can be one exchange ahead of another, but never two.
 struct ForkedMeeting::Seat {
   std::atomic<std::uint64_t> published{0};  // exchanges for which this rank has written a record
   std::array<std::uint32_t, 2> length{};

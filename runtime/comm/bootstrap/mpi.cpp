@@ -2,9 +2,9 @@
 // against: a job that ringrun or srun starts does not need it, and programs should not depend on
 // libmpi, libhwloc and libevent for eight calls.
 //
-// The declarations here are Open MPI's own ABI: handles are addresses of objects that the library
-// exports. It is the same in all releases whose library is libmpi.so.40 (4 and 5). MPICH and its
-// derivatives export no such objects and are refused.
+// The declarations here follow Open MPI's own ABI, in which handles are addresses of objects that
+// the library exports. The ABI is the same in all releases whose library is libmpi.so.40 (4 and 5).
+// MPICH and its derivatives export no such objects and are refused.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -45,7 +45,7 @@ struct OpenMpi {
   Handle comm_world, byte, no_request;
 };
 
-// The library that the program has linked itself, otherwise the installed one.
+// Returns the library with which the program is linked, or else the installed one.
 void* library_of_open_mpi() {
   const std::string remedy =
       "; install Open MPI (Debian: openmpi-bin), or start the program with ringrun";
@@ -94,7 +94,7 @@ const OpenMpi& open_mpi() {
   return opened;
 }
 
-// glibc's on_exit instead of atexit: the handler must know the exit status.
+// Registered with glibc's on_exit instead of atexit, because it needs the exit status.
 void leave_mpi(int status, void*) {
   int finalized = 0;
   open_mpi().finalized(&finalized);

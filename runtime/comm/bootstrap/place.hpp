@@ -22,7 +22,7 @@
 
 namespace ringsmith::comm {
 
-// Looks up a variable; nullptr if it is not set, as std::getenv.
+// Looks up a variable, like std::getenv; nullptr if it is not set.
 using Environment = std::function<const char*(const char*)>;
 [[nodiscard]] Environment process_environment();
 
@@ -36,7 +36,8 @@ struct JobPlace {
   std::string folder;                        // for file
 };
 
-// Throws UsageError, one line with the remedy, if variables are missing or invalid.
+// Throws UsageError, whose one-line message includes the remedy, if variables are missing or
+// invalid.
 [[nodiscard]] JobPlace find_place(BootstrapKind wanted, const Environment& environment);
 
 // Return the launcher's value, unchecked; 0 if there is none. For programs that print something on

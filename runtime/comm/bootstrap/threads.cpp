@@ -37,7 +37,7 @@ std::vector<std::string> ThreadRendezvous::all_gather(int thread, const std::str
     const int generation = generation_;
     changed_.wait(lock, [&] { return generation_ != generation; });
   }
-  // The next exchange cannot overwrite the result before this thread has taken part in it.
+  // The next exchange needs this thread, so it cannot overwrite the result yet.
   if (error_) std::rethrow_exception(error_);
   return result_;
 }

@@ -19,8 +19,8 @@ namespace ringsmith::comm {
 
 class DeviceBackend {
  public:
-  // Blocks the host until the device has finished an operation. A Work stores it, and may outlive
-  // the group.
+  // Blocks the host until the device has finished an operation. A Work stores this function and may
+  // outlive the group.
   using HostWait = std::function<void(const cuda_ipc::DeviceOperation&)>;
 
   // The objects that a backend uses. All of them outlive the backend. The dispatcher is the group's
@@ -36,7 +36,7 @@ class DeviceBackend {
   // Runs a queued call on device memory: it starts after transfer.operation->ready(), and the
   // operation has been launched() when this returns.
   virtual void run(Transfer& transfer) = 0;
-  // Zero-filled memory of the device, which peers can access where that is possible.
+  // Returns zero-filled memory of the device, which peers can access where that is possible.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
   [[nodiscard]] virtual HostWait host_wait() const = 0;
   [[nodiscard]] virtual CudaEngine engine() const { return CudaEngine::automatic; }
@@ -44,7 +44,7 @@ class DeviceBackend {
 };
 
 // Collective over the ranks of the bootstrap. Returns null on all of them, with the reason in
-// `refused`, if one cannot reach another's memory or its writes there do not arrive. Throws
+// `refused`, if a rank cannot reach another's memory or its writes do not arrive there. Throws
 // UsageError if a requested engine cannot work.
 [[nodiscard]] std::unique_ptr<DeviceBackend> make_peer_backend(Bootstrap& bootstrap,
                                                                const DeviceBackend::Group& group,

@@ -88,7 +88,7 @@ struct RingCall {
   int blocks;  // to launch, at most shape.channels
   const std::byte* input;
   std::byte* output;
-  std::uint64_t input_begin, output_begin;  // their first element, counted in the work buffer
+  std::uint64_t input_begin, output_begin;  // first elements, as indices into the work buffer
   std::byte *mine, *previous, *next;        // stations
   std::uint32_t packet_flag;                // number of this call, counting calls by packets
   std::uint64_t packet_lines;               // lines reserved for one message

@@ -91,7 +91,7 @@ void DevicePeers::release_waiters() noexcept {
     for (const auto& [key, event] : opened_events_)
       if (event != nullptr) (void)cudaEventRecord(event, idle.get());
   } catch (const Error&) {
-    // The device has failed: nothing waits there any more.
+    // The device has failed, so nothing waits there any more.
   }
 }
 
@@ -245,7 +245,7 @@ void DeviceArena::free(std::uint32_t region, std::size_t offset, std::size_t siz
     last_uses_.push_back(ringsmith::Event::record(communication_));
     stretches_[region].free.give(offset, size);
   } catch (const Error&) {
-    // The device has failed: its memory is lost with it.
+    // The device has failed, so its memory is lost, too.
   }
 }
 

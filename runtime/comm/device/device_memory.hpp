@@ -82,8 +82,9 @@ struct Catalogue {
 //                             r in another process    cudaIpcOpenMemHandle (once) + offset
 //
 // The first regions are opened when the group is created (ping.hpp), others when they are first
-// needed; all stay open until close(). A peer's memory must be closed before its owner frees it. So
-// every rank closes its peers' memory, notifies them, waits for their notices, and then frees.
+// needed; all stay open until close(). A peer's memory must be closed before its owner frees it.
+// Therefore every rank closes its peers' memory, notifies them, waits for their notices, and then
+// frees its own.
 class DevicePeers {
  public:
   // Collective. Creates this rank's events; the callers fill the other fields of its catalogue
@@ -92,7 +93,7 @@ class DevicePeers {
               const std::vector<Whereabouts>& ranks);
   ~DevicePeers();  // closes; destroys this rank's events
 
-  // Collective: afterwards every rank may read every catalogue.
+  // Collective. Afterwards every rank may read every catalogue.
   void meet(Bootstrap& bootstrap);
   // Enables access to the devices of other ranks of this process; CudaError if that is impossible.
   void enable_peer_access() const;
@@ -101,24 +102,27 @@ class DevicePeers {
   [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(segments_.rank())]; }
   [[nodiscard]] const Catalogue& of(int rank) const { return *catalogues_[at(rank)]; }
 
-  // address() is for the thread that runs the group's operations, event() for any thread.
+  // Only the thread that runs the group's operations may call address(); any thread may call
+  // event().
   [[nodiscard]] std::byte* address(int rank, Location location);
   [[nodiscard]] CUevent_st* event(int rank, std::uint32_t index);
 
-  // For a group that has failed, from any thread: streams may wait for events of other processes
-  // that will never happen. Releases them by recording all these events again. With the emulator
-  // the streams then continue; how a driver treats an event of a dead process is not documented.
+  // Called when the group has failed; may be called from any thread. Streams may wait for events of
+  // other processes that will never happen. Releases them by recording all these events again. With
+  // the emulator the streams then continue; how a driver treats an event of a dead process is not
+  // documented.
   void release_waiters() noexcept;
   // Returns a rank whose stream has not reached the last collective that it called, or -1. May be
   // called from any thread.
   [[nodiscard]] int find_laggard() noexcept;
 
-  // Closes all memory and events of other ranks, and notifies these. The device must be idle.
+  // Closes all memory and events of other ranks, and notifies those ranks. The device must be idle.
   void close() noexcept;
-  // Blocks until all peers have closed or are gone; false if one has not within `most`.
+  // Blocks until all peers have closed their access or are gone. False if this takes more than
+  // `most`.
   [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
-  // Replaces close() when the group ends after an error and the device may never become idle:
-  // nothing is released before the process ends.
+  // Called instead of close() when the group ends after an error and the device may never become
+  // idle. Nothing is released before the process ends.
   void abandon() noexcept;
 
  private:
@@ -151,10 +155,11 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   // Returns 256-byte aligned memory that the calling thread's current stream fills with zeros.
   // Throws CudaError if the device is out of memory, CommError if there are too many regions.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
-  // The location of this memory, if all of it is managed here.
+  // Returns the location of this memory if all of it is managed here.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, Bytes size) const;
 
-  // For a group that ends after an error: peers may still use the memory, so it is never freed.
+  // Called when the group ends after an error. Peers may still use the memory, so it is never
+  // freed.
   void abandon() { abandoned_ = true; }
 
  private:

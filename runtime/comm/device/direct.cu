@@ -6,9 +6,9 @@
 //     rank 0  line i --> ranks 1, 2, 3     own, and line i from 1, 2, 3 --> ((x0 + x1) + x2) + x3
 //     rank 1  line i --> ranks 0, 2, 3     ...
 //
-// It is for messages so small that only the number of hops matters. Every rank sums in rank order,
-// so the bits are those of staged messages on the host (executor/staging.cpp). packets.cuh explains
-// when packets may be overwritten.
+// One-shot suits messages so small that only the number of hops matters. Every rank sums in rank
+// order, so the result has the same bits as staged messages on the host (executor/staging.cpp).
+// packets.cuh explains when packets may be overwritten.
 //
 // Two-shot: every rank sums its own chunk, directly from the inputs of all ranks, and stores the
 // result directly in the outputs of all ranks.
@@ -18,9 +18,9 @@
 //     meet                       all stores and loads are complete: the kernel may end
 //
 // Each element is loaded once from each rank and stored once to each rank, without a slot in
-// between. In place is no special case: only rank r touches chunk r, and it loads an element from
-// all ranks before it stores the element anywhere. The order of the sum is that of the two-shot
-// schedule (schedule/direct.hpp) on any executor.
+// between. A call in place needs no special treatment, because only rank r touches chunk r, and it
+// loads an element from all ranks before it stores the element anywhere. The sum has the same order
+// as the two-shot schedule (schedule/direct.hpp) on any executor.
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 
@@ -28,7 +28,7 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// The address of line i from rank `from` in a station.
+// Returns the address of line i from rank `from` in a station.
 __device__ std::byte* place_of(const DirectCall& call, std::byte* station, int from,
                                std::uint64_t i) {
   const std::uint64_t line = static_cast<std::uint64_t>(from) * lines_of(kMostOneShotBytes) + i;
@@ -75,7 +75,7 @@ __global__ void one_shot(const __grid_constant__ DirectCall call) {
 // peer's number in its own (acquire); barrier. Accesses of any rank before the meeting are visible
 // to all ranks after it. A block meets only the blocks with the same number on other ranks: in the
 // first meeting it waits until the inputs that it reads are ready, in the second until those blocks
-// have stored their shares. The blocks of a rank together wait for everything.
+// have stored their shares. Together, the blocks of a rank wait for all blocks of all ranks.
 __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t step) {
   const auto release = order_of(End::arrival_release);
   const auto acquire = order_of(End::arrival_acquire);
@@ -97,8 +97,8 @@ __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t
   return __syncthreads_and(all_here) != 0;
 }
 
-// Sums elements [begin, end) of the work buffer, kLanes at a time; addresses must be aligned for
-// it.
+// Sums elements [begin, end) of the work buffer, kLanes at a time; addresses must be aligned to
+// kLanes elements.
 template <kernels::Reduction op, class T, int kLanes>
 __device__ void add_up(const DirectCall& call, std::uint64_t begin, std::uint64_t end) {
   using P = Pack<T, kLanes>;

@@ -68,7 +68,7 @@ struct Waiter {
 
 constexpr std::uint64_t kPollsPerLook = 64;  // between checks of the clock and `stop` (host memory)
 
-// The first block of the rank that gets here writes the report; all blocks are told to stop.
+// Tells all blocks to stop. The first block of the rank that gets here also writes the report.
 __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
                               std::uint64_t have, std::uint64_t want) {
   KernelReport& t = *w.timeout.report;

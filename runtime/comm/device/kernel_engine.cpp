@@ -15,7 +15,7 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// The direction of a call's ring.
+// Returns the direction of a call's ring.
 int direction_of(const Call& call) { return call.algorithm == Algorithm::gloo_ring ? -1 : +1; }
 
 std::vector<Chunk> chunks_of(const Call& call, int world) {
@@ -159,8 +159,8 @@ std::byte* KernelEngine::station(int rank) {
   return device_peers_.address(rank, device_peers_.of(rank).station);
 }
 
-// The monitor ends kernels when the deadline has passed, and can report more. The kernel's own
-// clock is the fallback if the monitor is blocked.
+// The monitor ends kernels when the deadline has passed, and can report more than a kernel can. The
+// kernel's own clock is the fallback if the monitor is blocked.
 KernelTimeout KernelEngine::timeout_of(std::uint64_t operation) const {
   constexpr std::chrono::seconds kFirstTheMonitor{2};
   KernelTimeout timeout{.report = report_, .operation = operation};
@@ -169,7 +169,7 @@ KernelTimeout KernelEngine::timeout_of(std::uint64_t operation) const {
   return timeout;
 }
 
-// Launches only as many blocks as have work.
+// Returns the number of blocks that have work; only these are launched.
 int KernelEngine::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const {
   const std::size_t block = bytes_per_thread * at(shape_.threads);
   return static_cast<int>(

@@ -34,12 +34,13 @@ class KernelEngine {
 
   // The record that the monitor watches, in pinned host memory.
   [[nodiscard]] KernelReport* report() const { return report_; }
-  // For a group that ends after an error: kernels may still write the record, so it is never freed.
+  // Called when the group ends after an error. Kernels may still write the record, so it is never
+  // freed.
   void abandon() { report_ = nullptr; }
 
   [[nodiscard]] bool serves(const Call& call, const Sharing& sharing) const;
-  // Call after the completed agreement barrier. Launches on the calling thread's current stream;
-  // `operation` is its number in the group.
+  // Must be called after the agreement barrier has completed. Launches on the calling thread's
+  // current stream. `operation` is the call's number in the group.
   void run(const Transfer& transfer, const Buffers& buffers, std::uint64_t operation);
 
  private:

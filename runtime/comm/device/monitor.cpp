@@ -107,7 +107,7 @@ void Monitor::look_at(const DeviceOperation& operation, bool done, milliseconds 
     failed.text += health_.wait_for_graph();
   }
   if (failed.kind == FailureKind::none) return;
-  if (!done && operation.done().has_happened()) return;  // ended just now: the next look decides
+  if (!done && operation.done().has_happened()) return;  // it has just ended; the next look decides
   fail(operation, failed.kind, failed.culprit, failed.text);
 }
 
@@ -150,7 +150,7 @@ void Monitor::wait_for_last_words(const DeviceOperation& operation) {
          !operation.done().has_happened() && Clock::now() < end;)
       std::this_thread::sleep_for(kLook);
   } catch (const CudaError&) {
-    // The device has failed: nothing runs there any more.
+    // The device has failed, so nothing runs there any more.
   }
 }
 

@@ -67,7 +67,7 @@ class Monitor {
   // after stop().
   void wait_for(const DeviceOperation& operation);
 
-  // The group has failed on the host's side: ends all waits on the device.
+  // Ends all waits on the device after the group has failed on the host.
   void give_up() noexcept;
 
   // Blocks until all launched operations are done, or lost; then ends the thread.
@@ -92,7 +92,7 @@ class Monitor {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<const DeviceOperation>> launched_;
   bool stopping_ = false, ended_ = false;
-  // The first failure: operations from this number on are lost.
+  // The first operation that failed. It and all later ones are lost.
   std::uint64_t failed_from_ = ~std::uint64_t{0};
   FailureKind kind_ = FailureKind::none;
   std::string text_;

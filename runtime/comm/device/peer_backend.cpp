@@ -24,7 +24,7 @@ namespace {
 // How long a group that ends waits for its peers to close its memory: normally, and after a
 // failure.
 constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{1000};
-// How long to look for a failed peer if a CUDA call fails: a peer's death may be the cause.
+// How long to look for a failed peer if a CUDA call fails, because a peer's death may be the cause.
 constexpr std::chrono::milliseconds kNotice{500};
 
 bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
@@ -39,7 +39,7 @@ bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
   }
 }
 
-// All ranks have found that they cannot use each other's memory.
+// Thrown when all ranks have agreed that they cannot use each other's memory.
 struct Refused {
   std::string why;
 };

@@ -15,7 +15,7 @@ struct Words {
   std::uint64_t* read;  // pinned: the word that was read from each area
 };
 
-// Unique per pair of ranks, and never all 0 or all 1 bits.
+// Returns a word that is unique per pair of ranks and never all 0 or all 1 bits.
 __host__ __device__ constexpr std::uint64_t word(int from, int to) {
   return 0x5a31'2c4f'6677'3b19U ^
          (static_cast<std::uint64_t>(from) << 8 | static_cast<std::uint64_t>(to) << 24);

@@ -1,9 +1,9 @@
 // Tests peer access with data before a group relies on it.
 //
 // A driver that grants access proves little: behind some PCIe bridges and in some virtual machines,
-// opening a peer's handle succeeds, but data written through it never arrives. So every rank writes
-// a word into every other rank's memory and reads one from there, with the instructions of the
-// rings' kernels, and all ranks agree on the result.
+// opening a peer's handle succeeds, but data written through it never arrives. Therefore every rank
+// writes a word into every other rank's memory and reads one from there, with the instructions of
+// the rings' kernels, and all ranks agree on the result.
 //
 //   area of rank r:   [ from 0 ][ from 1 ] ... [ r's own, for others to read ] ... [ from n - 1 ]
 #pragma once

@@ -60,14 +60,14 @@ __device__ RingStep all_gather(int s, const Behind& behind) {
   return kNoStep;
 }
 
-// A chain from the root to the position before it.
+// Broadcast: a chain from the root to the position before it.
 __device__ RingStep broadcast(int s, const Behind& behind) {
   if (s > 0) return kNoStep;
   if (behind.position == 0) return {kSend, 0};
   return {behind.position < behind.world - 1 ? kRecvCopySend : kRecv, 0};
 }
 
-// The same chain to the root, which is at the last position.
+// Reduce: the same chain to the root, which is at the last position.
 __device__ RingStep reduce(int s, const Behind& behind) {
   if (s > 0) return kNoStep;
   if (behind.position == 0) return {kSend, 0};

@@ -15,7 +15,7 @@
 //               loads.
 //
 // The barrier passes on the order that one thread has acquired, and collects the accesses that one
-// thread releases: order at system scope is transitive through it.
+// thread releases, because order at system scope is transitive through it.
 #pragma once
 
 #include "runtime/comm/device/kernel.cuh"
@@ -35,7 +35,8 @@ class Slots {
         sent_(mine_.sent),
         taken_(mine_.taken) {}
 
-  // Number of passes. Each moves one piece of this channel's share of every chunk around the ring.
+  // Returns the number of passes. Each pass moves one piece of this channel's share of every chunk
+  // around the ring.
   [[nodiscard]] __device__ std::uint64_t passes() const {
     std::uint64_t longest = 0;
     for (int q = 0; q < call_.world; ++q) longest = max(longest, share_of(q).count);
@@ -69,7 +70,7 @@ class Slots {
     }
   }
 
-  // Call after the last pass: the counters continue from here in the next kernel.
+  // Must be called after the last pass. Stores the counters, from which the next kernel continues.
   __device__ void finish() {
     __syncthreads();  // every thread has read the old values
     if (threadIdx.x != 0) return;

@@ -1,4 +1,5 @@
-// Calls on device memory that peers cannot access: copied through pinned memory of the host.
+// Calls on device memory that peers cannot access. The data is copied through pinned memory of the
+// host.
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
@@ -44,7 +45,8 @@ class StagedBackend : public DeviceBackend {
   void run(Transfer& transfer) override {
     const DeviceGuard guard(group_.device);
     const Bytes in = transfer.input.size(), out = transfer.output.size();
-    // In place one of the two may be longer: reduce_scatter's input, all_gather's output.
+    // In place, one of the two may be longer: the input of reduce_scatter, or the output of
+    // all_gather.
     const bool in_place = transfer.input.data() == transfer.output.data();
     PinnedBlock near_input(Bytes(in_place ? 0 : in.value));
     PinnedBlock near_output(in_place ? std::max(in, out) : out);
@@ -60,7 +62,8 @@ class StagedBackend : public DeviceBackend {
       if (size > 0)
         cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, stream.get()));
     };
-    // The output is fetched, too: broadcast reads it, and reduce leaves it unchanged on most ranks.
+    // The output is fetched, too, because broadcast reads it, and reduce leaves it unchanged on
+    // most ranks.
     if (in_place) {
       fetch(near_output.data(), transfer.output.data(), std::max(in, out).value);
     } else {

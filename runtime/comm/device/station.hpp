@@ -106,10 +106,10 @@ constexpr std::size_t station_bytes(int world, const Shape& shape) {
 
 // Names of the places where one processor's stores become visible to another's loads.
 //
-// Each pair is a release at one end and an acquire at the other, at system scope: device scope ends
-// at the edge of a GPU, and volatile orders nothing. A test weakens each end in turn to relaxed and
-// expects the detector to report the race (tests/comm/cuda/ordering_test.cpp); otherwise that end
-// would not be needed, or the test would be blind.
+// Each pair is a release at one end and an acquire at the other, at system scope, because device
+// scope ends at the edge of a GPU and volatile orders nothing. A test weakens each end in turn to
+// relaxed and expects the detector to report the race (tests/comm/cuda/ordering_test.cpp);
+// otherwise that end would not be needed, or the test would be blind.
 enum class End {
   none,
   tail_release,     // "the slot is filled":  the sender's stores to the slot ...

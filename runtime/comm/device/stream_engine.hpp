@@ -10,9 +10,9 @@
 //     rank 1   host:       wait until progress >= 5, enqueue wait(event 5), move, ...
 //              stream:                          ........ wait [move that needs it]
 //
-// The hosts tell each other that an event has been recorded, by a counter in shared host memory
+// The hosts tell each other that an event has been recorded by a counter in shared host memory
 // (with the waits and deadlines of transport/peers.hpp). The event itself tells the other stream
-// that the move is done. So hosts run ahead, and no host waits for a device.
+// that the move is done. Therefore hosts run ahead, and no host waits for a device.
 //
 // Events are reused. A wait refers to the latest record of its event, which may be later than the
 // intended one. This is safe and cannot deadlock: a wait is always enqueued after the record that
@@ -48,10 +48,10 @@ class HandOff {
   Stream stream_;
 };
 
-// executor/mapped.cpp on streams. If all buffers are communication memory, a message is a peer's
-// read or write of the buffer itself. Otherwise, and if the schedule has no mapping for these
-// buffers, the data passes through staging memory, one slice of every chunk at a time. The chunks,
-// and with them the order of the sums, stay the same:
+// The counterpart of executor/mapped.cpp on streams. If all buffers are communication memory, a
+// message is a peer's read or write of the buffer itself. Otherwise, or if the schedule has no
+// mapping for these buffers, the data passes through staging memory, one slice of every chunk at a
+// time. The chunks, and with them the order of the sums, stay the same:
 //
 //     input --copy--> staging input ==moves of all ranks==> staging output --copy--> output
 class StreamEngine {
@@ -59,8 +59,8 @@ class StreamEngine {
   StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
                DeviceArena& arena, HandOff& hand_off);
 
-  // Call after the completed agreement barrier of this transfer, before which every rank has
-  // recorded kReadyEvent. Enqueues on the calling thread's current stream.
+  // Must be called after the agreement barrier of this transfer has completed. Every rank must have
+  // recorded kReadyEvent before that barrier. Enqueues on the calling thread's current stream.
   void run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers);
 
  private:

@@ -12,7 +12,8 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// Processes of different containers may have the same pid.
+// Identifies this process. The nonce is needed because processes of different containers may have
+// the same pid.
 std::string process_token() {
   static const std::string nonce = [] {
     std::random_device random;
@@ -37,7 +38,8 @@ cudaDeviceProp properties_of(int device) {
   return properties;
 }
 
-// Few enough blocks to leave most of the device to other kernels; small ones on an emulator.
+// Chooses few enough blocks to leave most of the device to other kernels, and small ones on an
+// emulator.
 Shape shape_for(const cudaDeviceProp& properties) {
   constexpr int kLargeDevice = 16;  // multiprocessors
   if (properties.multiProcessorCount < kLargeDevice) return {2, 32, std::size_t{8} << 10};

@@ -1,5 +1,5 @@
-// Determines which device each rank is on, which engine the group can therefore use, and why not a
-// better one.
+// Determines the device of each rank, the engine that the group can therefore use, and the reason
+// why it cannot use a better one.
 #pragma once
 
 #include <string>
@@ -29,8 +29,8 @@ struct Decision {
   std::string refused;             // why neither engine works: a device cannot reach another one
 };
 
-// Throws the UsageError for a requested engine that devices without access to each other cannot
-// run.
+// Throws the UsageError for a requested engine that cannot run because the devices cannot access
+// each other.
 [[noreturn]] void throw_unreachable(CudaEngine asked, const std::string& why);
 // A pure function, so all ranks make the same decision. Throws UsageError if an engine is requested
 // but the devices cannot reach each other, or if the kernel engine is requested but would deadlock.

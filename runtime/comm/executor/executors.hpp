@@ -1,6 +1,6 @@
-// The executors: five ways to run a call; the dispatcher selects one. All but p2p run after the
-// call's agreement barrier, or around it (staged). mapped, slots and plain_ring give the same bits
-// for the same schedule.
+// The executors: five ways to run a call; the dispatcher selects one. p2p needs no agreement
+// barrier, staged includes the call's barrier, and the others run after it. mapped, slots and
+// plain_ring give the same bits for the same schedule.
 //
 //   mapped      directly in communication memory that all ranks of the call can reach, following a
 //               mapping (mapping.hpp)
@@ -112,8 +112,9 @@ void run_mapped(Peers& peers, const AgreementBarrier& agreement, const Mapping& 
 void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, const Plan& plan,
                   const Transfer& transfer);
 
-// Small messages: every rank copies its contribution to its staging memory, all meet in one
-// agreement barrier, and each reads its result from the others' staging memory. One hand-off each.
+// Runs a call with small messages: every rank copies its contribution to its staging memory, all
+// meet in one agreement barrier, and each reads its result from the others' staging memory. This
+// takes only one hand-off.
 //
 //     rank 0   [stage]--answer--await_all--[take from 0, 1, 2] --> next call
 //     rank 1   [stage]--answer--await_all--[take from 0, 1, 2]
@@ -134,8 +135,8 @@ void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer)
 // send and recv: from one rank's buffer to another's, through a dedicated lane.
 //
 // The first slot of a message carries the fingerprint of the sender's call, which the receiver
-// compares with its own; the payload follows. A send returns when everything is in slots: a payload
-// of up to kSlots - 1 slots does not wait for the receiver.
+// compares with its own; the payload follows. A send returns when the whole payload is in slots, so
+// a payload of up to kSlots - 1 slots does not wait for the receiver.
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
 // The content of a message's first slot, for every kind of memory.

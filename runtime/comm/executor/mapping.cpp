@@ -121,7 +121,8 @@ class Mapper {
       const MoveId id{rank, m};
       const Move& move = plan(id);
       MappedMove& mine = mapped(id);
-      // The sources that this move reads itself. The sender of a message fills in its source.
+      // Fills in the sources that this move reads itself. A message's source is filled in when its
+      // sender is processed.
       mine.sources.resize(move.sources.size());
       mine.scaled.resize(move.sources.size());
       MoveId writer = id;  // of the chunk in this rank's output, if the move keeps it
@@ -175,7 +176,7 @@ class Mapper {
     return true;
   }
 
-  // True if the move itself touches memory. A send that is pulled does not.
+  // True if the move itself touches memory. A send that the receiver pulls does not.
   [[nodiscard]] bool reads(MoveId id) const {
     const auto& list = targets_[at(id.rank)][at(id.move)];
     return plan(id).keep || kept_for_a_pull(id) ||
@@ -183,7 +184,7 @@ class Mapper {
                        [&](const MessageTarget& r) { return is_push(id, r); });
   }
 
-  // True for a computed chunk that a peer pulls: it must be stored even if unused here.
+  // True for a computed chunk that a peer pulls, which must be stored even if it is unused here.
   [[nodiscard]] bool kept_for_a_pull(MoveId id) const {
     const Move& move = plan(id);
     const bool computes =
@@ -241,7 +242,7 @@ class Mapper {
     }
   }
 
-  // One condition per rank is enough: the latest.
+  // Keeps the latest condition per rank, which implies the others.
   static void tidy(std::vector<MappedMove::After>& after) {
     std::map<int, std::uint32_t> latest;
     for (const auto& [rank, moves] : after) latest[rank] = std::max(latest[rank], moves);

@@ -10,8 +10,8 @@
 //     two-shot, rank r:   out[r] of every rank = in[r] of rank r + in[r] of rank r + 1 + ...
 //                         one pass: each element is read once per rank and stored once per rank
 //
-// Hand-off: every rank counts the moves that it has completed. What a move waits for is derived in
-// advance from the plans of all ranks, as pairs (rank, moves): before a pull, the data must have
+// Hand-off: every rank counts the moves that it has completed. The conditions of a move are derived
+// in advance from the plans of all ranks, as pairs (rank, moves): before a pull, the data must have
 // been written; before a store, the data that it overwrites must have been read; and at the end,
 // every rank that touches this rank's buffers must be done. Some schedules cannot run this way,
 // e.g. an in-place exchange, in which two ranks would wait for each other's reads. They have no

@@ -20,8 +20,8 @@ bool empty(const Schedule& schedule, int chunk) { return schedule.chunks[at(chun
 
 using RawFlags = std::vector<std::vector<std::deque<bool>>>;  // [from][to][message]
 
-// Simulates all ranks, moving one bit instead of data: whether a message is a rank's unreduced
-// contribution. Also checks that sends and receives pair up.
+// Simulates all ranks, moving one bit instead of data. The bit tells whether a message is a rank's
+// unreduced contribution. Also checks that sends and receives pair up.
 RawFlags trace_raw_messages(const Schedule& schedule) {
   const std::size_t world = at(schedule.world);
   RawFlags sent(world, std::vector<std::deque<bool>>(world));
@@ -144,7 +144,8 @@ class Replay {
     if (step.action == Action::copy) {
       moves_.push_back({chunk, {message}, {}, true, step_});
     } else if (can_extend(state.writer, step)) {
-      // Merge into the later position: sends between the two must not wait for these receives.
+      // Merge into the later position, because sends between the two must not wait for these
+      // receives.
       Move move = std::move(moves_[at(state.writer)]);
       moves_.erase(moves_.begin() + state.writer);
       for (ChunkState& other : state_)
@@ -177,7 +178,8 @@ class Replay {
     return true;
   }
 
-  // Adds the promised chunks that no message carries (a rank's own part of an all_gather).
+  // Adds moves for the promised chunks that no message carries, e.g. a rank's own part of an
+  // all_gather.
   void add_local_copies() {
     for (int c = 0; c < static_cast<int>(state_.size()); ++c)
       if (!empty(schedule_, c) && state_[at(c)].writer < 0 && promised(schedule_, rank_, c))
@@ -199,8 +201,8 @@ class Replay {
     }
   }
 
-  // The factor of avg is applied where contributions meet. A move with one source passes a raw
-  // value on, and its receiver scales; in a world of one rank there is no receiver.
+  // avg's factor is applied where contributions meet. A move with one source passes a raw value on,
+  // and its receiver applies the factor. In a world of one rank there is no receiver.
   void leave_passed_on_raw() {
     if (schedule_.world == 1) return;
     for (Move& move : moves_)

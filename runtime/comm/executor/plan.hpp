@@ -1,6 +1,6 @@
 // Turns a schedule into the list of moves that one rank executes.
 //
-// A schedule has single steps. Merging steps saves memory traffic:
+// A schedule consists of single steps. Merging steps saves memory traffic:
 //   - consecutive receives that reduce into one chunk become one sum of several sources,
 //   - a chunk that is sent on right after it was computed is written to its receivers in the same
 //     pass (the recvReduceSend of the ring),
@@ -56,8 +56,9 @@ using Plan = std::vector<Move>;
 // for it.
 [[nodiscard]] bool promised(const Schedule& schedule, int rank, int chunk);
 
-// The position of a chunk in the caller's buffers, in elements from their start. Some collectives
-// give a rank only its own chunk (the input of all_gather, the output of reduce_scatter).
+// Return the position of a chunk in the caller's buffers, in elements from their start. Some
+// collectives give a rank only its own chunk (the input of all_gather, the output of
+// reduce_scatter).
 [[nodiscard]] std::size_t input_offset(const Schedule& schedule, int rank, int chunk);
 [[nodiscard]] std::size_t output_offset(const Schedule& schedule, int rank, int chunk);
 

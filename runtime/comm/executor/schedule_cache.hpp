@@ -1,4 +1,4 @@
-// Schedules, plans and mappings. They are cached by call, because training repeats a few calls.
+// Caches schedules, plans and mappings by call, because training repeats a few calls.
 #pragma once
 
 #include <array>
@@ -17,7 +17,8 @@ struct Prepared {
   Schedule schedule;
   Plan plan;
   std::size_t most_moves = 0;  // of the longest plan of any rank
-  // Indexed by placement. If mapping_known but there is no mapping, the schedule has none.
+  // Indexed by placement. If mapping_known is true and mapping is empty, the schedule has no
+  // mapping.
   std::array<bool, 3> mapping_known{};
   std::array<std::optional<Mapping>, 3> mapping;
 };
@@ -47,8 +48,8 @@ class ScheduleCache {
   std::map<Key, std::unique_ptr<Prepared>> prepared_;
 };
 
-// The choice for host memory: direct, because every rank reaches every other rank in one step,
-// unless the call names an algorithm.
+// Returns the algorithm for host memory: the one that the call names, or else direct, in which
+// every rank reaches every other rank in one step.
 [[nodiscard]] std::string_view host_algorithm(const Call& call, int world);
 
 }  // namespace ringsmith::comm

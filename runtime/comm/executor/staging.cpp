@@ -8,7 +8,8 @@ namespace ringsmith::comm {
 
 namespace {
 
-// True if a rank gives a separate part to each rank; takes_parts: if it takes one from each.
+// gives_parts: true if a rank gives a separate part to each rank. takes_parts: true if it takes a
+// separate part from each.
 bool gives_parts(const Contract& contract) {
   return contract.exchanges || (contract.output == Extent::own && contract.input != Extent::own);
 }
@@ -67,7 +68,7 @@ class StagedBlock {
   [[nodiscard]] std::byte* staged(int rank, int part) const {
     return segments_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }
-  // copy_n instead of memcpy, here and below: an empty buffer may have a null address.
+  // copy_n instead of memcpy, here and below, because an empty buffer may have a null address.
   void stage_part(int part) {
     std::copy_n(t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_,
                 staged(segments_.rank(), part));
@@ -94,7 +95,7 @@ class StagedBlock {
   std::size_t width_, part_, at_, bytes_, n_;  // bytes, except n_: elements
 };
 
-// Elements that one rank gives to, or takes from, one other.
+// Returns the number of elements that one rank gives to, or takes from, each other rank.
 std::size_t part_elements(const Call& call, int world) {
   return contract_of(call.collective).exchanges ? call.count / static_cast<std::size_t>(world)
                                                 : call.count;

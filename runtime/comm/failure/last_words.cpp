@@ -24,7 +24,7 @@ std::atomic<const LastWords*> current{nullptr};
 std::atomic<std::uint64_t> said_at{0};
 constexpr std::uint64_t kTimeToSay = 500'000'000;  // ns; mpirun sends SIGKILL after a second
 
-// All of this may run in a signal handler: no allocation, no locks, no stdio.
+// All of this may run in a signal handler, so it must not allocate, lock or use stdio.
 
 // A line for standard error. Text that does not fit is cut.
 class LineBuffer {
@@ -78,7 +78,8 @@ bool write_all(int file, const iovec& part) {
   return true;
 }
 
-// False for a link, a FIFO or a device that a user has put there, which rename() would replace.
+// False for a link, a FIFO or a device that a user has put there, because rename() would replace
+// it.
 bool may_replace(const char* path) {
   struct stat there {};
   return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
@@ -119,7 +120,7 @@ void complain(const char* path, int error) {
 FlightFile::FlightFile(const std::string& folder, const FlightHeader& whose,
                        const RankReport* report, const Flight* flight)
     : path_(folder + "/flight-" + whose.group + "-rank" + std::to_string(whose.rank)),
-      // Several ranks may write it: survivors write the file of a killed rank.
+      // Several ranks may write it, because survivors write the file of a killed rank.
       aside_(folder + "/.flight-" + whose.group + "-rank" + std::to_string(whose.rank) + "-by-" +
              std::to_string(whose.written_by) + "-" + random_name()),
       whose_(whose),
@@ -170,7 +171,8 @@ bool FlightFile::write(bool replace) const noexcept {
 
 namespace {
 
-// True while the rank may be printing its own error. mpirun sends more than one SIGTERM.
+// True while the rank may be printing its own error. Needed because mpirun sends more than one
+// SIGTERM.
 bool being_said() {
   return said_at.load() != 0 && nanoseconds(CLOCK_MONOTONIC) - said_at.load() < kTimeToSay;
 }

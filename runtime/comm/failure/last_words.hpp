@@ -17,7 +17,7 @@ namespace ringsmith::comm {
 // handler that ends it, or, if the rank was killed, by a survivor on its host.
 // labs/apps/flight_reader reads a folder of these files (flight_log.hpp).
 //
-// The byte order is the machine's: a file is read on a machine like the one that wrote it.
+// The byte order is the machine's, so a file must be read on a machine of the same kind.
 struct FlightHeader {
   static constexpr std::uint64_t kMagic = 0x5453'414c'4752'5352;
   std::uint64_t magic = kMagic;
@@ -43,9 +43,9 @@ class FlightFile {
   // report and flight belong to the rank whose file this is; rank written_by calls write().
   FlightFile(const std::string& folder, const FlightHeader& whose, const RankReport* report,
              const Flight* flight);
-  // The file appears completely or not at all. No allocation, no lock: may run in a signal handler.
-  // Replaces an existing file only if `replace`. Returns false if the file was not written; prints
-  // an error to standard error unless the file existed.
+  // The file appears completely or not at all. May run in a signal handler, because it neither
+  // allocates nor locks. Replaces an existing file only if `replace`. Returns false if the file was
+  // not written; prints an error to standard error unless the file existed.
   bool write(bool replace) const noexcept;
 
  private:
@@ -76,10 +76,10 @@ class LastWords {
   LastWords(int rank, std::vector<Peer> peers);
   ~LastWords();
   // Sets the flight files by rank, which must outlive this object; null: none. The handler writes
-  // this rank's file, and that of the failed peer if the peer is on this host.
+  // this rank's file, and the failed peer's if the peer is on this host.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
-  // Call when the rank has found the failure itself and is about to report it: the handler then
-  // gives it time to do so instead of printing the line.
+  // Must be called when the rank has found the failure itself and is about to report it. The
+  // handler then gives it time to do so instead of printing the line.
   static void already_said();
   // For a handler of SIGTERM: if there is a reason, prints the line and ends the process.
   static void say_if_lost() noexcept;

@@ -16,13 +16,13 @@
 
 namespace ringsmith::comm {
 
-// Counters that are polled have their own cache lines: two each, because CPUs fetch lines in pairs.
+// Each counter that is polled has two cache lines of its own, because CPUs fetch lines in pairs.
 constexpr std::size_t kLine = 128;  // bytes
 constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 constexpr std::size_t kFailureText = 1536;  // bytes
 
 // "I am in this call": one entry of the agreement barrier that opens every collective. Two entries
-// alternate, because a rank can be one round ahead of the others, never two.
+// alternate, because a rank can be one round ahead of the others, but never two.
 struct alignas(64) Answer {
   std::atomic<std::uint64_t> round{0};  // published last
   std::atomic<std::uint64_t> call{0};   // Call::pack()

@@ -36,7 +36,7 @@ WaitForGraph::Activity WaitForGraph::look_at(const Sight& sight) {
   activity.busy = board.busy.load() != 0;
   if (!activity.busy) return activity;
   activity.step = board.step.load();
-  // A stopped process waits for no rank: it would not notice if its peer arrived.
+  // A stopped process waits for no rank, because it would not notice if its peer arrived.
   if (!activity.stopped) activity.waits_for = board.waits_for.load();
   activity.waited = board.waited.load();
   return activity;
@@ -140,8 +140,9 @@ constexpr SystemCall kSystemCalls[] = {
     {SYS_fcntl, "a lock on a file"},
 };
 
-// " in open() of a file or a FIFO": the system call in which the first thread of a sleeping process
-// waits. If the kernel shows calls only to debuggers: " (in the kernel: wait_for_partner)", or "".
+// Returns the system call in which the first thread of a sleeping process waits, e.g. " in open()
+// of a file or a FIFO". If the kernel shows calls only to debuggers, returns " (in the kernel:
+// wait_for_partner)" or "".
 std::string call_of(pid_t pid) {
   const std::string folder = "/proc/" + std::to_string(pid);
   long number = -1;
@@ -153,7 +154,7 @@ std::string call_of(pid_t pid) {
   return function.empty() || function == "0" ? "" : " (in the kernel: " + function + ")";
 }
 
-// The state letter that ps shows; 0 if this process cannot see it.
+// Returns the state letter that ps shows, or 0 if this process cannot see it.
 char state_letter(pid_t pid) {
   std::string line;
   std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), line);
@@ -162,8 +163,8 @@ char state_letter(pid_t pid) {
   return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
 }
 
-// A sleeping process is awake for a moment now and then, for example when one of its threads has
-// work. Only a process that is never seen asleep is computing.
+// A sleeping process wakes up now and then, for example when one of its threads has work. Only a
+// process that is never seen asleep is computing.
 char settled_letter(pid_t pid) {
   char letter = state_letter(pid);
   for (int look = 1; look < 5 && letter == 'R'; ++look) {

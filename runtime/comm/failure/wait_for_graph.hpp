@@ -1,5 +1,5 @@
 // Text for the error that ends a wait: each rank's current call, how long it has waited and for
-// which rank, and what the kernel says about its process.
+// which rank, and the state of its process according to the kernel.
 #pragma once
 
 #include <string>
@@ -41,7 +41,7 @@ class WaitForGraph {
     std::string site;  // " at train.cpp:12"
     std::int64_t step = -1;
     bool busy = false;
-    bool stale = false;  // it may have changed since
+    bool stale = false;  // the rank may have moved on since
     bool stopped = false;
     int waits_for = -1;
     std::uint32_t waited = 0;  // ms
@@ -51,7 +51,7 @@ class WaitForGraph {
     [[nodiscard]] std::string describe() const;
   };
   static Activity look_at(const Sight& sight);
-  // Returns ranks of which each waits for the next and the last for the first; empty if none do.
+  // Returns a cycle of ranks in which each waits for the next. Empty if there is none.
   [[nodiscard]] std::vector<int> find_circle() const;
   [[nodiscard]] const Activity& activity(int rank) const {
     return activities_[static_cast<std::size_t>(rank)];

@@ -21,7 +21,7 @@ void add_rotation(Schedule& schedule, Action action) {
     }
 }
 
-// In step s only the root and rank root + 1 + s take part.
+// In step s only the root and rank root + 1 + s communicate.
 void add_star(Schedule& schedule, const Contract& contract) {
   const int world = schedule.world;
   const bool from_root = contract.input == Extent::at_root;

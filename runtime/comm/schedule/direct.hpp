@@ -1,6 +1,6 @@
 // Direct algorithms: every rank exchanges data with every other rank, without relays. Their data
-// dependencies allow few rounds over many links; a ring needs many rounds over few links. So they
-// are the choice where latency matters, or where all ranks can read each other's memory.
+// dependencies allow few rounds over many links; a ring needs many rounds over few links. Therefore
+// they are the choice where latency matters, or where all ranks can read each other's memory.
 //
 //     two-shot (4 ranks, chunk 0)                    one-shot (rank 1)
 //

@@ -33,7 +33,7 @@ namespace ringsmith::comm {
 // World >= 1.
 [[nodiscard]] Schedule halving_doubling_all_reduce(int world, std::size_t count);
 
-// The largest power of two that is at most world.
+// Returns the largest power of two that is at most world.
 [[nodiscard]] int halving_core(int world);
 
 }  // namespace ringsmith::comm

@@ -19,10 +19,10 @@ namespace ringsmith::comm {
 [[nodiscard]] Schedule parse_schedule(std::string_view text, std::size_t count);
 
 // From now on make_schedule() returns this schedule, with its chunks cut for the requested count,
-// for an all_reduce by "ring" in a world of the same size. One per world size, for the whole
-// process; call it before groups of that size make calls.
+// for an all_reduce by "ring" in a world of the same size. There is one such schedule per world
+// size in the process. Must be called before groups of that size make calls.
 void use_as_ring(const Schedule& own);
-// The schedule that use_as_ring() was given for this world; nullptr: none.
+// Returns the schedule that use_as_ring() was given for this world, or nullptr if there is none.
 [[nodiscard]] const Schedule* own_ring(int world);
 
 }  // namespace ringsmith::comm

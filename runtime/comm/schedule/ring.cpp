@@ -25,7 +25,8 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
 
 }  // namespace
 
-// At step s rank c + 1 + s sends chunk c: rank r sends chunk r - 1 - s and receives r - 2 - s.
+// At step s, rank c + 1 + s sends chunk c. Thus rank r sends chunk r - 1 - s and receives chunk
+// r - 2 - s.
 Step ring_reduce_scatter_step(int world, int rank, int step, int direction) {
   return {wrap(rank + direction, world), wrap(rank - direction * (1 + step), world),
           wrap(rank - direction, world), wrap(rank - direction * (2 + step), world),

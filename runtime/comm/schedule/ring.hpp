@@ -40,8 +40,8 @@ namespace ringsmith::comm {
 [[nodiscard]] Schedule ring_all_gather(int world, std::size_t count);
 [[nodiscard]] Schedule ring_all_reduce(int world, std::size_t count);
 
-// The ring of PyTorch's gloo backend: direction -1 and gloo's chunks, so that the sums have the
-// same bits. element_size in bytes: gloo's chunk map is computed in bytes.
+// The ring of PyTorch's gloo backend, with direction -1 and gloo's chunks, so that the sums have
+// the same bits. element_size is needed because gloo computes its chunks in bytes.
 [[nodiscard]] Schedule gloo_ring_all_reduce(int world, std::size_t count, std::size_t element_size);
 
 // gloo cuts the buffer into segments of at most 1 MiB, at least two per rank and the same number

@@ -2,8 +2,8 @@
 //
 // A Schedule says, for every rank and step, which chunk the rank sends to which peer, and which
 // chunk it receives from which peer. It is computed from plain values (algorithm, world size,
-// count, ...): no memory, no sockets, no time. The checker proves it correct, the simulator prices
-// it, the player draws it, and the executors run it. All of them also take a student's own
+// count, ...) and involves no memory, sockets or time. The checker proves it correct, the simulator
+// prices it, the player draws it, and the executors run it. All of them also take a student's own
 // schedule.
 //
 //     ring all-reduce, 3 ranks, step 0 (reduce-scatter)        the work buffer of each rank
@@ -90,13 +90,14 @@ struct Schedule {
 // the next.
 [[nodiscard]] Schedule one_chunk_steps(const Schedule& schedule);
 
-// Number of elements in a message of `chunks` chunks that begins with first_chunk.
+// Returns the number of elements in a message of `chunks` chunks that begins with first_chunk.
 [[nodiscard]] std::size_t message_count(const Schedule& schedule, int first_chunk, int chunks);
 
 // Throws UsageError unless world >= 1 and 0 <= root < world.
 void check_world(int world, int root = 0);
 
-// Returns value modulo world, in [0, world) for negative values, too: rank arithmetic on the ring.
+// Returns value modulo world, in [0, world) even for negative values. For rank arithmetic on a
+// ring.
 [[nodiscard]] constexpr int wrap(int value, int world) {
   const int rest = value % world;
   return rest < 0 ? rest + world : rest;
@@ -112,16 +113,16 @@ void check_world(int world, int root = 0);
 //
 // Node numbers are only compared for equality; an empty list means one node.
 
-// [node][rank on it]: ranks in order, nodes in the order of their first rank. Throws UsageError if
-// a list that is not empty does not have one entry per rank.
+// Returns the ranks of each node, in order; the nodes are in the order of their first ranks. Throws
+// UsageError if a list that is not empty does not have one entry per rank.
 [[nodiscard]] std::vector<std::vector<int>> ranks_of_nodes(const std::vector<int>& node_of,
                                                            int world);
 
-// Ranks 0..k-1 on node 0, the next k on node 1, and so on; the last node may have fewer. Throws
-// UsageError unless ranks_per_node >= 1.
+// Returns a node_of list with k = ranks_per_node: ranks 0..k-1 are on node 0, the next k on node 1,
+// and so on; the last node may have fewer. Throws UsageError unless ranks_per_node >= 1.
 [[nodiscard]] std::vector<int> nodes_of(int world, int ranks_per_node);
 
-// The largest number of ranks of one node that send to other nodes.
+// Returns the largest number of ranks of one node that send to other nodes.
 [[nodiscard]] int senders_per_node(const Schedule& schedule, const std::vector<int>& node_of);
 
 }  // namespace ringsmith::comm

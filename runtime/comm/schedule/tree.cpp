@@ -71,8 +71,8 @@ namespace {
 constexpr std::size_t kPiece = std::size_t{16} << 10;  // elements
 constexpr std::size_t kMostPieces = 16;                // of each half
 
-// An in-order binary tree over positions 1..world: the height of a position is the number of its
-// trailing zero bits.
+// Returns the parent in an in-order binary tree over positions 1..world. The height of a position
+// is the number of its trailing zero bits.
 int parent_position(int position, int world) {
   const int lowest = position & -position;
   const int up = (position ^ lowest) | (lowest << 1);
@@ -87,7 +87,7 @@ std::array<int, 2> child_positions(int position, int world) {
   return {position - lowest / 2, right > 0 ? position + right : 0};
 }
 
-// Tree 1 is tree 0 mirrored or, for an odd world, shifted by one rank: either way, a rank at an odd
+// Tree 1 is tree 0 mirrored or, for an odd world, shifted by one rank. Either way, a rank at an odd
 // position of one tree is at an even position of the other.
 int position_of(int world, int rank, int tree) {
   if (tree == 0) return rank + 1;

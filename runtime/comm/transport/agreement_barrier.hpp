@@ -2,8 +2,8 @@
 //
 // The barrier carries the call's fingerprint, so every rank detects a mismatch, and knows both
 // calls, before any data moves. Rounds are numbered from 1 and never reset. A rank that has
-// completed round g knows that all ranks have entered g and hence left g - 1. So staging memory
-// that alternates between two halves by the round's parity needs no other protection.
+// completed round g knows that all ranks have entered g and hence left g - 1. Therefore staging
+// memory that alternates between two halves by the round's parity needs no other protection.
 #pragma once
 
 #include "runtime/comm/transport/peers.hpp"
@@ -14,7 +14,7 @@ class AgreementBarrier {
  public:
   explicit AgreementBarrier(Peers& peers) : peers_(peers) {}
 
-  // The round that the next answer() opens. Data for it may be staged now.
+  // Returns the round that the next answer() opens. Data for it may be staged now.
   [[nodiscard]] std::uint64_t next() const { return round_ + 1; }
 
   [[nodiscard]] std::uint64_t round() const { return round_; }  // the last round opened
@@ -26,7 +26,7 @@ class AgreementBarrier {
   // Waits for all other ranks. Throws MismatchError if one of them is in another call.
   void await_all();
 
-  // The answer of rank r in the current round.
+  // Returns the answer of rank r in the current round.
   [[nodiscard]] const Answer& answer_of(int r) const {
     return peers_.segments().control(r).answers[round_ % 2];
   }

@@ -39,7 +39,7 @@ class Outbox {
   }
   // True if a message may be sent from any memory instead of from the slot.
   [[nodiscard]] bool lends() const { return segments_->on_network(peer_); }
-  // Only if lends(): sends `size` bytes at `data`, which may change once this has returned.
+  // Sends `size` bytes at `data`, which may change once this has returned. Requires lends().
   void post_from(const std::byte* data, std::size_t size) {
     segments_->lend(peer_, data, slot(), size);
     segments_->publish_to(peer_, *tail_, ++posted_);
@@ -72,8 +72,8 @@ class Inbox {
     return known_tail_ > taken_;
   }
   [[nodiscard]] const std::byte* slot() const { return slots_ + taken_ % kSlots * slot_bytes_; }
-  // On a wire a credit costs a message: every (kSlots / 2)th is sent immediately, and the others
-  // may wait for the next message.
+  // On a network a credit costs a message, so only every (kSlots / 2)th is sent immediately; the
+  // others may wait for the next message.
   void release() {
     if (++taken_ % (kSlots / 2) == 0)
       segments_->publish_to(peer_, *head_, taken_);

@@ -28,7 +28,8 @@ struct alignas(kLine) Doorbell {
   std::atomic<std::uint32_t> sleeping{kAwake};
   std::atomic<std::uint32_t> rings{0};
 
-  // For the owner. ready() loads counters seq_cst; wait(seen) returns when `rings` is not `seen`.
+  // Called by the owner. ready() loads counters seq_cst; wait(seen) returns when `rings` is not
+  // `seen`.
   template <class Ready, class Wait>
   void sleep_unless(Ready ready, std::uint32_t how, Wait wait) {
     const std::uint32_t seen = rings.load();

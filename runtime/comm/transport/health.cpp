@@ -92,7 +92,7 @@ void Health::show_board() {
 }
 
 // Looks at all peers, not only at for_peer, because for_peer may itself wait for the culprit.
-// Reports have priority: a rank that failed and left says which rank is to blame.
+// Reports have priority, because a rank that failed and left says which rank is to blame.
 Health::Failed Health::look_for_failure(int for_peer) const {
   std::vector<int> gone;
   for (int r = 0; r < segments_.size(); ++r)
@@ -276,7 +276,7 @@ void Health::keep_flight_in(const std::string& folder) {
   if (last_words_) last_words_->keep_flights(&flight_files_);
 }
 
-// The flight recorder file of this rank, or of another rank of this host.
+// Returns the flight recorder file of this rank, or of another rank of this host.
 FlightFile Health::flight_of(int rank) const {
   FlightHeader whose;
   whose.rank = rank;

@@ -33,11 +33,12 @@ class Health {
   }
   void leave() { report_.end(); }
   void at_step(std::int64_t step) { report_.at_step(step); }
-  // If the group fails, its flight recorder is written to a file in this folder. From any thread.
+  // If the group fails, its flight recorder is written to a file in this folder. May be called from
+  // any thread.
   void keep_flight_in(const std::string& folder);
 
   // ---- failing; from any thread ----
-  // Throws if the group has failed before: a broken group stays broken.
+  // Throws if the group has failed before, because a broken group stays broken.
   void check_usable() const {
     if (!is_usable()) refuse();
   }
@@ -47,8 +48,8 @@ class Health {
   // Like fail(), but does not throw; the next call will. Only the first failure counts.
   void record_failure(FailureKind kind, int culprit, const std::string& text);
   [[nodiscard]] Where where(int peer) const;
-  // Marks the group as aborted. A thread that is in a call notices the mark and reports it. If none
-  // is, call report_aborted().
+  // Marks the group as aborted. A thread that is in a call notices the mark and reports it. If no
+  // thread is in a call, report_aborted() must be called.
   void mark_aborted(Site site);
   void report_aborted();
   // " at train.cpp:120", the place at which rank made the call; empty if unknown.
@@ -60,10 +61,10 @@ class Health {
     int culprit = -1;
     std::string text;
   };
-  // Never blocks. A peer that has left the group, even because of an exception, is a failure only
-  // if it is for_peer; a peer that is gone without leaving always is.
+  // Never blocks. A peer that is gone without leaving the group is always a failure. A peer that
+  // has left the group, even because of an exception, is a failure only if it is for_peer.
   [[nodiscard]] Failed look_for_failure(int for_peer) const;
-  // Only failures that peers have reported (no system call), or an abort of this group.
+  // Finds only failures that peers have reported, or an abort of this group. Makes no system call.
   [[nodiscard]] Failed look_for_report() const;
   // The message for a passed deadline: the rank to blame, and the state of all ranks. Sets culprit.
   [[nodiscard]] std::string explain_timeout(int for_peer, int& culprit) const;

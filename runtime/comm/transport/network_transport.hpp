@@ -1,16 +1,17 @@
 // The network transport: reaches the ranks on other hosts, whose memory cannot be mapped.
 //
 // In shared memory every rank writes its own segment, and the others read it. The network imitates
-// this: each rank holds a mirror of every remote rank's segment, and what the remote rank writes
-// for it is sent to the mirror, at the same offset.
+// this: each rank holds a mirror of every remote rank's segment, and the bytes that the remote rank
+// writes for it are sent to the mirror, at the same offset.
 //
 //      rank 0's host                                   rank 1's host
 //      [ segment of 0 ] --- write(1, offset, n) -----> [ mirror of 0 ]   read by rank 1 only
 //      [ mirror of 1  ] <-- write(0, offset, n) ------ [ segment of 1 ]
 //
-// So slots, counters, the agreement barrier and the board work as in shared memory, and every
-// executor except mapped runs on any network unchanged. There is one rule: a counter must not
-// arrive before the bytes that it publishes. TCP keeps the order of a stream, RDMA that of a queue.
+// Therefore slots, counters, the agreement barrier and the board work as in shared memory, and
+// every executor except mapped runs on any network unchanged. There is one rule: a counter must not
+// arrive before the bytes that it publishes. TCP keeps the order within a stream, and RDMA within a
+// queue.
 #pragma once
 
 #include <algorithm>
@@ -64,9 +65,9 @@ class NetworkTransport {
   // the next publish() or progress() sends them. If size > kCopied, the bytes must not change until
   // rank acknowledges them (a credit, a round of the agreement barrier), or until flushed().
   virtual void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) = 0;
-  // Like write(), for bytes in any memory that are only lent: they may change once the next
-  // publish() to rank has returned. It copies the bytes that have not been sent by then to
-  // `shelter`, the place at `offset` of this rank's own segment.
+  // Like write(), for bytes in any memory. The bytes are only lent: they may change once the next
+  // publish() to rank has returned. That publish() copies the bytes that it could not send to
+  // `shelter`, the place at `offset` in this rank's own segment.
   virtual void lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
                     std::byte* shelter) {
     std::memcpy(shelter, from, size);
@@ -89,15 +90,15 @@ class NetworkTransport {
   // Blocks until bytes may have arrived, more can be sent, or a local rank rang; at most `most`.
   virtual void sleep(std::chrono::milliseconds most) = 0;
 
-  // The group has failed: the destructor must wait only briefly for peers.
+  // Called when the group has failed, so that the destructor waits only briefly for peers.
   void abandon() { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
-  // Empty, or the reason why rank can no longer be reached.
+  // Returns the reason why rank can no longer be reached, or an empty text if it can.
   [[nodiscard]] virtual const std::string& broken(int rank) const = 0;
   // True if the reason is damaged bytes. Then broken() is a predicate about them: "do not ...".
   [[nodiscard]] virtual bool damaged(int /*rank*/) const { return false; }
-  // The socket that the kernel closes when the peer's process ends.
+  // Returns the socket that the kernel closes when the peer's process ends.
   [[nodiscard]] virtual int socket(int rank) const = 0;
-  // One line that says how rank is reached.
+  // Returns one line that says how rank is reached.
   [[nodiscard]] virtual std::string describe(int rank) const = 0;
 
   static constexpr std::size_t kCopied = 64;  // bytes

@@ -15,7 +15,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr int kMostRanks = 64;  // limit: the sources of one reduction
+constexpr int kMostRanks = 64;  // limited by the number of sources of one reduction
 
 // With Transport::automatic, the ranks may be connected by TCP.
 std::size_t slot_bytes_for(Transport transport) {
@@ -81,7 +81,7 @@ void Segments::connect_network(const GroupOptions& options) {
     if (p.link.socket.valid()) doorbells.push_back(p.link.socket.get());
     same_machine = same_machine && p.link.same_host;
   }
-  // The same on every rank: with more than one host, each rank has a remote peer.
+  // The same on every rank, because with more than one host each rank has a remote peer.
   if (std::find(remote.begin(), remote.end(), true) == remote.end()) return;
   const bool rdma = options.transport == Transport::rdma;
   std::optional<rdma::Adapter> adapter;

@@ -1,5 +1,5 @@
 // How ranks find each other before they can communicate. A bootstrap tells a rank its number and
-// the size of the job, and exchanges small records between the ranks, usually with help of the
+// the size of the job, and exchanges small records between the ranks, usually with the help of the
 // program that launched them (mpirun, ringrun, a test). No data of a collective is sent through a
 // bootstrap. The implementations are in runtime/comm/bootstrap.
 #pragma once
@@ -41,12 +41,12 @@ class Bootstrap {
   virtual ~Bootstrap() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  // Collective: every rank passes one record, up to 4 KiB, and gets all records in rank order.
+  // Collective. Every rank passes one record, up to 4 KiB, and gets all records in rank order.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& record) = 0;
   // Returns a rank that is known to have ended since the last all_gather; {} if there is none, or
   // if this bootstrap cannot know. For callers that wait for a peer. Does not block.
   [[nodiscard]] virtual std::optional<LostMember> lost_rank() { return {}; }
-  // The group is broken: peers may be gone, so the destructor must not wait for them.
+  // Called when the group is broken. Peers may be gone, so the destructor must not wait for them.
   virtual void abandon() {}
   // True if the launcher ends all ranks (SIGTERM) when one dies.
   [[nodiscard]] virtual bool ends_survivors() const { return false; }
@@ -64,7 +64,7 @@ class Bootstrap {
 // other end (shm/greeting.hpp).
 using Word = std::array<std::uint64_t, 2>;
 
-// From the kernel's random generator, or the processor's.
+// Returns a word from the kernel's random generator, or from the processor's.
 [[nodiscard]] inline Word random_word() {
   std::random_device random;
   const auto half = [&random] { return std::uint64_t{random()} << 32 | random(); };

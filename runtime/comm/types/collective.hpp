@@ -69,7 +69,8 @@ static_assert(std::size(kContracts) == static_cast<std::size_t>(Collective::recv
                                        : Contract{"corrupt call", Extent::none, Extent::none};
 }
 [[nodiscard]] constexpr const char* name_of(Collective c) { return contract_of(c).name; }
-// True if this rank has a buffer of this extent, and if that buffer holds this part.
+// has(): true if this rank has a buffer of this extent. holds(): true if that buffer contains this
+// part.
 [[nodiscard]] constexpr bool has(Extent extent, int rank, int root) {
   return extent == Extent::at_root ? rank == root : extent != Extent::none;
 }

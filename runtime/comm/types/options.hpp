@@ -47,8 +47,8 @@ struct GroupOptions {
   // (transport/tcp/stream.hpp). Always on between hosts; this option turns it on within a host,
   // where no adapter touches the bytes. Same on all ranks. RDMA adapters have their own checksums.
   bool checksum = false;
-  // If k > 0, ranks n k to n k + k - 1 count as node n, as if they had a host of their own: TCP
-  // between nodes, shared memory within. 0: nodes are the actual hosts. Same on all ranks.
+  // If k > 0, ranks n k to n k + k - 1 count as node n, as if they had their own host: TCP between
+  // nodes, shared memory within. 0: nodes are the actual hosts. Same on all ranks.
   int ranks_per_node = 0;
   // An existing folder for the flight recorder's files (failure/last_words.hpp) of a group that
   // fails; empty: they are not written.

@@ -1,9 +1,9 @@
 // Settings that must be equal on every rank of a job, and the error message if they are not.
 //
-// Ranks that train with different options or data do not fail: their replicas drift apart while the
-// losses keep falling. So ranks compare their settings first: when a group is made
-// (GroupOptions::settings), or when the program asks for it (runtime/parallel/agreement.hpp). All
-// ranks then report the same line, which names the first difference:
+// Ranks that train with different options or data do not fail. Their replicas drift apart while the
+// losses keep falling. Therefore ranks compare their settings first, either when a group is made
+// (GroupOptions::settings), or when the program asks for it (runtime/parallel/agreement.hpp). If
+// the settings differ, all ranks report the same line, which names the first difference:
 //
 //     --lr is 0.1 on ranks 0, 2 and 0.5 on rank 1: use the same value on all ranks
 //     --x is 3 on ranks 0, 2, but rank 1 has no --x: use the same value on all ranks
@@ -29,10 +29,10 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 // differ. Only the part of a long value around the difference is shown.
 void require_equal(const std::map<int, Settings>& settings);
 
-// A hash of a text, to compare texts before they are exchanged.
+// Returns a hash, with which texts are compared before they are exchanged.
 [[nodiscard]] std::uint64_t fnv1a(const std::string& text);
 
-// "rank 1" or "ranks 0, 2".
+// Returns "rank 1" or "ranks 0, 2".
 [[nodiscard]] std::string list_ranks(const std::vector<int>& ranks);
 
 // Encodes a list of records as one record: "3:abc" for each.

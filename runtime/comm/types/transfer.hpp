@@ -25,7 +25,7 @@ struct Call {
   bool on_device = false;   // the buffers are in the memory of a GPU
 
   bool operator==(const Call&) const = default;
-  // Everything but the count, in 64 bits.
+  // Packs everything but the count into 64 bits.
   [[nodiscard]] std::uint64_t pack() const;
   static Call unpack(std::uint64_t packed, std::uint64_t count);
   [[nodiscard]] const char* name() const { return name_of(collective); }

@@ -111,7 +111,7 @@ inline void pin(int rank) {
   sched_setaffinity(0, sizeof s, &s);
 }
 
-// Small integers: every partial sum is exact in float32, so any order must agree bit for bit.
+// Small integers, so that every partial sum is exact in float32 and the order does not matter.
 inline float input_value(size_t i, int rank) {
   uint32_t h = static_cast<uint32_t>(i) * 2654435761u + static_cast<uint32_t>(rank) * 40503u;
   return static_cast<float>(static_cast<int>((h >> 13) % 513u) - 256);

@@ -1,5 +1,5 @@
-// Groups on devices, ranks as threads: both engines produce the same bits as the host's transport,
-// in every kind of buffer, and are independent of other work on the streams.
+// Groups on devices, with ranks as threads. Both engines produce the same bits as the host's
+// transport in every kind of buffer, and are independent of other work on the streams.
 #include <atomic>
 
 #include "runtime/base/error.hpp"
@@ -30,7 +30,7 @@ struct Case {
   bool own = true, in_place = true;
 };
 
-// Number of elements that differ on this rank after all_reduce on the device and on the host.
+// Returns the number of elements that differ on this rank between all_reduce on device and host.
 template <class T>
 std::size_t compare_with_host(ProcessGroup& g, const Case& c) {
   g.set_algorithm(c.algorithm);
@@ -195,7 +195,8 @@ TEST_CASE("threads as ranks: packets go on when the number of the call comes rou
 }
 
 // With VGPU_DRIVER_WAITS=1 (entry comm_cuda_driver_waits) an allocation waits for running kernels,
-// and launches wait for it: between two ranks' launches of one collective that is a deadlock.
+// and launches wait for the allocation. An allocation between two ranks' launches of one collective
+// would therefore deadlock.
 TEST_CASE(
     "ranks of one process allocate and free on one device while their kernels wait for each other",
     "[vgpu][driver]") {
@@ -210,7 +211,7 @@ TEST_CASE(
         for (int round = 0; round < 40; ++round) {
           const DeviceData<float> data(g, true, mine);
           const auto work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::max);
-          for (int i = 0; i < 3; ++i) {  // each a cudaMalloc and a cudaFree
+          for (int i = 0; i < 3; ++i) {  // each pass calls cudaMalloc and cudaFree
             device_allocator::free(g.device(), device_allocator::allocate(g.device(), Bytes(100)));
             device_allocator::release_cached(g.device());
           }
@@ -239,7 +240,8 @@ TEST_CASE("a kernel gives up by its own clock while the driver holds up its host
   options.engine = CudaEngine::kernel;
   options.timeout = std::chrono::seconds(3);
   std::atomic<bool> open{false};
-  std::vector<std::shared_ptr<std::byte>> blocks;  // kept: freeing one would wait for all streams
+  // Kept, because freeing one would wait for all streams.
+  std::vector<std::shared_ptr<std::byte>> blocks;
   const auto said = run_on_devices<std::string>(
       2, options,
       [&](ProcessGroup& g) {

@@ -34,7 +34,7 @@ class DeviceData {
   [[nodiscard]] comm::Buffer buffer() const {
     return {data_ + begin_, Elements(n_), dtype_of<T>()};
   }
-  // The number of elements that are not bit-identical, or n + 1 if a guard was overwritten.
+  // Returns the number of elements that are not bit-identical, or n + 1 if a guard was overwritten.
   [[nodiscard]] std::size_t wrong(const std::vector<T>& expected) const {
     std::vector<std::byte> got(pattern_.size());
     copy_on_device(got.data(), data_, got.size(), device_);

@@ -1,4 +1,5 @@
-// The direct kernels: one-shot sums in rank order; two-shot starts each chunk's sum at its owner.
+// Tests the direct kernels. The one-shot kernel sums in rank order. The two-shot kernel starts each
+// chunk's sum at its owner.
 #include <cmath>
 #include <cstring>
 #include <random>

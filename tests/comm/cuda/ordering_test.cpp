@@ -1,5 +1,6 @@
-// The kernel engine's hand-offs under ThreadSanitizer: they are free of races, and each end of each
-// pair is needed. x86 delivers the right values either way; only the detector finds a missing end.
+// Runs the kernel engine's hand-offs under ThreadSanitizer. They are race-free, and both ends of
+// each pair are needed. On x86 the values are right even without an end, so only the detector finds
+// a missing one.
 #include "tests/support/catch.hpp"
 #include "tests/support/run_program.hpp"
 
@@ -24,8 +25,8 @@ namespace {
 // | report_release  | the host reads a report while a kernel writes it | report    |
 // | report_acquire  | the same                                          | report    |
 //
-// A missing credit is visible only in a broadcast: in an all_reduce, the messages that travel
-// around the ring happen to order the same accesses.
+// A missing credit is visible only in a broadcast, because in an all_reduce the messages that
+// travel around the ring happen to order the same accesses.
 struct Row {
   const char *end, *kernel;
 };

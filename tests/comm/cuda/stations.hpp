@@ -81,7 +81,7 @@ class Stations {
     for (const Stream& stream : streams_) stream.synchronize();
   }
 
-  // rank's part of a ring in the given direction (+1 or -1), with the chunks of the schedule.
+  // Returns the ring call of `rank` in the given direction (+1 or -1), with the schedule's chunks.
   [[nodiscard]] RingCall ring(comm::Collective collective, int rank, int direction,
                               const std::vector<comm::Chunk>& chunks, DType dtype) {
     RingCall call{};
@@ -127,7 +127,7 @@ class Stations {
 
   std::uint32_t packet_flag = 1;
   std::uint64_t meeting = 1;
-  std::uint64_t limit = ~std::uint64_t{0};  // of polls
+  std::uint64_t limit = ~std::uint64_t{0};  // maximum number of polls
   std::uint64_t nanoseconds = ~std::uint64_t{0};
 
  private:

@@ -1,4 +1,4 @@
-// The guarantees of a group on devices about streams, memory and errors (process_group.hpp).
+// Tests the guarantees of groups on devices about streams, memory and errors (process_group.hpp).
 #include <atomic>
 
 #include "runtime/base/error.hpp"
@@ -48,7 +48,8 @@ TEST_CASE("threads as ranks: a collective waits for the caller's stream, and tha
                                  cudaMemcpyHostToDevice, stream.get()));
       const WorkPtr work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum);
       work->wait();
-      // The host gets here before the data is written; the stream orders the copy after it.
+      // The host gets here before the data is written, but the stream orders the copy after the
+      // write.
       cuda_check(cudaMemcpyAsync(after.buffer().data(), data.buffer().data(), n * sizeof(float),
                                  cudaMemcpyDeviceToDevice, stream.get()));
       const float sum = first_value(after, g.device());
@@ -211,7 +212,7 @@ TEST_CASE("device communication memory is zeroed, aligned, and used again in str
     first = a->data();
     CHECK(reinterpret_cast<std::uintptr_t>(b->data()) % 64 == 0);
     CHECK(a->device() == Device::cuda(0));
-    // Still running when the memory is freed and allocated again.
+    // The memset is still running when the memory is freed and allocated again.
     static std::chrono::milliseconds time(20);
     delay(stream, time);
     cuda_check(cudaMemsetAsync(first, 0xFF, 1000, stream.get()));

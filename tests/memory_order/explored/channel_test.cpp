@@ -1,7 +1,8 @@
-// runtime/comm/transport/channel.hpp and doorbell.hpp: three messages with two free slots.
+// Explores runtime/comm/transport/channel.hpp and doorbell.hpp with three messages and two free
+// slots.
 //
-// A lane has eight slots. Six messages are in flight when the threads start, so that the third
-// message that is posted waits for the first credit; the receiver takes all nine.
+// A lane has eight slots. Six messages are in flight when the threads start, so the third message
+// that is posted waits for the first credit. The receiver takes all nine.
 #include "runtime/comm/transport/channel.hpp"
 
 #include "tests/memory_order/explored/handoff.hpp"
@@ -48,7 +49,7 @@ std::shared_ptr<Ranks> two_ranks(std::uint64_t in_flight) {
   return r;
 }
 
-// Both spin: waiting has no effect on the other thread.
+// Both threads spin, so that waiting has no effect on the other thread.
 Program spinning() {
   const auto r = two_ranks(kInFlight);
   return {{{"sender",
@@ -66,7 +67,7 @@ Program spinning() {
             }}}};
 }
 
-// Both sleep as soon as they have to wait, and are woken by the other's counter.
+// Both threads sleep as soon as they have to wait, and each is woken by the other's counter.
 Program sleeping(std::uint64_t in_flight, std::uint64_t posted, std::uint64_t taken) {
   const auto r = two_ranks(in_flight);
   return {{{"sender",
@@ -101,8 +102,8 @@ const Row kChannel[] = {
     {{"head", Access::load, relaxed}, "data race on slots"},
 };
 
-// Each is weaker than seq_cst, and strong enough for the channel, but the publisher does not see
-// that the other is about to sleep, and the sleeper does not see the counter.
+// Each of these orders is weaker than seq_cst, and strong enough for the channel. But the publisher
+// may miss that the other thread is about to sleep, while the sleeper misses the counter.
 const Row kReceiversBell[] = {
     {{"tail", Access::update, acq_rel}, "receiver waits forever"},
     {{"tail", Access::load, acquire}, "receiver waits forever"},

@@ -1,4 +1,4 @@
-// kit::Counter, tested with lab 06's mailbox: two slots, a counter at each end.
+// Explores kit::Counter with lab 06's mailbox: two slots, a counter at each end.
 #define SOLUTION
 #include "labs/06-ring/mailbox.hpp"
 #include "tests/memory_order/explored/handoff.hpp"

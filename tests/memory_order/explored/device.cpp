@@ -23,8 +23,7 @@ struct Devices::World {
   std::vector<std::unique_ptr<Block>> blocks;  // [rank]
   std::vector<vgpu::ThreadView> thread_views;  // [thread of the program]
   std::vector<vgpu::BlockView> block_views;    // the same
-  std::vector<std::size_t> barriers;           // [thread of the program]: number of barriers it has
-                                               // passed
+  std::vector<std::size_t> barriers;           // [thread of the program]: barriers passed
 };
 Devices::World* Devices::current = nullptr;
 
@@ -77,7 +76,7 @@ void publish(void*) {}
 void fence(bool, bool) {}
 void trap(const Source&) { std::abort(); }
 
-// Orders memory among the threads of a block: each sees everything that the others did before.
+// Orders memory among the threads of a block: each thread sees all that the others did before.
 int barrier(Combine combine, bool predicate, const Source&) {
   using namespace explorer;
   Devices::World* const world = Devices::current;
@@ -102,7 +101,7 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t, cudaStr
 }
 void outlived(const void*) {}
 
-// The reason of an error; a launch here has none.
+// The reason for an error. Launches here have none.
 const char* why() { return ""; }
 
 }  // namespace vgpu

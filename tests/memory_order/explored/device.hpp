@@ -1,6 +1,6 @@
-// The kernel engine under the explorer: each thread of a block is a thread of the program. Their
-// source is compiled for the emulator (kernels/vgpu), but not linked with it: device.cpp has the
-// few functions of the emulator that kernels call.
+// Runs the kernel engine under the explorer. Each thread of a block is a thread of the program. The
+// kernels are compiled for the emulator (kernels/vgpu), but not linked with it: device.cpp
+// implements the few emulator functions that they call.
 #pragma once
 
 #include <cuda_runtime.h>

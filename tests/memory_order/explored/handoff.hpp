@@ -1,5 +1,5 @@
-// The checks of all hand-offs: three messages arrive, each once, complete and in order, in every
-// execution; and each order is needed: if it is weakened, some execution fails.
+// Checks a hand-off. In every execution the messages arrive, each once, complete and in order. Each
+// memory order is needed: if it is weakened, some execution fails.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// The hand-offs of the engine's kernels (runtime/comm/device): slots.cuh, packets.cuh, the meetings
-// of direct.cu, and the report to the host. The kernels are unchanged.
+// Explores the hand-offs of the kernel engine (runtime/comm/device): slots.cuh, packets.cuh, the
+// meetings of direct.cu, and the report to the host. The kernels are unchanged.
 #include <cstring>
 #include <new>
 
@@ -12,13 +12,13 @@ using namespace ringsmith::comm::cuda_ipc;
 
 namespace {
 
-using explorer::require;  // not ringsmith's
+using explorer::require;  // instead of ringsmith's
 
 constexpr int kWorld = 2;
-constexpr std::size_t kSlotFloats = 4;  // of a slot: 16 bytes
+constexpr std::size_t kSlotFloats = 4;  // 16 bytes
 constexpr Shape kOneChannel{1, 1, kSlotFloats * sizeof(float)};
 
-// The stations of two ranks. Only counters and slots change, and only those are reset.
+// The stations of two ranks. Only their counters and slots change, so only these are reset.
 struct Stations {
   std::byte* station[kWorld];
   KernelReport report[kWorld]{};
@@ -69,8 +69,8 @@ struct Stations {
 
 // ---- slots.cuh: a broadcast of three messages ----
 //
-// Six of eight slots are full when the kernels start: the third message waits for the first credit.
-// The receiver takes all nine.
+// Six of eight slots are full when the kernels start, so the third message waits for the first
+// credit. The receiver takes all nine.
 struct Broadcast {
   Devices devices;
   Stations stations;
@@ -102,7 +102,7 @@ Program broadcast_of(int threads, std::size_t full, std::size_t sent, std::size_
       b);
 }
 Program broadcast() { return broadcast_of(1, kRingSlots - 2, 3, kRingSlots + 1); }
-// Smaller cases with two threads each: messages through an empty ring, and credits of a full one.
+// Smaller cases with two threads each: messages through an empty ring, and credits of a full ring.
 Program two_messages() { return broadcast_of(2, 0, 2, 2); }
 Program two_credits() { return broadcast_of(2, kRingSlots, 2, 2); }
 

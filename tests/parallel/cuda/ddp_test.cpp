@@ -1,5 +1,5 @@
-// DistributedDataParallel with the model on a device, ranks as threads, each with its own device.
-// All numbers are whole, so every result is exact: it must be the CPU's with one rank.
+// DistributedDataParallel with the model on a device. Ranks are threads, each with its own device.
+// All numbers are whole, so every result is exact and must equal the result of one rank on the CPU.
 #include "runtime/parallel/ddp.hpp"
 
 #include <cmath>
@@ -43,7 +43,7 @@ std::vector<Values> run(
   return run_threads<Values>(
       world,
       [&](comm::ProcessGroup& group) {
-        // Not owned: the group outlives the body.
+        // The pointer does not own the group, which outlives the body.
         const std::shared_ptr<comm::ProcessGroup> shared(std::shared_ptr<void>(), &group);
         return body(shared, model_device(way, group.rank()));
       },
@@ -60,7 +60,7 @@ void move(const Toy& toy, Device device) {
   for (const auto& [name, p] : toy.parameters) p.move_to(device);
 }
 
-// Trains toy number `which`, with small buckets, so that there are several and the plan is rebuilt.
+// Trains toy number `which` with small buckets, so that there are several and the plan is rebuilt.
 Values train(std::size_t which, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
              bool find_unused) {
   const Toy toy = all_toys(5 + static_cast<std::uint32_t>(group->rank()))[which];
@@ -174,7 +174,7 @@ TEST_CASE("ZeRO-1 on devices has the parameters of one rank on the CPU") {
       ZeroRedundancyOptimizer optimizer(
           ddp, [](auto p) { return std::make_unique<SGD>(std::move(p), SGDOptions{.lr = 0.25}); },
           gradients);
-      // The same on all ranks, so that the average is whole.
+      // All ranks use the same input, so that the average is whole.
       for (std::uint32_t step = 0; step < kSteps; ++step) {
         optimizer.zero_grad();
         const Tensor x = integers({4, toy.inputs}, step, 1).to(device);

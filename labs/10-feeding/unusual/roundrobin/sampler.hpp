@@ -1,5 +1,5 @@
-// Unusual and correct: the padded order is really built, as in PyTorch's Python code, and then cut
-// into strides; the permutation counts down instead of up.
+// Unusual and correct: the padded order is built, as in PyTorch's Python code, and then cut into
+// strides; the permutation counts down instead of up.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ using store::make_message;
 
 constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two attempts to connect
 constexpr milliseconds kOneTry{3000};                       // per attempt, with the handshake
-constexpr milliseconds kPatience{5000};                     // before the user is told
+constexpr milliseconds kPatience{5000};                     // before a message to the user
 
 class Cancelled : public CommError {
  public:
@@ -162,7 +162,7 @@ store::Message StoreClient::call(const store::Message& request, milliseconds tim
   } catch (const UsageError&) {
     throw;
   } catch (const CommError&) {
-    socket_ = Descriptor();  // requests and replies are no longer in step
+    socket_ = Descriptor();  // requests and replies no longer match
     throw;
   }
 }

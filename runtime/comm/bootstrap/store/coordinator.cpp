@@ -79,7 +79,8 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   if (ask.vote == Vote::no && worker >= members_.data() &&
       worker < members_.data() + members_.size())
     give_up(*worker, "has abandoned the step");
-  // A joining rank waits for the members' step, however long it takes: it sets no deadline.
+  // A joining rank sets no deadline, because it waits for the members' step however long that
+  // takes.
   if (!due_ && (id_ == 0 || !joins)) due_ = now + options_.patience;
   settle(now);
 }

@@ -7,18 +7,20 @@
 //     rank 2   ask: I am new            --'                   '
 //
 // Each rank asks before each step. The answer arrives when all members of the last quorum have
-// asked or are lost; both decisions cost one round trip. A step counts if every member votes yes; a
-// member that is lost before its vote has voted no. The quorum's number grows when its members
-// change and when a step has failed: the members then form a new group.
+// asked or are lost; both decisions cost one round trip. A step counts if every member votes yes. A
+// member that is lost before its vote counts as a no. The quorum's number increases when its
+// members change or a step has failed; the members then form a new group.
 //
 // Members are ordered by seniority: the first has been a member for the longest time, so it always
 // has the training's state, and the order of all sums follows from the history of the membership.
-// Ranks that join together are ordered by rank. They are members immediately, as the last `joining`
-// ones, and receive the state during their first step. A member is lost if it is silent too long.
+// Ranks that join together are ordered by rank. They become members immediately, as the last
+// `joining` ones, and receive the state during their first step. A member that is silent for too
+// long is lost.
 //
 // The idea comes from torchft's lighthouse (github.com/pytorch/torchft). Here the coordinator runs
 // next to the table of the launcher's store, whose connections also tell which ranks are lost.
-// There is one coordinator; without it the job ends. Threads, sockets and clock: store/server.hpp.
+// There is one coordinator; without it the job ends. Threads, sockets and the clock are in
+// store/server.hpp.
 #pragma once
 
 #include <chrono>
@@ -90,24 +92,25 @@ class Coordinator {
   // True if the caller is no longer a member, because it was silent for too long or a new process
   // has its rank. Its connection must be closed.
   [[nodiscard]] bool is_dropped(Caller caller) const;
-  // Ranks dropped for their silence since the last call. Their processes may hang.
+  // Returns the ranks that were dropped for their silence since the last call. Their processes may
+  // hang.
   [[nodiscard]] std::vector<int> take_silent_ranks() { return std::exchange(silent_ranks_, {}); }
-  // Members of a quorum that have left it since the last call: lost, or voted no.
+  // Members that have left their quorum since the last call, because they are lost or voted no.
   struct GivenUp {
     std::int64_t quorum = 0;
     int place = 0;
     std::string text;  // message for their group, in which `place` is the rank
   };
   [[nodiscard]] std::vector<GivenUp> take_given_up() { return std::exchange(given_up_, {}); }
-  // Latest time for the next call of take_reply().
+  // Returns the latest time for the next call of take_reply().
   [[nodiscard]] std::optional<Clock::time_point> alarm() const { return due_; }
 
-  [[nodiscard]] std::int64_t quorum() const { return id_; }  // number of the last one
-  [[nodiscard]] std::size_t joiners() const;                 // that have asked and wait
+  [[nodiscard]] std::int64_t quorum() const { return id_; }  // number of the last quorum
+  [[nodiscard]] std::size_t joiners() const;                 // number of ranks that wait to join
   [[nodiscard]] bool over() const { return over_; }
-  // By rank: number of steps that have counted with this rank as a member.
+  // Returns, by rank, the number of steps that have counted with this rank as a member.
   [[nodiscard]] const std::vector<std::int64_t>& counted() const { return counted_; }
-  // Why the training has failed; empty if it has not.
+  // Returns the reason why the training has failed, or an empty text if it has not.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:

@@ -3,10 +3,10 @@
 // The launcher creates a pair of connected sockets, keeps one end for its store, and lets every
 // rank inherit the other end: the door. A process that connects to the store creates its own
 // connected pair and sends one end of it through the door. Any number of programs may use one door,
-// simultaneously or one after the other (a rank may be a script that runs several), and each
-// connection ends with the program that made it, although its script still has the door. The
+// simultaneously or in sequence, because a rank may be a script that runs several programs. Each
+// connection ends with the program that made it, even if the script keeps the door open. The
 // protocol is the same as over TCP, including the proof, but processes that have not inherited the
-// door cannot get in the way.
+// door cannot interfere.
 #pragma once
 
 #include <string>
@@ -24,14 +24,14 @@ struct Door {
 // Throws CommError if the kernel refuses.
 [[nodiscard]] Door make_door();
 
-// Value of kDoorVariable: the descriptor and the inode number of the socket.
+// Returns the value of kDoorVariable: the descriptor and the inode number of the socket.
 [[nodiscard]] std::string describe_door(int outside);
 // Parses such a text and returns the descriptor, now close-on-exec. -1 if the text is malformed or
 // the descriptor is not that socket, because a parent process has closed it.
 [[nodiscard]] int find_door(const char* text);
 
-// A new non-blocking connection whose other end has been sent through the door; invalid if the
-// inner end is closed or the deadline passes.
+// Returns a new non-blocking connection whose other end has been sent through the door. It is
+// invalid if the inner end is closed or the deadline passes.
 [[nodiscard]] Descriptor knock(int outside, Deadline deadline);
 
 enum class Caller { none, came, turned_away };  // turned_away: no descriptor was free for it

@@ -97,8 +97,8 @@ Secret Secret::of_user(bool& made) {
           "HOME is not set: it names the folder of the user's secret");
   const std::string path = std::string(home) + "/" + kSecretOfUser;
   if (access(path.c_str(), F_OK) != 0) {
-    // Written under another name and linked: ringruns of other nodes, which may use the same folder
-    // now, must never read an incomplete file.
+    // Written under another name and then linked, because ringruns of other nodes, which may use
+    // the same folder now, must never read an incomplete file.
     const std::string aside = path + "." + random_name();
     create_file(aside);
     made = link(aside.c_str(), path.c_str()) == 0;
@@ -152,7 +152,7 @@ bool equal_tags(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// The first word separates the three: no value of one kind can be passed off as another.
+// The first word distinguishes the three values, so that none can be passed off as another.
 std::string Handshake::client_proof(const Secret& secret) const {
   return hmac_sha256(secret.bytes(), "client" + store_nonce + client_nonce);
 }

@@ -1,8 +1,8 @@
 // The secret that the processes of one job share and that strangers on the network do not know, and
 // the handshake with which store and clients prove that they know it.
 //
-// It comes from the environment or from a file that only its owner can read. It is never an
-// argument: every user of a machine can see the command lines of all others.
+// The secret comes from the environment or from a file that only its owner can read. It is never an
+// argument, because every user of a machine can see the command lines of all others.
 #pragma once
 
 #include <cstdint>
@@ -27,20 +27,22 @@ class Secret {
   Secret(std::string bytes, const std::string& origin);
 
   [[nodiscard]] static Secret random();  // 32 bytes from the kernel, in hexadecimal
-  // The file's content without trailing white space. Throws UsageError unless it is a regular file
-  // of this user that no other user may read.
+  // Returns the file's content without trailing white space. Throws UsageError unless it is a
+  // regular file of this user that no other user may read.
   [[nodiscard]] static Secret from_file(const std::string& path);
-  // From RINGSMITH_SECRET, or from the file that RINGSMITH_SECRET_FILE names; otherwise nothing.
+  // Reads RINGSMITH_SECRET, or the file that RINGSMITH_SECRET_FILE names. Returns nothing if
+  // neither is set.
   [[nodiscard]] static std::optional<Secret> from_environment();
   // Creates a file, mode 0600, with a random secret; it is on the disk when this returns. Throws
   // UsageError if the file exists; Error, and leaves no file, if it cannot be written.
   static void create_file(const std::string& path);
-  // The file .ringsmith-secret in the user's home folder; if it is missing, it is created and
-  // `made` is true. All hosts that share the folder use one file. UsageError if there is no folder.
+  // Reads the file .ringsmith-secret in the user's home folder. If it is missing, creates it and
+  // sets `made`. All hosts that share the folder use one file. Throws UsageError if there is no
+  // home folder.
   [[nodiscard]] static Secret of_user(bool& made);
-  // A constant. It separates jobs that meet by mistake; it does not keep attackers out.
+  // Returns a constant. It separates jobs that meet by mistake, but does not keep attackers out.
   [[nodiscard]] static Secret known_to_all();
-  // Another secret for one purpose only. It reveals nothing about this one.
+  // Derives another secret for one purpose. It reveals nothing about this one.
   [[nodiscard]] Secret derive(const std::string& purpose) const;
 
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
@@ -57,12 +59,12 @@ namespace ringsmith::comm::store {
 
 // Authentication of the store's connections.
 //
-// Both sides know the job's secret. It never crosses the network: each side sends 32 random bytes,
-// and proves that it knows the secret by an HMAC-SHA256 (RFC 2104; test vectors in RFC 4231) over
-// the random bytes of both. Both derive a session key from the secret and these bytes. Every frame
-// carries a tag, made with this key, of its direction, sequence number and body, so that altered,
-// repeated, reordered and inserted frames are rejected. Bodies are not encrypted, because the store
-// holds addresses, not data.
+// Both sides know the job's secret, which never crosses the network. Each side sends 32 random
+// bytes, and proves that it knows the secret by an HMAC-SHA256 (RFC 2104; test vectors in RFC 4231)
+// over the random bytes of both. Both derive a session key from the secret and these bytes. Every
+// frame carries a tag, computed with this key over its direction, sequence number and body, so that
+// altered, repeated, reordered and inserted frames are rejected. Bodies are not encrypted, because
+// the store holds addresses, not data.
 //
 //     store  -> client   "rngstr01" | Ns                     Ns, Nc: 32 random bytes
 //     client -> store    Nc | HMAC(secret, "client" Ns Nc)
@@ -103,7 +105,7 @@ class Sealer {
   std::uint64_t sequence_ = 0;
 };
 
-// Takes apart the frames of one direction.
+// Verifies and unpacks the frames of one direction.
 class Opener {
  public:
   Opener(std::string key, Direction direction) : key_(std::move(key)), direction_(direction) {}

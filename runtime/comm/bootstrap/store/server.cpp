@@ -53,7 +53,7 @@ StoreServer::StoreServer(Secret secret, StoreServerOptions options, Descriptor d
       counted_(options_.quorums ? static_cast<std::size_t>(options_.quorums->world) : 0) {
   if (!stop_.valid()) throw_errno("eventfd", errno);
   if (options_.quorums) coordinator_.emplace(*options_.quorums);
-  // The program's own threads must handle its signals.
+  // Blocks all signals in the new thread, so that the program's own threads handle them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -129,7 +129,7 @@ bool StoreServer::advance_all() {
       if (c.standing == Standing::stranger) no_stranger_any_more(c);
       c.standing = Standing::member;
       ++counters_.members;
-      ++counters_.joined;  // last: a thread that waits for it must find `members` updated
+      ++counters_.joined;  // last, because a thread that waits for it must find `members` updated
     }
     std::string& out = c.session.output();
     if (out.empty()) continue;
@@ -164,13 +164,13 @@ void StoreServer::sweep() {
   }
 }
 
-// The server has not read from the members of a new quorum since it told them: all keys that are
-// removed here belong to earlier quorums.
+// The server has not read from the members of a new quorum since it told them about the quorum, so
+// all keys that are removed here belong to earlier quorums.
 void StoreServer::look_at_quorum() {
   if (!coordinator_) return;
   if (coordinator_->quorum() != counters_.quorum) table_.remove_all(store::kQuorumKeys);
   counters_.quorum = coordinator_->quorum();
-  // Members that are meeting in its group need not wait for it until their deadline.
+  // Members that are forming the group must not wait for the lost member until their deadline.
   for (const auto& member : coordinator_->take_given_up()) {
     if (member.quorum != coordinator_->quorum()) continue;
     const std::string prefix = store::kQuorumKeys + std::to_string(member.quorum);
@@ -178,7 +178,7 @@ void StoreServer::look_at_quorum() {
       const LossNote note = note_loss(prefix, round, member.place, member.text);
       try {
         table_.compare_and_swap(note.key, "", note.value);
-      } catch (const UsageError&) {  // the table is full: the members wait until their deadline
+      } catch (const UsageError&) {  // the table is full, so the members wait until their deadline
       }
     }
   }
@@ -228,7 +228,7 @@ void StoreServer::let_in_by_door(short events) {
       if ((events & POLLHUP) != 0) door_ = Descriptor();  // all outer ends are closed
       return;
     }
-    if (caller == store::Caller::turned_away) {  // the client will retry: make room
+    if (caller == store::Caller::turned_away) {  // make room, because the client will retry
       (void)drop_a_stranger();
       continue;
     }
@@ -245,8 +245,8 @@ void StoreServer::accept_all() {
     if (!socket.valid()) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Out of descriptors or memory: make room. If that is impossible, leave the rest in the
-      // kernel's queue for a short time.
+      // Descriptors or memory are exhausted. Make room; if that is impossible, leave the rest in
+      // the kernel's queue for a short time.
       if (drop_a_stranger()) continue;
       accept_again_ = Clock::now() + kAcceptPause;
       return;

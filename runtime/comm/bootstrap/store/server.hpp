@@ -1,12 +1,12 @@
 // The store's server: one thread that owns the table and all connections.
 //
 // Any host may connect to its port. Strangers (connections without proof) get little time for the
-// proof and little memory. When there are too many, one is dropped: the oldest from the address
-// that has most of them. So clients that know the secret get through from any other address, and
-// also from that address if they send the proof before too many others have connected. Connections
-// through the door (door.hpp) are never dropped in favour of others. The interface must be chosen,
-// so that the store never listens on all of them by accident, and port 0 takes a free port, so that
-// two jobs never race for one.
+// proof and little memory. When there are too many, the server drops the oldest one from the
+// address that has the most. Therefore clients that know the secret get through from any other
+// address, and also from that address if they send the proof before too many others have connected.
+// Connections through the door (door.hpp) are never dropped in favour of others. The interface must
+// be chosen explicitly, so that the store never listens on all interfaces by accident. Port 0 takes
+// a free port, so that two jobs never race for one.
 #pragma once
 
 #include <array>
@@ -37,8 +37,8 @@ struct StoreServerOptions {
 
 class StoreServer {
  public:
-  // Throws UsageError if the port is taken or the address is not a local one. door: its inner end,
-  // if there is a door.
+  // Throws UsageError if the port is taken or the address is not a local one. door: the inner end
+  // of the door, if there is one.
   StoreServer(Secret secret, StoreServerOptions options, Descriptor door = {});
   ~StoreServer();
 
@@ -54,19 +54,21 @@ class StoreServer {
     std::atomic<std::uint64_t> joined{0};     // members, since the start
     std::atomic<std::uint64_t> members{0};    // connected now
     std::atomic<std::uint64_t> strangers{0};  // connected now over TCP, without proof
-    std::atomic<std::int64_t> quorum{0};      // number of the last one
+    std::atomic<std::int64_t> quorum{0};      // number of the last quorum
     std::atomic<std::uint64_t> joiners{0};    // ranks that wait for the next quorum
     std::atomic<bool> over{false};            // all steps of the training have counted
     std::atomic<bool> failed{false};          // no further step can count
   };
   [[nodiscard]] const Counters& counters() const { return counters_; }
-  // With a coordinator: number of steps that have counted with this rank as a member.
+  // If there is a coordinator, returns the number of steps that have counted with this rank as a
+  // member.
   [[nodiscard]] std::int64_t counted(int rank) const {
     return counted_[static_cast<std::size_t>(rank)].load();
   }
 
  private:
-  // An IPv4 address, or the /64 network of an IPv6 address: a host may have 2^64 addresses in it.
+  // An IPv4 address, or the /64 network of an IPv6 address, because one host may have all 2^64
+  // addresses in it.
   using Origin = std::array<unsigned char, 8>;
   enum class Standing { by_door, stranger, member };
   struct ClientConnection {
@@ -98,7 +100,8 @@ class StoreServer {
   std::map<Origin, std::size_t> strangers_from_;
   Counters counters_;
   std::vector<std::atomic<std::int64_t>> counted_;  // by rank
-  Deadline::Clock::time_point accept_again_{};      // when to accept again; descriptors had run out
+  Deadline::Clock::time_point accept_again_{};      // when to accept again after descriptors ran
+                                                    // out
   std::thread thread_;
 };
 

@@ -165,7 +165,8 @@ void Session::judge_proof() {
     opener_.emplace(key, Direction::to_store);
     sealer_.emplace(key, Direction::to_client);
   } else {
-    output_ += std::string(kVerdict, '\0');  // a client without a proof gets none
+    output_ += std::string(kVerdict, '\0');  // a client without a valid proof gets no proof in
+                                             // return
     closing_ = true;
   }
 }
@@ -246,7 +247,7 @@ void Session::leave(Clock::time_point now) {
   try {
     for (std::size_t key = 1; key < will_.size(); ++key)
       if (table_.compare_and_swap(will_[key], "", will_[0]) == will_[0]) break;
-  } catch (const UsageError&) {  // the table is full: the will cannot be written
+  } catch (const UsageError&) {  // the table is full, so the will cannot be written
   }
   will_.clear();
   if (coordinator_ != nullptr) coordinator_->lost(this, now);

@@ -7,8 +7,8 @@
 //     closing                               closing
 //
 // A stranger's bytes are only compared with the right proof; at most kProof of them are kept. A
-// member's input is bounded by one frame, its output by one reply: the next request is handled when
-// the reply to the last one has been sent.
+// member's input is limited to one frame and its output to one reply, because the next request is
+// handled only after the reply to the last one has been sent.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ struct TableLimits {
 };
 
 // The table of the store: texts by key, with limits on their number and size. It has no threads,
-// sockets or clock: sessions that wait for keys look again after each change.
+// sockets or clock; sessions that wait for keys check again after each change.
 //
 // store.hpp specifies the operations and their errors. They also throw UsageError if a key is empty
 // or longer than kMostKey, if a value is longer than kMostValue, and if the table is full.
@@ -63,21 +63,22 @@ class Session {
   Session(KeyTable& table, const Secret& secret, Clock::time_point now,
           std::chrono::milliseconds handshake, Coordinator* coordinator = nullptr);
 
-  // Number of bytes that receive() accepts now; 0: leave them in the socket.
+  // Returns the number of bytes that receive() accepts now. If it is 0, the bytes must stay in the
+  // socket.
   [[nodiscard]] std::size_t room() const;
   void receive(std::string_view bytes);
   // Performs at most one action and returns true if there was one. Call it for all sessions of the
   // table until all return false, because one may wait for a key that another has just written.
   bool advance(Clock::time_point now);
 
-  // Bytes to send; the caller erases from the front the bytes that it has sent.
+  // Returns the bytes to send. The caller erases the sent bytes from the front.
   [[nodiscard]] std::string& output() { return output_; }
   [[nodiscard]] bool member() const { return member_; }
   // True if the connection must be closed after an attempt to send output().
   [[nodiscard]] bool closing() const { return closing_; }
-  // Latest time for the next call of advance().
+  // Returns the latest time for the next call of advance().
   [[nodiscard]] std::optional<Clock::time_point> alarm() const;
-  // The connection has ended: writes the member's will and tells the coordinator.
+  // Called when the connection has ended. Writes the member's will and notifies the coordinator.
   void leave(Clock::time_point now);
 
  private:

@@ -36,8 +36,8 @@ class Store {
                                        const std::string& desired) = 0;
   virtual bool remove(const std::string& key) = 0;  // true if it existed
   // Sets this client's will: when its connection ends, for whatever reason, the store writes
-  // `value` under the first of the keys that is missing. So other processes learn of its death.
-  // Replaces an earlier will.
+  // `value` under the first of the keys that is missing. This tells other processes that the client
+  // has ended. Replaces an earlier will.
   virtual void leave_will(const std::vector<std::string>& keys, const std::string& value) = 0;
 
   // For messages: "the store at 10.0.0.1:29500".

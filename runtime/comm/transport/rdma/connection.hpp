@@ -65,7 +65,7 @@ class Connection {
   [[nodiscard]] std::string post();
   [[nodiscard]] bool empty() const { return noted_.empty(); }
   [[nodiscard]] bool all_done() const { return noted_.empty() && posted_ == done_; }
-  void sent(std::uint64_t id) { done_ = id; }  // a send completed: all up to this one
+  void sent(std::uint64_t id) { done_ = id; }  // all sends up to this one have completed
   void ask_for_completion();                   // of all posted requests
   [[nodiscard]] std::string await_more();      // posts a receive for one more message
 

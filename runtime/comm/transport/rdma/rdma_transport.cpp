@@ -86,7 +86,7 @@ void RdmaTransport::exchange(Bootstrap& bootstrap) {
       trouble = "to rank " + std::to_string(r) + " (GID " + gid + "): " + e.what();
     }
   }
-  // No rank sends before all can receive, and all ranks learn of any failure.
+  // No rank sends before all can receive, and a failure is reported on all ranks.
   const auto outcomes = bootstrap.all_gather(trouble.empty() ? kReady : trouble);
   for (std::size_t r = 0; r < outcomes.size(); ++r)
     if (outcomes[r] != kReady)
@@ -106,7 +106,7 @@ RdmaTransport::~RdmaTransport() {
       RdmaTransport::progress();
       std::this_thread::yield();
     }
-  } catch (const std::exception&) {  // the queue is broken: stop waiting
+  } catch (const std::exception&) {  // the queue is broken, so stop waiting
   }
 }
 
@@ -170,7 +170,7 @@ void RdmaTransport::look_at_sockets() {
   looks_ = 0;
   for (RdmaPeer& peer : peers_)
     if (peer.connection && peer.broken.empty() && hung_up(peer.link.socket())) {
-      take_completions();  // requests completed before the hang-up
+      take_completions();  // for requests that completed before the hang-up
       if (peer.broken.empty()) peer.broken = "its process has ended";
     }
 }

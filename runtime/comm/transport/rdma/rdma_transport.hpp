@@ -1,6 +1,6 @@
 // The network over RDMA verbs: a connection (RC queue pair) to each remote rank, and one completion
-// queue for all. Each connection has a TCP socket that carries no data: the kernel closes it when
-// the peer's process dies, which the device would notice only after all its retries.
+// queue for all. Each connection has a TCP socket that carries no data. The kernel closes this
+// socket when the peer's process dies, which the device would notice only after all its retries.
 #pragma once
 
 #include <memory>

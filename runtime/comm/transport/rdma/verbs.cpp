@@ -10,7 +10,7 @@ namespace ringsmith::comm::rdma {
 
 namespace {
 
-// "::ffff:10.0.0.1", the form of IPv4 addresses in RoCE v2.
+// True for addresses such as "::ffff:10.0.0.1", the form of IPv4 addresses in RoCE v2.
 bool is_ipv4(const ibv_gid& gid) {
   constexpr std::array<std::uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return std::equal(kPrefix.begin(), kPrefix.end(), gid.raw);

@@ -8,7 +8,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Sent, and so received, in one piece.
+// Sent in one piece, and therefore received in one piece.
 struct Letter {
   std::uint64_t format = kFormat;
   Word word{};

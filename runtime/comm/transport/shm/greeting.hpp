@@ -1,8 +1,8 @@
 // The messages that ranks of a host exchange on their sockets: "I am rank 2, here is your word",
 // then "here is my memory"; or "I leave, because of rank 1".
 //
-// Any process of the machine can connect to an abstract Unix socket. So ranks ask the kernel for
-// the user at the other end, and each message carries the random word of its receiver
+// Any process of the machine can connect to an abstract Unix socket. Therefore ranks ask the kernel
+// for the user at the other end, and each message carries the random word of its receiver
 // (types/bootstrap.hpp). A rank sends its memory only to a process that has shown the word, and
 // accepts memory only with it:
 //
@@ -33,7 +33,7 @@ struct Greeting {
   Descriptor memory{};  // the sender's memory, if requested
 };
 
-// True if the kernel recorded that the process that connected, or listens, at the other end belongs
+// True if, according to the kernel, the process that connected or listens at the other end belongs
 // to this user.
 [[nodiscard]] bool of_our_user(int socket) noexcept;
 

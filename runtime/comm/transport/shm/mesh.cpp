@@ -23,7 +23,8 @@ std::string machine_identity() {
   return boot;
 }
 
-// Processes on one machine and in one network namespace can connect over an abstract Unix socket.
+// Identifies the network namespace. Processes on one machine can connect over an abstract Unix
+// socket only within one namespace.
 std::string network_namespace() {
   std::array<char, 64> netns{};
   if (readlink("/proc/self/ns/net", netns.data(), netns.size() - 1) < 0) netns[0] = '?';
@@ -80,8 +81,8 @@ void number_nodes(const std::vector<HostRecord>& records, std::vector<PeerLink>&
   }
 }
 
-// The program's settings, under the names that its user knows, then the group's options, for
-// programs without settings.
+// Returns the program's settings, under the names that its user knows, followed by the group's
+// options, for programs without settings.
 Settings settings_of(const GroupOptions& o) {
   Settings all = o.settings;
   const Settings own{{"GroupOptions::transport", std::string(name_of(o.transport))},
@@ -95,8 +96,9 @@ Settings settings_of(const GroupOptions& o) {
   return all;
 }
 
-// Runs before any connection is made: if settings differ, all ranks leave with the same message.
-// The texts are exchanged only if their hashes, which are in the records, differ.
+// Runs before any connection is made, so that all ranks leave with the same message if settings
+// differ. The texts are exchanged only if their lengths or hashes, which are in the records,
+// differ.
 void compare_settings(Bootstrap& bootstrap, const std::string& mine,
                       const std::vector<HostRecord>& records) {
   constexpr std::size_t kTextPiece = 256;  // bytes: less than a record
@@ -145,7 +147,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   if (!listener.valid()) fail_to_connect("socket");
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     fail_to_connect("bind");
-  // The longest possible queue: it also holds strangers until the ranks have met.
+  // The longest possible queue, because it also holds strangers until the ranks have met.
   if (listen(listener.get(), SOMAXCONN) != 0) fail_to_connect("listen");
 
   std::vector<HostRecord> records;

@@ -36,7 +36,8 @@ class HostReception {
         names_(names),
         links_(links),
         deadline_(deadline) {
-    fcntl(listener_.get(), F_SETFL, O_NONBLOCK);  // accept() until the queue is empty
+    fcntl(listener_.get(), F_SETFL, O_NONBLOCK);  // so that accept() can run until the queue is
+                                                  // empty
   }
 
   void meet_all() {
@@ -144,7 +145,8 @@ class HostReception {
     link(peer).memory = std::move(said.memory);
     if (peer < rank_) give_memory(peer);
   }
-  // A rank above introduces itself, or a stranger sends anything. A dead rank will be missing.
+  // Handles a guest's first message: a rank above introduces itself, or a stranger sends anything.
+  // If the guest was a rank that has died, that rank is found missing later.
   void let_in(std::size_t g) {
     const Greeting said = receive_greeting(guests_[g].get(), own_word(), Take::words);
     if (said.kind == Greeting::Kind::nothing) return;
@@ -169,8 +171,8 @@ class HostReception {
     }
   }
 
-  // Keeps the listener open for a while: ranks that have not connected yet would otherwise find
-  // none and blame this rank. They are tracked by rank, because the culprit itself may have
+  // Keeps the listener open for a while, because ranks that have not connected yet would otherwise
+  // find none and blame this rank. They are tracked by rank, because the culprit itself may have
   // connected before it died.
   void linger(int culprit) {
     const Deadline deadline = Deadline::in(kLinger);

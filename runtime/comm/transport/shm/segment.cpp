@@ -32,7 +32,8 @@ MappedSegments& mapped_segments() {
 
 std::string in_mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
 
-// For errors: the limit on this process's address space and the remedy; empty if there is no limit.
+// Returns the limit on this process's address space and the remedy, for error messages; empty if
+// there is no limit.
 std::string address_limit_advice() {
   const auto limit = address_space_limit();
   if (!limit) return {};
@@ -55,7 +56,8 @@ Segment::~Segment() {
   munmap(data_, size_.value);
   MappedSegments& all = mapped_segments();
   const std::lock_guard lock(all.mutex);
-  const auto entry = all.mapped.find(identity_);  // a new one's, if it was reopened meanwhile
+  const auto entry = all.mapped.find(identity_);  // may be a new segment's, if the file was
+                                                  // reopened meanwhile
   if (entry != all.mapped.end() && entry->second.expired()) all.mapped.erase(entry);
 }
 

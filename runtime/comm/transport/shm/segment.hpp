@@ -1,6 +1,6 @@
-// Shared memory without a name: an anonymous file (memfd) that exists while any process holds it.
-// Nothing appears in /dev/shm or /tmp, so kill -9 leaves nothing behind, and Docker's limit of 64
-// MB on /dev/shm does not apply.
+// Shared memory without a name: an anonymous file (memfd) that exists while any process has it open
+// or mapped. Nothing appears in /dev/shm or /tmp, so kill -9 leaves nothing behind, and Docker's
+// limit of 64 MB on /dev/shm does not apply.
 //
 // A segment is sparse: its size is reserved address space, and memory is used only for pages that
 // have been committed or touched. A process maps a segment only once: opening it again, or opening
@@ -58,8 +58,8 @@ class Segment {
 // a limit leaves too little.
 [[nodiscard]] Bytes communication_space(Bytes fixed, int ranks);
 
-// The free parts of a memory range: first fit, neighbours merged. Allocations are usually few and
-// large (buckets), so a map is enough.
+// The free parts of a memory range. Allocates by first fit and merges neighbours. Allocations are
+// usually few and large (buckets), so a map is enough.
 class FreeRanges {
  public:
   FreeRanges(std::size_t begin, std::size_t size) { free_[begin] = size; }

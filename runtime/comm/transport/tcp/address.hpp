@@ -37,9 +37,9 @@ struct Listener {
 // an interface, or the loopback's if `where` means all interfaces.
 [[nodiscard]] std::string dial_for(const std::string& where);
 
-// Returns "127.0.1.1", say, if this host resolves `name` to its loopback, as Debian's /etc/hosts
-// does with the host's own name; else empty. Also empty for localhost and loopback addresses, which
-// are the same on every host.
+// If this host resolves `name` to its loopback, as Debian's /etc/hosts does with the host's own
+// name, returns that address, e.g. "127.0.1.1"; otherwise returns an empty text. Also empty for
+// localhost and loopback addresses, which are the same on every host.
 [[nodiscard]] std::string loopback_behind(const std::string& name);
 
 // Returns the loopback's address on this host: 127.0.0.1, or ::1 if there is no IPv4.
@@ -59,8 +59,8 @@ struct Listener {
 // of small packets. Bytes may stay unacknowledged for 40 s: see endure().
 void tune(const Descriptor& socket);
 
-// Makes the kernel keep a connection over `silence`, so that a cable that is unplugged and plugged
-// in again within that time costs time, not the job. Also makes it retry soon afterwards: by
+// Makes the kernel keep a connection over `silence`, so that a cable that is unplugged for a
+// shorter time delays the job but does not end it. Also makes it retry soon afterwards, because by
 // default it doubles the time between two attempts, up to 2 minutes.
 void endure(const Descriptor& socket, std::chrono::milliseconds silence);
 

@@ -93,7 +93,7 @@ struct Guest {
   Descriptor socket;
   TcpGreeting greeting;
   std::size_t got = 0;
-  // False: close the connection.
+  // Returns false if the connection must be closed.
   bool read_on() {
     const ssize_t n = ::recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
                              sizeof greeting - got, MSG_DONTWAIT);
@@ -225,12 +225,15 @@ class TcpReception {
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
   }
 
-  // A rank that dies before it connects here closes no connection of this one.
+  // Asks the bootstrap, because a rank that dies before it connects here closes no connection of
+  // this one.
   void ask_bootstrap() {
     const auto lost = bootstrap_.lost_rank();
     if (!lost) return;
     const auto r = static_cast<std::size_t>(lost->index);
-    if (remote_[r] && arrived(r)) return;  // its connection will say so, and perhaps why it left
+    if (remote_[r] && arrived(r))
+      return;  // its connection will report this, and perhaps the
+               // reason
     give_up(lost->index);
     throw PeerLost(lost->text + " (tcp)", {.rank = rank_, .peer = lost->index, .op = {}});
   }

@@ -52,7 +52,7 @@ std::uint32_t by_table(std::span<const std::byte> bytes, std::uint32_t before) {
 
 #define RINGSMITH_CRC32 [[gnu::target("sse4.2,pclmul")]]
 
-// x^n modulo the polynomial.
+// Returns x^n modulo the polynomial.
 constexpr std::uint32_t power_of_x(std::size_t n) {
   std::uint32_t power = 0x80000000;
   for (; n > 0; --n) power = times_x(power);
@@ -79,7 +79,7 @@ RINGSMITH_CRC32 std::uint32_t skip_bytes(std::uint64_t crc) {
       _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(product))));
 }
 
-// Consumes three blocks at a time as long as there are that many.
+// Consumes three blocks at a time while at least three are left.
 template <std::size_t block>
 RINGSMITH_CRC32 std::uint32_t three_streams(std::uint32_t crc, const std::byte*& at,
                                             std::size_t& size) {

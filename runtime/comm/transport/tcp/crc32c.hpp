@@ -18,7 +18,8 @@ struct Crc32cWay {
   const char* name;
   std::uint32_t (*compute)(std::span<const std::byte> bytes, std::uint32_t before);
 };
-// The implementations that this processor supports: first the reference; crc32c() uses the last.
+// Returns the implementations that this processor supports. The first is the reference; crc32c()
+// uses the last.
 [[nodiscard]] std::span<const Crc32cWay> crc32c_ways();
 
 }  // namespace ringsmith::comm::tcp

@@ -136,7 +136,7 @@ std::string Receiver::take(int socket) {
     arrived(direct);
     end_ += n - direct;
     if (std::string trouble = consume(); !trouble.empty()) return trouble;
-    if (n < asked) break;  // the socket is empty: another call would return nothing
+    if (n < asked) break;  // the socket is empty, so another call would return nothing
   }
   return damage_;
 }

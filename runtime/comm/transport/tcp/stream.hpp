@@ -8,7 +8,7 @@
 // TCP's checksum has only 16 bits, and adapters compute it, so it does not cover bytes that change
 // in the memory of an adapter or a host. One packet in 16 million to 10 billion arrived wrong and
 // was accepted (Stone and Partridge, "When The CRC and TCP Checksum Disagree", SIGCOMM 2000), and a
-// wrong gradient looks like any other. So both ends compute a stronger checksum.
+// wrong gradient looks like any other. Therefore both ends compute a stronger checksum.
 #pragma once
 
 #include <array>

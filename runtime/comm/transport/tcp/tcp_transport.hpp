@@ -19,8 +19,9 @@ class TcpTransport : public NetworkTransport {
   // mirrors[r]: this rank's mirror of remote rank r, up to the arena; null for local ranks.
   TcpTransport(std::vector<PeerSockets> links, const std::vector<std::byte*>& mirrors,
                const Layout& layout, Doorbells doorbells, const GroupOptions& options);
-  // Waits until the peers' hosts have received everything: if a socket is closed while it has
-  // unread bytes (such as a credit that is no longer needed), the kernel discards undelivered ones.
+  // Waits until the peers' hosts have received everything, because if a socket is closed while it
+  // has unread bytes (such as a credit that is no longer needed), the kernel discards undelivered
+  // ones.
   ~TcpTransport() override;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override {

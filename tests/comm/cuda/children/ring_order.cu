@@ -39,7 +39,8 @@ class Job {
     for (int r = 0; r < world; ++r) data_.emplace_back(Stations::device(r), kCount * sizeof(float));
   }
 
-  // One rank: its data is written on its own stream, and the ranks do not synchronize otherwise.
+  // Runs one rank. Its data is written on its own stream, and the ranks synchronize in no other
+  // way.
   void be_rank(int rank) {
     const Device device = Stations::device(rank);
     const DeviceGuard guard(device);

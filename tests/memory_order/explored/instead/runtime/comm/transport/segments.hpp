@@ -1,7 +1,7 @@
-// Replaces runtime/comm/transport/segments.hpp, by the order of include folders: two ranks of one
-// host in the memory of one process, for the unchanged channel.hpp. It lacks the parts that
-// hand-offs do not need: sockets, deadlines, reports. The counters, the slots and the bells are the
-// real ones.
+// Replaces runtime/comm/transport/segments.hpp by the order of the include folders. Provides two
+// ranks of one host, in the memory of one process, for the unchanged channel.hpp. It lacks the
+// parts that hand-offs do not need: sockets, deadlines, reports. The counters, the slots and the
+// bells are the real ones.
 #pragma once
 
 #include <memory>
