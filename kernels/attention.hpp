@@ -4,12 +4,12 @@
 //   dV = P^T dOut    dP = dOut v^T    dS = P (dP - row sums of dOut out)
 //   dQ = dS k / sqrt(dim)      dK = dS^T q / sqrt(dim)
 //
-// Causal: row i of S ends at column i. The forward pass does not store P; the backward pass
-// recomputes it from each row's maximum and sum (two floats instead of `tokens`). This is the idea
-// of FlashAttention (Dao et al., 2022), used here to save memory traffic.
+// Causal: row i of S ends at column i. The forward pass does not store P. The backward pass
+// recomputes P from each row's maximum and sum (two floats instead of `tokens`). FlashAttention
+// (Dao et al., 2022) has the same idea, which is used here to save memory traffic.
 //
 // q, k and v may have any strides, e.g. interleaved in the (batch, tokens, 3 * channels) result of
-// one Linear layer, so no transposed copies are made.
+// a single Linear layer, so that no transposed copies are needed.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +81,7 @@ namespace cpu {
 using kernels::AttentionSaved, kernels::AttentionShape, kernels::Heads, kernels::RowStatistic;
 }
 
-// Writes out and statistics; statistics has shape.rows() elements.
+// Writes out and statistics. The latter must have shape.rows() elements.
 template <class T>
 using AttentionFn = void(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out,
                          std::span<RowStatistic<T>> statistics, const AttentionShape& shape);
@@ -93,15 +93,15 @@ using AttentionBackwardFn = void(Heads<const T> dout, const AttentionSaved<T>& s
                                  Heads<T> dk, Heads<T> dv, const AttentionShape& shape);
 RINGSMITH_KERNEL(attention_backward, AttentionBackwardFn)
 
-// Attention on tensor cores: operands and results are bf16, sums and statistics float. Where
-// has_attention_bf16() is false, and on the CPU, the caller widens the operands to float.
+// Attention on tensor cores: operands and results are bf16, sums and statistics are float. If
+// has_attention_bf16() is false, or on the CPU, the caller widens the operands to float.
 struct AttentionBf16Saved {
   Heads<const bf16> q, k, v, out;
   std::span<const RowStatistic<float>> statistics;
 };
 namespace cuda {
-// True if the current device has such cores, dim is 1 to 128, and, on the emulator (where they are
-// slow), the selected version of the matrix product is 8 or 9.
+// True if the current device has such cores and dim is 1 to 128. On the emulator, where they are
+// slow, version 8 or 9 of the matrix product must also be selected.
 [[nodiscard]] bool has_attention_bf16(const AttentionShape& shape);
 void attention_bf16(Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> v, Heads<bf16> out,
                     std::span<RowStatistic<float>> statistics, const AttentionShape& shape);

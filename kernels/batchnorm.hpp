@@ -7,9 +7,9 @@
 //
 // Statistics are accumulated in double, so that a large mean does not swamp the variance. The
 // oracle adds in ascending (n, pixel) order and rounds where PyTorch's scalar build does: it rounds
-// each squared deviation and their sum to T, computes y as x alpha + (bias - mean alpha), and adds
-// in the backward pass in eight lanes of T (four of double) within an image, then in double over
-// the images. If images have one pixel, the oracle adds in T, as PyTorch does.
+// each squared deviation and their sum to T, and computes y as x alpha + (bias - mean alpha). In
+// the backward pass it adds in eight lanes of T (four of double) within an image, then in double
+// over the images. If images have one pixel, the oracle adds in T, as PyTorch does.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct BatchNormShape {
 
 // Spans over channels have c elements.
 
-// Computes the mean of every channel and the sum of squared deviations from it; n * pixels must be
+// Computes the mean of every channel and the sum of squared deviations from it. n * pixels must be
 // at least 1.
 template <class T>
 using BatchStatsFn = void(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
@@ -39,7 +39,7 @@ using BatchNormFn = void(const BatchNormShape& s, std::span<const T> x, std::spa
                          std::span<const T> bias, std::span<T> y);
 RINGSMITH_KERNEL(batch_norm, BatchNormFn)
 
-// Overwrites dx, dweight, dbias. batch_statistics: mean and inv_std were computed from this x
+// Overwrites dx, dweight and dbias. batch_statistics: mean and inv_std were computed from this x
 // (training), so the gradient also flows through them.
 template <class T>
 using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
@@ -48,18 +48,18 @@ using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std
                              std::span<T> dweight, std::span<T> dbias);
 RINGSMITH_KERNEL(batch_norm_grad, BatchNormGradFn)
 
-// running = (1 - momentum) running + momentum batch, for the mean and the variance; the batch
+// running = (1 - momentum) running + momentum batch, for the mean and the variance. The batch
 // variance has divisor count - 1. Computed in T, except the update of the variance (double), as in
 // PyTorch. Unlike in PyTorch, a channel whose batch statistics are not finite keeps its running
-// statistics: the step is skipped or the loss is NaN anyway, and an infinity would never leave the
-// average.
+// statistics, because the step is skipped or the loss is NaN anyway, and an infinity would never
+// leave the average.
 template <class T>
 using UpdateRunningFn = void(std::span<T> running_mean, std::span<T> running_var,
                              std::span<const T> mean, std::span<const T> squares, double count,
                              double momentum);
 RINGSMITH_KERNEL(update_running, UpdateRunningFn)
 
-// v = 1 / sqrt(v / count + eps): the division by count in T, the rest in double.
+// v = 1 / sqrt(v / count + eps), where the division by count is in T and the rest in double.
 template <class T>
 using InverseStdFn = void(std::span<T> v, double count, double eps);
 RINGSMITH_KERNEL(inverse_std, InverseStdFn)

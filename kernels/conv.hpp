@@ -3,16 +3,17 @@
 //   y[n][o][i][j] = b[o] + sum over (c, kh, kw) of  x[n][c][i*sh - ph + kh*dh][j*sw - pw + kw*dw]
 //                                                 * w[o][c][kh][kw]
 //
-// where a pixel outside the image is zero and c runs over the channels of o's group. The two
-// backward products are the same triple sum with x, w and y in exchanged roles.
+// A pixel outside the image is zero, and c runs over the channels of o's group. The two backward
+// products are the same triple sum with x, w and y in exchanged roles.
 //
-// Oracle (kernels/cpu/conv.cpp): these loops, in the order of PyTorch's scalar build: y starts from
-// the bias and adds in ascending (c, kh, kw); dw is one product per sample (ascending output
-// pixels), samples added in order; dx first sums over the output channels of a column entry, then
-// adds column entries in ascending (kh, kw); db is one contiguous_sum (cpu/cascade.hpp) per sample,
-// samples added in order.
+// The oracle (kernels/cpu/conv.cpp) runs these loops in the order of PyTorch's scalar build. y
+// starts from the bias and adds in ascending (c, kh, kw). dw is one product per sample (ascending
+// output pixels), and the samples are added in order. dx first sums over the output channels of a
+// column entry, then adds column entries in ascending (kh, kw). db is one contiguous_sum
+// (cpu/cascade.hpp) per sample, and the samples are added in order.
 //
-// Fast (kernels/cpu/fast/conv.cpp): matrix products that read their columns from the image.
+// The fast version (kernels/cpu/fast/conv.cpp) uses matrix products that read their columns from
+// the image.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +55,7 @@ inline void look(Operands& o, const Conv2dShape& s) {
   o.pairs = static_cast<double>(s.n * s.out_c * s.out_pixels() * s.taps());
 }
 
-// All arrays are contiguous, with the lengths that the shape implies; outputs are overwritten. bias
+// All arrays are contiguous, with the lengths that the shape implies. Outputs are overwritten. bias
 // has out_c elements or is empty.
 template <class T>
 using Conv2dFn = void(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,

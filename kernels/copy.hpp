@@ -1,5 +1,5 @@
-// Copy with conversion between any two dtypes, and fill. Any strides; out must not overlap in,
-// unless both are the same view.
+// Copy with conversion between any two dtypes, and fill. Strides are arbitrary. out must not
+// overlap in, unless both are the same view.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ringsmith::kernels {
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
 
-// Converts one element. The 16-bit types are converted through float; conversion to bool tests for
+// Converts one element. The 16-bit types are converted through float. Conversion to bool tests for
 // nonzero.
 template <class D, class S>
 constexpr D convert(S s) {
@@ -43,7 +43,7 @@ void fill(View<T> out, T value);
 
 }  // namespace cpu
 
-// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+// On the current device and stream (runtime/device/stream.hpp). Pointers are device memory.
 namespace cuda {
 
 template <class D, class S>

@@ -1,8 +1,9 @@
 // Dropout masks, drawn so that each element can be computed independently of the others.
 //
-// PyTorch's CPU generator is one long sequence: element i needs i draws before it. A counter-based
-// generator does not: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// 2011) turns (seed, position) into four words by ten rounds of multiplications and xors.
+// PyTorch's CPU generator is one long sequence, so element i needs i draws before it. A
+// counter-based generator does not: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as
+// easy as 1, 2, 3", 2011) turns (seed, position) into four words by ten rounds of multiplications
+// and xors.
 //
 //   element i  ->  counter offset + i / 4  ->  philox(seed, counter)  ->  word i % 4
 //   keep[i] = word < keep_probability 2^32
@@ -46,7 +47,7 @@ constexpr PhiloxBlock philox(std::uint64_t seed, std::uint64_t counter) {
   return {c0, c1, c2, c3};
 }
 
-// Words below this value are kept: 0 for a probability of 0, 2^32 (all words) for 1.
+// Words below this value are kept. It is 0 for a probability of 0 and 2^32 (all words) for 1.
 constexpr std::uint64_t keep_below(double keep_probability) {
   return static_cast<std::uint64_t>(keep_probability * 4294967296.0);
 }
@@ -54,7 +55,7 @@ constexpr std::uint64_t keep_below(double keep_probability) {
 // Number of blocks that a mask of n elements consumes.
 constexpr std::uint64_t philox_blocks(std::uint64_t n) { return (n + 3) / 4; }
 
-// keep_probability in [0, 1].
+// keep_probability is in [0, 1].
 using DropoutMaskFn = void(std::span<bool> keep, double keep_probability, PhiloxState state);
 namespace cpu {
 DropoutMaskFn dropout_mask;

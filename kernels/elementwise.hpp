@@ -1,7 +1,7 @@
 // Element-wise operations, forward and backward, for float and double.
 //
-// All operands of a call have the same sizes; a broadcast operand has stride 0. `out` may be the
-// same view as an operand (in place), but must not overlap an operand in any other way.
+// All operands of a call have the same sizes, and a broadcast operand has stride 0. `out` may be
+// the same view as an operand (in place), but must not overlap an operand in any other way.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 
 namespace ringsmith::kernels {
 
-// Throws UsageError naming the position and value of the first index outside [0, rows). On a device
-// the error is thrown later, at the host's next check (runtime/device/findings.hpp).
+// Throws a UsageError that names the position and value of the first index outside [0, rows). On a
+// device the error is thrown later, at the host's next check (runtime/device/findings.hpp).
 using CheckIndicesFn = void(const char* op, std::span<const std::int64_t> index, std::int64_t rows);
 namespace cpu {
 CheckIndicesFn check_indices;
@@ -19,15 +19,15 @@ CheckIndicesFn check_indices;
 }
 RINGSMITH_ON_DEVICE(check_indices)
 
-// out[i] = weight[index[i]], rows of `dim` elements. On a device an index outside the table gives
-// NaN.
+// out[i] = weight[index[i]], in rows of `dim` elements. On a device an index outside the table
+// yields NaN.
 template <class T>
 using EmbeddingFn = void(std::span<const T> weight, std::int64_t dim,
                          std::span<const std::int64_t> index, std::span<T> out);
 RINGSMITH_KERNEL(embedding, EmbeddingFn)
 
-// dweight[index[i]] += dy[i], in the order of i; on a device with more than 64 indices, in a
-// different but also fixed order (kernels/cuda/embedding.cu). Adds to the contents of dweight.
+// dweight[index[i]] += dy[i], in the order of i or, on a device with more than 64 indices, in
+// another fixed order (kernels/cuda/embedding.cu). Adds to the contents of dweight.
 template <class T>
 using EmbeddingBackwardFn = void(std::span<const T> dy, std::int64_t dim,
                                  std::span<const std::int64_t> index, std::span<T> dweight);

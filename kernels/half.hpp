@@ -1,7 +1,8 @@
 // The two 16-bit floating-point types: IEEE binary16 (f16) and bfloat16.
 //
-// Storage types: arithmetic is done in float and rounded once per operation, to nearest, ties to
-// even. Conversions are exact for each of the 65,536 codes (tests/base) and keep NaN a NaN.
+// They are storage types: arithmetic is done in float and rounded once per operation, to nearest,
+// ties to even. Conversions are exact for each of the 65,536 codes (tests/base), and a NaN remains
+// a NaN.
 #pragma once
 
 #include <bit>
@@ -15,7 +16,7 @@ struct bf16 {
   bf16() = default;
   explicit constexpr bf16(float f) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(f);
-    // A NaN whose payload is in the low half would round to infinity: force a quiet NaN instead.
+    // A NaN whose payload is in the low half would round to infinity, so force a quiet NaN.
     if ((u & 0x7fffffffu) > 0x7f800000u) {
       bits = static_cast<std::uint16_t>((u >> 16) | 0x0040u);
       return;

@@ -5,8 +5,8 @@
 //   dx = rstd (g - avg(g) - xhat avg(g xhat))      dweight = sum over rows of dy xhat
 //                                                  dbias   = sum over rows of dy
 //
-// The variance is the biased one (divided by the row length), computed in a second pass about the
-// mean: E[x^2] - E[x]^2 would cancel.
+// The variance is the biased one (divided by the row length). It is computed in a second pass about
+// the mean, because E[x^2] - E[x]^2 would cancel.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace ringsmith::kernels {
 
-// x and y are (rows, n) with rows = mean.size(); weight and bias have n elements or are empty (ones
-// and zeros). mean and rstd are saved for the backward pass.
+// x and y are (rows, n) with rows = mean.size(). weight and bias have n elements or are empty,
+// which means ones and zeros. mean and rstd are saved for the backward pass.
 template <class T>
 using LayerNormFn = void(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
                          double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd);
 RINGSMITH_KERNEL(layer_norm, LayerNormFn)
 
-// Overwrites dx, dweight and dbias; each may be empty if it is not needed.
+// Overwrites dx, dweight and dbias. Each may be empty if it is not needed.
 template <class T>
 using LayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> x,
                                  std::span<const T> weight, std::span<const T> mean,
@@ -32,14 +32,15 @@ using LayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> x,
 RINGSMITH_KERNEL(layer_norm_backward, LayerNormBackwardFn)
 
 // Fused with the preceding residual addition of a transformer: sum = x + residual, y = norm of sum.
-// On a device the bits are the same as from an addition and layer_norm, but sum is not read again.
+// On a device the bits are the same as from an addition and a layer_norm, but sum is not read
+// again.
 template <class T>
 using AddLayerNormFn = void(std::span<const T> x, std::span<const T> residual,
                             std::span<const T> weight, std::span<const T> bias, double eps,
                             std::span<T> sum, std::span<T> y, std::span<T> mean, std::span<T> rstd);
 RINGSMITH_KERNEL(add_layer_norm, AddLayerNormFn)
 
-// dsum is the gradient of sum from its other uses: dx, the gradient of both x and residual, is the
+// dsum is the gradient of sum from its other uses. dx, the gradient of both x and residual, is the
 // dx of layer_norm plus dsum. dx, dweight and dbias may be empty.
 template <class T>
 using AddLayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> dsum,

@@ -6,8 +6,7 @@
 // Rows whose target is ignore_index have loss 0 and gradient 0 and are not counted. The sum over a
 // batch uses PyTorch's order (cpu/cascade.hpp, loss_sum) in both modes, because it is short.
 //
-// Results are written to memory, not returned: returning a number from a GPU would mean waiting for
-// it.
+// Results are written to memory, because returning a number from a GPU would mean waiting for it.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +29,9 @@ namespace cpu {
 using kernels::Targets;
 }
 
-// Throws UsageError naming the operation, the row and the value of the first target out of range.
-// On a device the error is thrown later, at the host's next check (runtime/device/findings.hpp);
-// until then the losses of such rows are NaN.
+// Throws a UsageError that names the operation, the row and the value of the first target out of
+// range. On a device the error is thrown later, at the host's next check
+// (runtime/device/findings.hpp). Until then the losses of such rows are NaN.
 using CheckTargetsFn = void(const char* op, const Targets& targets);
 namespace cpu {
 CheckTargetsFn check_targets;
@@ -47,14 +46,15 @@ template <class T>
 using NllRowsFn = void(std::span<const T> log_probs, const Targets& targets, std::span<T> losses);
 RINGSMITH_KERNEL(nll_rows, NllRowsFn)
 
-// divisor[0] = number of rows that are not ignored if `mean`, else 1; loss[0] = sum of losses /
-// divisor[0]. If no row counts, 0 / 0 is NaN, as in PyTorch. On a device the sums use a fixed tree.
+// divisor[0] is the number of rows that are not ignored if `mean`, else 1. loss[0] = sum of losses
+// / divisor[0]. If no row counts, 0 / 0 is NaN, as in PyTorch. On a device the sums use a fixed
+// tree.
 template <class T>
 using ReduceLossesFn = void(std::span<const T> losses, const Targets& targets, bool mean,
                             std::span<T> loss, std::span<T> divisor);
 RINGSMITH_KERNEL(reduce_losses, ReduceLossesFn)
 
-// The gradient with respect to log_probs, from the gradients of the row losses: row_grad has n
+// The gradient with respect to log_probs, given the gradients of the row losses. row_grad has n
 // elements, or one element that applies to all rows.
 template <class T>
 using NllBackwardFn = void(const Targets& targets, std::span<const T> row_grad,
@@ -94,7 +94,7 @@ using SquaredErrorFn = void(std::span<const T> x, std::span<const T> y, double d
                             std::span<T> loss);
 RINGSMITH_KERNEL(squared_error, SquaredErrorFn)
 
-// dx = (factor (x - y)) grad, dy = -dx. grad has n elements or one; dx or dy may be empty.
+// dx = (factor (x - y)) grad, dy = -dx. grad has n elements or one. dx or dy may be empty.
 template <class T>
 using SquaredErrorBackwardFn = void(std::span<const T> x, std::span<const T> y, T factor,
                                     std::span<const T> grad, std::span<T> dx, std::span<T> dy);

@@ -4,11 +4,11 @@
 //   dx = dy w           dw = dy^T x          db = column sums of dy
 //
 // A Matrix has both strides, so a transpose only swaps them and a batch of rows of a larger tensor
-// needs no copy. In the oracle every element of a product is one sum over k in ascending order,
-// each product and each addition rounded. The fast version is a chain of fused multiply-adds in the
-// same order (cpu/fast/gemm.cpp), or whatever OpenBLAS does (kernels::set_products).
+// needs no copy. In the oracle every element of a product is one sum over k in ascending order, in
+// which each product and each addition is rounded. The fast version is a chain of fused
+// multiply-adds in the same order (cpu/fast/gemm.cpp), or OpenBLAS (kernels::set_products).
 //
-// Products of f16 and bf16 operands are accumulated in float, in which each product is exact; each
+// Products of f16 and bf16 operands are accumulated in float, in which each product is exact. Each
 // element of the result is rounded to 16 bits once, at the end.
 #pragma once
 
@@ -66,12 +66,13 @@ using kernels::Matrix, kernels::row_major, kernels::Store;
 // c = a b, or c += a b. c must not overlap a or b.
 template <class T>
 void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store = Store::replace);
-// The same for every matrix of a batch: a, b, c are the first ones. Matrices of c must not overlap.
+// The same for every matrix of a batch, of which a, b and c are the first. The results must not
+// overlap.
 template <class T>
 void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store = Store::replace);
-// sums[c] = (or +=) the sum of column c of x, e.g. a bias gradient. The oracle adds in PyTorch's
-// order (cpu/cascade.hpp).
+// Sets sums[c] to, or adds to it, the sum of column c of x, e.g. a bias gradient. The oracle adds
+// in PyTorch's order (cpu/cascade.hpp).
 template <class T>
 void column_sum(Matrix<const T> x, std::span<T> sums, Store store = Store::replace);
 
@@ -93,12 +94,12 @@ RINGSMITH_ON_DEVICE_TYPED(matmul)
 RINGSMITH_ON_DEVICE_TYPED(matmul_batch)
 RINGSMITH_ON_DEVICE_TYPED(column_sum)
 
-// y = x w^T + bias, y contiguous; bias is empty or has one element per column of y.
+// y = x w^T + bias. y is contiguous. bias is empty or has one element per column of y.
 template <class T>
 using LinearFn = void(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias, Matrix<T> y);
 RINGSMITH_KERNEL(linear, LinearFn)
 
-// Overloads for f16 and bf16; the kernels above are for float and double.
+// Overloads for f16 and bf16. The kernels above are for float and double.
 template <class T>
 requires kIsHalf<T>
 void matmul(Device device, Matrix<T> a, Matrix<T> b, Matrix<T> c, Store store = Store::replace) {
@@ -119,7 +120,7 @@ void linear(Device device, Matrix<T> x, Matrix<T> w, std::span<const T> bias, Ma
 namespace cpu::fast {
 void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store store);
 LinearFn<float> linear;
-// T is f16 or bf16. c = a b + bias, or c = (or +=) a b without a bias; cpu/fast/matmul_half.cpp.
+// c = a b + bias, or c = (or +=) a b without a bias, for f16 and bf16 (cpu/fast/matmul_half.cpp).
 template <class T>
 void matmul_half(Matrix<const T> a, Matrix<const T> b, std::span<const T> bias, Matrix<T> c,
                  Store store);

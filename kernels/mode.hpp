@@ -1,9 +1,9 @@
-// Selects which CPU kernels run: the fast ones, or the slow, simple oracles they are compared with.
+// Selects the CPU kernels: the fast ones, or the slow, simple oracles with which they are compared.
 //
-// A family X is declared in kernels/X.hpp (namespace kernels::cpu). Its oracle and the choice
-// between the two are in kernels/cpu/X.cpp, the fast version in kernels/cpu/fast/X.cpp. Oracles are
+// A family X is declared in kernels/X.hpp (namespace kernels::cpu). kernels/cpu/X.cpp contains its
+// oracle and the choice between the versions, kernels/cpu/fast/X.cpp the fast version. Oracles are
 // plain loops without contraction, with the summation orders of PyTorch's scalar build, so that
-// whole training runs can be compared with it bit for bit.
+// whole training runs can be compared with PyTorch bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ enum class Float32 : std::uint8_t { strict, tf32 };
 void set_float32(Float32 precision);
 Float32 parse_float32(std::string_view name);  // "strict" | "tf32", else UsageError
 
-// Number of threads of the fast kernels (including BLAS). Default 1: one rank, one core.
+// Number of threads of the fast kernels (including BLAS). The default is 1, i.e. one core per rank.
 [[nodiscard]] int threads();
 void set_threads(int n);  // 1..256, else UsageError
 

@@ -23,7 +23,7 @@ using Offsets = std::array<std::int64_t, N>;
 
 template <int N>
 struct Nest {
-  int dims = 0;  // at least 1; the last is the innermost
+  int dims = 0;  // at least 1. The last is the innermost
   std::array<std::int64_t, kMaxDims> sizes{};
   std::array<Offsets<N>, kMaxDims> strides{};
 
@@ -39,7 +39,7 @@ struct Nest {
   [[nodiscard]] constexpr std::size_t last() const { return static_cast<std::size_t>(dims - 1); }
 };
 
-// One run of n elements; operand k has stride strides[k].
+// One run of n elements, in which operand k has stride strides[k].
 template <int N>
 Nest<N> one_run(std::int64_t n, const Offsets<N>& strides) {
   Nest<N> nest;
@@ -81,14 +81,14 @@ Nest<N> nest_of(const std::array<const Layout*, N>& operands) {
   return nest;
 }
 
-// The dimensions of a reduction, split into the ones that remain (operand 0 is the result, operand
-// 1 the input) and the ones that are reduced (input only).
+// The dimensions of a reduction, split into those that remain (operand 0 is the result, operand 1
+// the input) and those that are reduced (input only).
 struct ReductionNests {
   Nest<2> kept;
   Nest<1> reduced;
 };
 
-// As in kernels/reduction.hpp: out has the sizes of x, and stride 0 where x is reduced.
+// As in kernels/reduction.hpp, out has the sizes of x, and stride 0 where x is reduced.
 inline ReductionNests reduction_nests(const Layout& out, const Layout& x) {
   Layout kept_out, kept_x, reduced;
   for (std::size_t d = 0; d < static_cast<std::size_t>(x.dims); ++d) {

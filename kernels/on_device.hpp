@@ -6,8 +6,8 @@
 //   cuda:i   kernels::cuda::softmax(in, out, slices) with cuda:i as the current device: queued on
 //            the calling thread's current stream there (runtime/device/stream.hpp)
 //
-// The arguments are the same for both; their memory must be on the device. A kernel of a family is
-// declared once, by its signature, for all its versions:
+// The arguments are the same for both, and their memory must be on the device. A kernel of a family
+// is declared once, by its signature, for all its versions:
 //
 //   template <class T>
 //   using SoftmaxFn = void(std::span<const T> x, std::span<T> y, Slices slices);

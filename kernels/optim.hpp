@@ -1,8 +1,8 @@
 // Optimizer steps: one pass over a parameter, its gradient and its state.
 //
-// The rules are PyTorch's (torch.optim, single-tensor path): in the oracle every operation is
+// The rules are PyTorch's (torch.optim, single-tensor path). In the oracle every operation is
 // rounded separately, in the order of the formulas below, so that trajectories have PyTorch's bits.
-// The fast versions read and write each array once; their cost is memory traffic.
+// The fast versions read and write each array once, so that their cost is the memory traffic.
 //
 //   SGD    d = g (+ wd p);  buf = first ? d : mu buf + (1 - damp) d
 //          d = nesterov ? d + mu buf : buf;  p -= lr d
@@ -41,19 +41,19 @@ namespace cpu {
 using kernels::AdamStep, kernels::SgdStep;
 }
 
-// buf has the size of p if momentum is not 0; otherwise it may be empty.
+// buf has the size of p if momentum is not 0. Otherwise it may be empty.
 template <class T>
 using SgdFn = void(std::span<T> p, std::span<const T> g, std::span<T> buf, const SgdStep& step);
 RINGSMITH_KERNEL(sgd, SgdFn)
 
-// largest is amsgrad's running maximum of v; empty without amsgrad.
+// largest is amsgrad's running maximum of v. It is empty without amsgrad.
 template <class T>
 using AdamFn = void(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
                     std::span<T> largest, const AdamStep& step);
 RINGSMITH_KERNEL(adam, AdamFn)
 
-// One step for many parameters, which share no memory; either all have a `largest` or none has. The
-// bits are the same as from one call per parameter, but a device needs only a few launches.
+// One step for many parameters, which must not share memory. Either all or none have a `largest`.
+// The bits are the same as from one call per parameter, but a device needs only a few launches.
 template <class T>
 struct AdamTensor {
   std::span<T> p;
@@ -75,8 +75,8 @@ void look(Operands& o, const std::span<const AdamTensor<T>>& tensors) {
   for (const std::int64_t written : {n, n, n, largest}) o.add<T>(written);
 }
 
-// Clipping by the global norm: sum_of_squares of every gradient, clip_factor of all sums, scale
-// every gradient. Results are written to memory and the factor is read from there, so that a GPU
+// Clipping by the global norm: sum_of_squares of every gradient, clip_factor of all sums, scale for
+// every gradient. Results are written to memory, and the factor is read from there, so that a GPU
 // does all of it without a wait.
 //
 // sum[0] = the sum of x^2, accumulated in double. NaN and inf propagate.
@@ -84,8 +84,8 @@ template <class T>
 using SumOfSquaresFn = void(std::span<const T> x, std::span<double> sum);
 RINGSMITH_KERNEL(sum_of_squares, SumOfSquaresFn)
 
-// norm[0] = sqrt of the sum of sqrt(sums[i])^2, each root rounded to float, like PyTorch's norm of
-// norms; factor[0] = min(1, max_norm / (norm + 1e-6)), NaN if the norm is NaN.
+// norm[0] is the square root of the sum of sqrt(sums[i])^2, with each root rounded to float, like
+// PyTorch's norm of norms. factor[0] = min(1, max_norm / (norm + 1e-6)), or NaN if the norm is NaN.
 using ClipFactorFn = void(std::span<const double> sums, double max_norm, std::span<float> norm,
                           std::span<float> factor);
 namespace cpu {
@@ -101,9 +101,9 @@ template <class T>
 using ScaleFn = void(std::span<T> x, std::span<const float> factor);
 RINGSMITH_KERNEL(scale, ScaleFn)
 
-// For GradScaler: g *= factor; found[0] is set to 1 if an element is then infinite or NaN, else
-// left unchanged. factor is finite and above 0, so an infinite or NaN element remains infinite or
-// NaN.
+// For GradScaler. g *= factor, and found[0] becomes 1 if an element is then infinite or NaN.
+// Otherwise found[0] is unchanged. factor is finite and above 0, so an infinite or NaN element
+// remains infinite or NaN.
 template <class T>
 using UnscaleFn = void(std::span<T> g, float factor, std::span<std::int32_t> found);
 RINGSMITH_KERNEL(unscale, UnscaleFn)

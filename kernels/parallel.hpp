@@ -3,10 +3,9 @@
 //   parallel_for(rows, 64, [&](std::int64_t begin, std::int64_t end) { ... });
 //
 // The range is cut into at most threads() nearly equal pieces of about `grain` iterations or more.
-// The cut depends on (n, grain, threads), not on which thread is faster. With one thread, a short
-// range, inside another parallel_for, or while another thread uses the pool, f(0, n) is called
-// directly, so results must not depend on the cut. An exception thrown by f is rethrown to the
-// caller.
+// The cut depends on (n, grain, threads), not on which thread is faster. f(0, n) is called directly
+// with one thread, for a short range, inside another parallel_for, or while another thread uses the
+// pool, so results must not depend on the cut. If f throws, the caller gets the exception.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +20,8 @@ using RangeFn = void (*)(const void* f, std::int64_t begin, std::int64_t end);
 void parallel_run(std::int64_t n, std::int64_t grain, RangeFn call, const void* f);
 }  // namespace detail
 
-// The grain that gives each thread at least `elements` elements if an iteration processes `size`.
-// With fewer, an additional thread costs more than it saves.
+// Returns the grain that gives each thread at least `elements` elements if an iteration processes
+// `size` elements. With fewer, an additional thread costs more than it saves.
 constexpr std::int64_t kParallelGrain = 16384;
 constexpr std::int64_t grain_of(std::int64_t size, std::int64_t elements = kParallelGrain) {
   return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, size));

@@ -3,8 +3,8 @@
 //   y[p][i][j] = max or mean of x[p][i*sh - ph .. + kh][j*sw - pw .. + kw]
 //                                                                     for each plane p = (n, c)
 //
-// Windows may extend beyond the edge by the padding. For max, the part outside is ignored; for the
-// mean it counts as zeros, or not at all if count_include_pad is false.
+// Windows may extend beyond the edge by the padding. The maximum ignores the part outside. For the
+// mean that part counts as zeros, or not at all if count_include_pad is false.
 #pragma once
 
 #include <algorithm>
@@ -44,9 +44,9 @@ struct Pool2dShape {
   }
 };
 
-// All arrays are contiguous; outputs are overwritten.
-// index[k] = position in its plane of the maximum y[k]: the first of equal values; a NaN wins (the
-// last one, if there are several).
+// All arrays are contiguous. Outputs are overwritten. index[k] is the position in its plane of the
+// maximum y[k], which is the first of equal values. A NaN wins (the last one, if there are
+// several).
 template <class T>
 using MaxPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
                          std::span<std::int32_t> index);

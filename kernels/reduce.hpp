@@ -1,15 +1,15 @@
-// Reductions of several arrays into one value per element: the arithmetic of every collective.
+// Reductions of several arrays to one value per element: the arithmetic of every collective.
 //
 //     out[i] = (...((s0[i] op s1[i]) op s2[i]) op ...)        from left to right, for every i
 //
 // Each pairwise operation rounds once to the element type (f16 and bf16 compute in float and round
-// after every addition), so a sum of n arrays in one call and n - 1 calls of two arrays give the
-// same bits: a ring that adds one neighbour at a time and a direct algorithm that reads all ranks
-// in one pass agree whenever they add in the same order.
+// after every addition). Therefore a sum of n arrays in one call has the same bits as n - 1 calls
+// for two arrays. A ring that adds one neighbour at a time and a direct algorithm that reads all
+// ranks in one pass agree whenever they add in the same order.
 //
-// NaN: min and max propagate it from either side. Of equal values (+0 and -0) they keep the later.
-// Integers wrap around. A scaled source contributes  x * scale,  rounded once to the element type
-// (floating types only): average = sum of contributions times 1/world.
+// min and max propagate NaN from either side. Of equal values (+0 and -0) they keep the later one.
+// Integers wrap around. A scaled source contributes x * scale, rounded once to the element type
+// (floating types only). An average is thus the sum of contributions that are scaled by 1 / world.
 #pragma once
 
 #include <cstddef>
@@ -30,34 +30,34 @@ struct Arithmetic {
   double scale = 1.0;
 };
 
-struct ReduceSource {  // no default values: every call builds arrays of it
+struct ReduceSource {  // no default values, because every call builds arrays of it
   const std::byte* data;
   bool scaled;
 };
 
 constexpr std::size_t kMaxReduceSources = 64;
 
-// Throws UsageError if there are no sources or more than 64, or if integers are to be scaled.
+// Throws UsageError if there are no sources or more than 64, or if integers would be scaled.
 void check_reduce(DType dtype, std::span<const ReduceSource> sources, double scale);
 
 namespace cpu {
 
-// Writes the reduction of 1..64 sources to every destination (there may be none). A destination may
-// coincide with a source; no other overlap is allowed. With one source, this is a (scaled) copy,
-// for any dtype if not scaled. Misaligned pointers only cost time. Throws UsageError for bool,
-// unless this is a copy.
+// Writes the reduction of 1 to 64 sources to every destination (there may be none). A destination
+// may coincide with a source, but no other overlap is allowed. With one source, this is a (scaled)
+// copy, which without a scale supports any dtype. Misaligned pointers only cost time. Throws
+// UsageError for bool, unless this is a copy.
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
             std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
 
-// The same, one element at a time in the order of the formula above: the oracle.
+// The oracle: the same, one element at a time in the order of the formula above.
 void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sources,
                    std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
 
 }  // namespace cpu
 
-// On the current device and stream, with the bits of cpu::reduce. Pointers are memory that the
-// device can access: its own, a peer's, or pinned host memory. The arrays that the spans refer to
-// are host memory and may be freed when the call returns.
+// On the current device and stream, with the bits of cpu::reduce. The pointers must be memory that
+// the device can access: its own, a peer's, or pinned host memory. The arrays to which the spans
+// refer are host memory and may be freed when the call returns.
 namespace cuda {
 
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,

@@ -1,6 +1,6 @@
 // Sums and maxima over any dimensions of a strided tensor, for float and double.
 //
-// A result has the sizes of the input: its stride is 0 in each reduced dimension and must be
+// A result has the sizes of the input. Its stride is 0 in each reduced dimension and must be
 // nonzero in all others.
 #pragma once
 
@@ -25,16 +25,17 @@ using kernels::Reduced;
 
 // out = the sum of x over the dimensions in which out has stride 0 (0 if there is nothing to add).
 //
-// If the reduced elements are one run in memory, the oracle uses PyTorch's order, see
-// cpu/cascade.hpp (contiguous run: contiguous_sum; columns of a matrix: column_sums; else row_sum).
-// Otherwise it sums each run this way and adds the results in memory order.
+// If the reduced elements are one run in memory, the oracle uses PyTorch's order in
+// cpu/cascade.hpp: contiguous_sum for a contiguous run, column_sums for columns of a matrix,
+// otherwise row_sum. If there are several runs, it sums each run this way and adds the results in
+// memory order.
 template <class T>
 using SumFn = void(View<T> out, View<const T> x);
 RINGSMITH_KERNEL(sum, SumFn)
 
-// values = the largest of the n elements, indices = the position of the first such element. NaN is
-// larger than any number. All three views have the same sizes (without the reduced dimension); n >
-// 0.
+// values are the largest of the n elements, and indices the positions of the first such elements.
+// NaN is larger than any number. All three views have the same sizes (without the reduced
+// dimension), and n must be positive.
 template <class T>
 using MaxFn = void(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced dim);
 RINGSMITH_KERNEL(max, MaxFn)

@@ -1,6 +1,6 @@
-// A kernel's view of a tensor: a typed pointer, sizes and strides; no ownership, no device logic.
+// A kernel's view of a tensor: a typed pointer, sizes and strides. No ownership, no device logic.
 //
-// Inputs that must be contiguous are passed as std::span; inputs that may be strided or broadcast
+// Inputs that must be contiguous are passed as std::span. Inputs that may be strided or broadcast
 // are passed as a View, with stride 0 in a broadcast dimension.
 #pragma once
 

@@ -3,10 +3,11 @@
 //   matmul (m, k) (k, n)   2 m k n                  a multiplication and an addition for each pair
 //   layer_norm             8 for each element       kRules in kernels/cpu/work.cpp has the others
 //
-// An addition, multiplication, division, comparison, and a call of exp, log, tanh or sqrt count as
-// one each. Bytes are the sizes of all operands, twice for an operand that is read and written: the
-// least traffic without caches. Of a table whose rows are selected (embedding), only the selected
-// rows count. For the profiler (runtime/device/profiler.hpp), off the hot path.
+// An addition, a multiplication, a division, a comparison and a call of exp, log, tanh or sqrt
+// count as one each. Bytes are the sizes of all operands, counted twice for an operand that is read
+// and written, i.e. the least traffic without caches. Of a table whose rows are selected
+// (embedding), only the selected rows count. Used by the profiler (runtime/device/profiler.hpp),
+// off the hot path.
 //
 // Every argument type that contributes to the work has an overload of look().
 #pragma once
@@ -34,7 +35,7 @@ struct Operands {
   std::size_t count = 0;
   int matrices = 0;
   double inner = 0;    // number of terms of each sum or maximum
-  double pairs = 0;    // multiplications of a product; 0 for other kernels
+  double pairs = 0;    // multiplications of a product, 0 for other kernels
   double times = 1;    // number of problems of this kind in a batch
   int function = 0;    // of an element-wise kernel: the value of its enumerator
   bool added = false;  // the result is added to its destination, which is read and written
@@ -58,10 +59,10 @@ void look(Operands& o, const View<T>& view) {
   o.add<T>(view.data == nullptr ? 0 : view.layout.numel());
 }
 
-[[nodiscard]] profile::Work work_of(const char* kernel, const Operands& operands);
+[[nodiscard]] profile::KernelWork work_of(const char* kernel, const Operands& operands);
 
 template <class... Args>
-[[gnu::cold, gnu::noinline]] profile::Work work_of(const char* kernel, const Args&... args) {
+[[gnu::cold, gnu::noinline]] profile::KernelWork work_of(const char* kernel, const Args&... args) {
   Operands operands;
   (look(operands, args), ...);  // finds the overloads of the arguments' types
   return work_of(kernel, operands);

@@ -5,9 +5,9 @@
 //                                      --calls-->  this file                            make train
 //
 // Compiling the kernels for devices and the emulator would double the time until a user without a
-// GPU sees the first loss. require_device() refuses every device because the count below is 0, so
-// nothing else here is ever called. Every other device symbol that the libraries call is an alias
-// of ringsmith_no_devices(): symbols.sh extracts these symbols from the libraries.
+// GPU sees the first loss. require_device() refuses every device, because the count below is 0, so
+// nothing else in this file is ever called. Every other device symbol that the libraries call is an
+// alias of ringsmith_no_devices(). symbols.sh extracts these symbols from the libraries.
 #include <cuda_runtime.h>
 
 #include "runtime/base/error.hpp"

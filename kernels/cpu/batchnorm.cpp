@@ -1,4 +1,4 @@
-// Batch normalisation: the oracles, which call the fast versions in Mode::fast.
+// The oracles of batch normalisation. In Mode::fast they call the fast versions.
 #include "kernels/batchnorm.hpp"
 
 #include <cmath>

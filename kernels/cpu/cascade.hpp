@@ -4,11 +4,11 @@
 // Adding n floats one after the other accumulates up to n roundings. A cascade keeps four running
 // sums: after every `step` terms level 0 is carried into level 1, after every step^2 terms level 1
 // into level 2, and so on. A term is rounded at most about 4 step times, where step is 16 or, for
-// large n, about n^(1/4). The price is one extra addition per step.
+// large n, about n^(1/4). The price is one extra addition per `step` terms.
 //
 //   terms ->  [level 0] --16 terms--> [level 1] --16 carries--> [level 2] --> [level 3]
 //
-// PyTorch builds three shapes of sums on it: a strided row (four interleaved cascades), a
+// PyTorch builds three kinds of sums on cascades: a strided row (four interleaved cascades), a
 // contiguous row (eight lanes, each a strided row) and the columns of a matrix.
 #pragma once
 
@@ -42,8 +42,8 @@ T cascade_sum(std::int64_t n, const Term& term) {
   return level[0];
 }
 
-// Sum of a strided row: four interleaved cascades over term(4 i + k); the remainder is added to the
-// first.
+// Returns the sum of a strided row, by four interleaved cascades over term(4 i + k). The remaining
+// terms are added to the first cascade.
 template <class T, class Term>
 T row_sum(std::int64_t n, const Term& term) {
   const std::int64_t quarter = n / 4;
@@ -60,8 +60,8 @@ T row_sum(std::int64_t n, const Term& term) {
 template <class T>
 constexpr std::int64_t kTorchLanes = 32 / static_cast<std::int64_t>(sizeof(T));
 
-// Sum of a contiguous row: the elements beyond the last whole vector are added first, then one
-// row_sum per lane, both in order.
+// Sum of a contiguous row. Adds the elements beyond the last whole vector first, then one row_sum
+// per lane, both in order.
 template <class T, class Term>
 T contiguous_sum(std::int64_t n, const Term& term) {
   constexpr std::int64_t kLanes = kTorchLanes<T>;
@@ -74,7 +74,7 @@ T contiguous_sum(std::int64_t n, const Term& term) {
 }
 
 // out[c] = sum over r of term(r, c), for a row-major matrix: x.sum(0). PyTorch sums four vectors of
-// columns together, one cascade per column; the remaining columns are summed as strided rows.
+// columns together, one cascade per column, and the remaining columns as strided rows.
 template <class T, class Term>
 void column_sums(std::int64_t rows, std::int64_t columns, const Term& term, T* out) {
   const std::int64_t lanes = columns >= kTorchLanes<T> ? kTorchLanes<T> : 1;
@@ -85,8 +85,9 @@ void column_sums(std::int64_t rows, std::int64_t columns, const Term& term, T* o
   }
 }
 
-// Adds the terms into eight lanes (four for double), then the lanes from left to right; fewer terms
-// are added in order. These are the sums in PyTorch's softmax and log_softmax (vec::reduce_all).
+// Adds the terms into eight lanes (four for double), then the lanes from left to right. If there
+// are fewer terms than lanes, they are added in order. PyTorch's softmax and log_softmax sum this
+// way (vec::reduce_all).
 template <class T, class Term>
 T lane_sum(std::int64_t n, const Term& term) {
   constexpr std::int64_t kLanes = kTorchLanes<T>;
@@ -100,8 +101,9 @@ T lane_sum(std::int64_t n, const Term& term) {
   return sum;
 }
 
-// The loss of a batch (nll_loss): eight levels. The carry is decided by the index of the term that
-// was just added, so index 0 carries through all levels. Skipped indices neither add nor carry.
+// The loss of a batch (nll_loss), as a cascade of eight levels. The index of the term that was just
+// added decides whether to carry, so index 0 carries through all levels. Skipped indices neither
+// add nor carry.
 template <class T, class Term, class Skip>
 T loss_sum(std::int64_t n, const Term& term, const Skip& skip) {
   constexpr std::size_t kLevels = 8;

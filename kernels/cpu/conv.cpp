@@ -1,4 +1,4 @@
-// Convolution: the oracles, which call the fast versions in Mode::fast.
+// The oracles of convolution. In Mode::fast they call the fast versions.
 #include "kernels/conv.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::int64_t input_index(std::int64_t o, std::int64_t stride, std::int64_t pad, 
   return o * stride - pad + k * dilation;
 }
 
-// The pixel of a plane that output (i, j) reads through tap (kh, kw); nullptr in the padding.
+// The pixel of a plane that output (i, j) reads through tap (kh, kw), or nullptr in the padding.
 template <class T>
 T* pixel(const Conv2dShape& s, T* plane, std::int64_t i, std::int64_t j, std::int64_t kh,
          std::int64_t kw) {
@@ -49,7 +49,7 @@ T* input_group(const Conv2dShape& s, T* x, std::int64_t n, std::int64_t g) {
 
 }  // namespace
 
-// The fast versions are for float; double is needed for gradient checks.
+// The fast versions support only float. Gradient checks need double.
 template <class T>
 void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
             std::span<const T> bias, std::span<T> y) {

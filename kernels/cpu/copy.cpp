@@ -1,4 +1,4 @@
-// Copy and fill. Vectorisation does not change any bits, so one version is both fast and oracle.
+// Copy and fill. Vectorisation does not change any bits, so one version serves both modes.
 #include "kernels/copy.hpp"
 
 #include <algorithm>

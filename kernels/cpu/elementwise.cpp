@@ -1,4 +1,4 @@
-// The oracle: the C library's functions, one element at a time; and the choice of version.
+// The oracle, which calls the C library's functions for each element, and the choice of version.
 #include "kernels/elementwise.hpp"
 
 #include "kernels/cpu/elementwise_loops.hpp"
@@ -18,7 +18,7 @@ void binary(Binary op, View<T> out, View<const T> a, View<const T> b) {
   binary_with<LibraryMath>(op, out, a, b);
 }
 
-// One version for both modes: the compiler vectorises all of it except pow, which is rare.
+// Both modes share one version. The compiler vectorises all of it except pow, which is rare.
 template <class T>
 void scalar(Scalar op, View<T> out, View<const T> x, T s) {
   scalar_with(op, out, x, s);

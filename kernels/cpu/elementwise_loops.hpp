@@ -2,7 +2,7 @@
 // <cmath> in the oracle (kernels/cpu/elementwise.cpp), vectorised polynomials in the fast version.
 //
 // Math is a struct with static templates exp, log, sqrt, tanh, sigmoid, gelu_erf, gelu_tanh and the
-// two gelu gradients. Each including file keeps its own in an unnamed namespace, so that the code
+// two gelu gradients. Each including file defines its own in an unnamed namespace, so that the code
 // instantiated here is compiled separately, with that file's flags.
 #pragma once
 
@@ -19,7 +19,7 @@
 #define RINGSMITH_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// For lambdas that are too long for the inliner. A loop that calls them would not be vectorised.
+// For lambdas that are too long for the inliner, because a loop that calls them is not vectorised.
 #define RINGSMITH_INLINED __attribute__((always_inline))
 
 namespace ringsmith::kernels::cpu {
@@ -72,7 +72,7 @@ void map2(View<D> out, View<const A> a, View<const B> b, const Op& op,
       grain);
 }
 
-// Transcendental functions cost about eight times a plain operation: threads pay off earlier.
+// Transcendental functions cost about eight plain operations each, so threads pay off earlier.
 constexpr std::int64_t kMathGrain = kParallelGrain / 8;
 
 template <class Math, class T>
@@ -166,8 +166,8 @@ void scalar_with(Scalar op, View<T> out, View<const T> x, T s) {
   }
 }
 
-// The element-wise functions of the C library in PyTorch's formulas: the oracle's mathematics. In
-// an unnamed namespace on purpose: each including file compiles its own copy with its own flags.
+// The oracle's mathematics: PyTorch's formulas with the functions of the C library. The namespace
+// is unnamed, so that each including file compiles its own copy with its own flags.
 namespace {
 
 struct LibraryMath {

@@ -1,4 +1,4 @@
-// One version only: because rows are contiguous, these simple loops already run at memory speed.
+// There is one version only, because simple loops over contiguous rows run at memory speed.
 #include "kernels/embedding.hpp"
 
 #include <algorithm>

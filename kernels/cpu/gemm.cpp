@@ -57,7 +57,7 @@ class OpenBlas {
   SgemmFn* sgemm = nullptr;
   std::string description;
 
-  // OpenBLAS keeps the number of threads in a global; this sets it only if it must change.
+  // OpenBLAS keeps the number of threads in a global. Sets it only if it must change.
   void follow_threads() {
     const int wanted = threads();
     if (current_threads_.exchange(wanted, std::memory_order_relaxed) != wanted)

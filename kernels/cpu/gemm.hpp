@@ -1,7 +1,7 @@
 // The matrix product of the fast kernels: C = op(A) op(B) (+ C, or + bias), row-major float.
 //
-// Two implementations, chosen by kernels::products() (kernels/mode.hpp): our own
-// (cpu/fast/gemm.cpp), the default, and OpenBLAS (cpu/gemm.cpp) for comparison.
+// There are two implementations: our own (cpu/fast/gemm.cpp), which is the default, and OpenBLAS
+// (cpu/gemm.cpp) for comparison. kernels::products() (kernels/mode.hpp) selects one.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Gemm {
   const float* b = nullptr;
   std::int64_t ldb = 0;
   float beta = 0;               // 0 or 1
-  const float* bias = nullptr;  // n elements, initial value of every row of C; beta is 0 then
+  const float* bias = nullptr;  // n elements, the initial value of every row of C, or null
   float* c = nullptr;
   std::int64_t ldc = 0;
 };
@@ -34,12 +34,12 @@ void gemm(const Gemm& product);
 
 // ---- OpenBLAS, opened at run time: the matrix products of --products openblas ----
 //
-// It is opened with dlopen rather than linked because only --products openblas needs it, and to
-// control the loading thread: on loading, OpenBLAS starts a thread for every other processor that
-// this thread may use. We allow only one, so it starts none. On loading it also chooses its kernels
-// by the processor or by OPENBLAS_CORETYPE, which can halve the speed (1024^3 sgemm on one Zen 5
-// core: Haswell 113, SkylakeX 209 GFLOP/s). blas_description() reports the choice: check it first
-// if products seem slow.
+// It is opened with dlopen rather than linked, because only --products openblas needs it, and
+// because the loading thread matters: on loading, OpenBLAS starts a thread for every other
+// processor that this thread may use. We allow only one, so it starts none. On loading it also
+// chooses its kernels by the processor or by OPENBLAS_CORETYPE, which can halve the speed (1024^3
+// sgemm on one Zen 5 core: Haswell 113, SkylakeX 209 GFLOP/s). If products seem slow, check the
+// choice that blas_description() reports.
 void openblas_sgemm(const Gemm& product);
 
 // "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)". Loads the library.

@@ -48,8 +48,8 @@ auto nan_in(const V& v) {
 template <class T>
 struct HalfVector;
 
-// bf16 is the upper half of a float. Rounding to nearest even: add one less than half of the last
-// kept bit, plus one if that bit is set. A NaN must not carry over into infinity.
+// bf16 is the upper half of a float. To round to nearest even, add one less than half of the last
+// kept bit, plus one if that bit is set. A NaN must not become an infinity through the carry.
 template <>
 struct HalfVector<bf16> {
   static Floats widen(const Halves& h) {

@@ -1,4 +1,4 @@
-// The oracle, which calls the fast version in Mode::fast.
+// The oracle. In Mode::fast it calls the fast version.
 #include "kernels/layernorm.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Loops over several strided operands of the same shape.
 //
-// for_each_run() calls f(offsets, n) for each innermost run of a Nest (kernels/nest.hpp); inner(k)
+// for_each_run() calls f(offsets, n) for each innermost run of a Nest (kernels/nest.hpp). inner(k)
 // is the stride of operand k within a run. The runs of a call are independent, so they may be
 // spread over threads.
 #pragma once

@@ -1,4 +1,4 @@
-// The oracles, which call the fast versions in Mode::fast.
+// The oracles. In Mode::fast they call the fast versions.
 #include "kernels/loss.hpp"
 
 #include <algorithm>

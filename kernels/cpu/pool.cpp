@@ -1,4 +1,4 @@
-// Pooling: the oracles, which call the fast versions in Mode::fast.
+// The oracles of pooling. In Mode::fast they call the fast versions.
 #include "kernels/pool.hpp"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> d
   });
 }
 
-template <class T>  // one addition per output: nothing to speed up
+template <class T>  // one addition per output, so there is nothing to speed up
 void max_pool2d_grad(const Pool2dShape& s, std::span<const T> dy,
                      std::span<const std::int32_t> index, std::span<T> dx) {
   std::fill(dx.begin(), dx.end(), T(0));

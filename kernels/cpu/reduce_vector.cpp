@@ -41,7 +41,7 @@ V combine_vectors(const V& a, const V& b) {
 // How a vector of elements is loaded, combined and stored.
 template <class T, class Op>
 struct Lanes {
-  // Integers add and multiply as unsigned, so that overflow wraps; they compare with their sign.
+  // Integers add and multiply as unsigned, so that overflow wraps, but compare in their own type.
   static constexpr bool kWraps =
       std::is_integral_v<T> && (std::is_same_v<Op, Sum> || std::is_same_v<Op, Prod>);
   using Element =
@@ -116,7 +116,7 @@ void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* 
 }
 
 void copy_bytes(const std::byte* source, std::span<std::byte* const> out, std::size_t bytes) {
-  // In blocks, so that with several destinations the source is read from memory once.
+  // Copies in blocks, so that with several destinations the source is read from memory once.
   const std::size_t step = out.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += step)
     for (std::byte* d : out)

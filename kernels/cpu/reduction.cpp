@@ -1,5 +1,5 @@
-// The oracle of sums, which adds in PyTorch's order; the choice of version; and maxima. Comparisons
-// are exact, so one version of max is both oracle and fast.
+// The oracle of sums, which adds in PyTorch's order, the choice of version, and the maxima.
+// Comparisons are exact, so the oracle of max is also its fast version.
 #include "kernels/reduction.hpp"
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct OracleSums {
   }
 };
 
-// NaN beats every number; of equal values the first is kept.
+// NaN beats every number. Of equal values the first is kept.
 template <class T>
 bool beats(T challenger, T best) {
   return challenger > best || (std::isnan(challenger) && !std::isnan(best));

@@ -21,7 +21,7 @@ namespace ringsmith::kernels::cpu {
 template <class Sums, class T>
 void sum_with(View<T> out, View<const T> x) {
   const auto nests = reduction_nests(out.layout, x.layout);
-  const auto& kept = nests.kept;  // no structured binding: lambdas of clang 14 cannot capture one
+  const auto& kept = nests.kept;  // no structured binding, because clang 14 cannot capture one
   const auto& runs = nests.reduced;
   const std::int64_t n = runs.inner_size(), stride = n == 0 ? 0 : runs.inner(0);
   const std::int64_t so = kept.inner(0), sx = kept.inner(1);

@@ -1,4 +1,4 @@
-// The oracles, which call the fast versions in Mode::fast.
+// The oracles. In Mode::fast they call the fast versions.
 #include "kernels/softmax.hpp"
 
 #include <cmath>
@@ -30,7 +30,7 @@ T largest_of(const T* x, Slices s) {
   return largest;
 }
 
-// Adds in eight lanes over the last dimension, in order over any other, as PyTorch does.
+// Adds in eight lanes over the last dimension, and in order over any other, as PyTorch does.
 template <class T, class Term>
 T slice_sum(Slices s, const Term& term) {
   if (s.inner == 1) return lane_sum<T>(s.n, term);

@@ -1,10 +1,10 @@
 // Scaled dot-product attention: the slow, simple version, and the choice of version.
 //
-//   1  one thread per row: for a row of out or dq it loops over the keys, for a row of dk and dv
-//      over the queries. Scores are recomputed whenever they are needed. Any dim, float and double;
-//      used only for cases that version 2 does not support
+//   1  one thread per row. For a row of out or dq it loops over the keys, for a row of dk and dv
+//      over the queries. Scores are recomputed whenever they are needed. Supports any dim, float
+//      and double. Used only for cases that version 2 does not support
 //   2  tiles in shared memory (attention_forward.cu, attention_backward.cu): float, dim up to 128
-//   3  bf16 on tensor cores (attention_tensor.cu), under its own name: attention_bf16
+//   3  bf16 on tensor cores (attention_tensor.cu), under a separate name: attention_bf16
 #include <cmath>
 
 #include "kernels/attention.hpp"

@@ -1,12 +1,12 @@
 // Attention backward, version 2: tiles, in two kernels.
 //
-// P is recomputed from the scores and each row's two statistics. With D = row sums of dOut out,
+// P is recomputed from the scores and each row's two statistics. D is the row sums of dOut out:
 //
 //   P = exp(Q K^T scale - m) / l        dP = dOut V^T        dS = P (dP - D) scale
 //
-// one kernel loops over the queries for a tile of keys, another over the keys for a tile of
-// queries. S and dP are computed twice, but no block adds to another block's result, so no atomics
-// are needed and the order of every sum is fixed.
+// One kernel loops over the queries for a tile of keys, another over the keys for a tile of
+// queries. S and dP are computed twice, but no block adds to another block's result, so that no
+// atomics are needed and the order of every sum is fixed.
 //
 //   keys:     dV += P^T dOut    dK += dS^T Q                 queries:   dQ += dS K
 #include <cmath>
@@ -153,8 +153,8 @@ __global__ void __launch_bounds__(kTileThreads) backward_queries(Arguments a) {
   store_tile<S>(a.dq, job, a.s, at, dq);
 }
 
-// The tiles need more than the 48 KiB that a kernel gets by default, but fit in 64 KiB, which every
-// device has.
+// The tiles need more than the 48 KiB that a kernel gets by default, but they fit in 64 KiB, which
+// every device supports.
 template <class Tiles>
 void launch_with(void (*kernel)(Arguments), std::int64_t jobs, const Arguments& a) {
   static_assert(sizeof(Tiles) <= 64 << 10);

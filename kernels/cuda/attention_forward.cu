@@ -1,7 +1,7 @@
 // Attention forward, version 2: tiles (FlashAttention; Dao et al., 2022).
 //
 // A block of 128 threads has a tile of queries and loops over the keys. Scores are never stored in
-// memory. They become probabilities relative to the largest score so far; when a tile contains a
+// memory. They become probabilities relative to the largest score so far. If a tile contains a
 // larger score, the previous sums are scaled down:
 //
 //   for each tile of keys:   S = Q K^T / sqrt(dim)               in registers
@@ -10,7 +10,7 @@
 //                            O = O exp(m - m') + P V,   l = l exp(m - m') + rows of P
 //   out = O / l,   statistics = (m, 1 / l)
 //
-// Every thread keeps the part of l from its own columns; the parts are added at the end.
+// Every thread sums its own columns' part of l. The parts are added at the end.
 #include <cmath>
 
 #include "kernels/cuda/attention_tiles.cuh"
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_tiles(Arguments p) {
   __shared__ Tile<S::kDim, S::kK> keys;          // [d][j]
   __shared__ Tile<S::kK, S::kDim> values;        // [j][d]
   __shared__ Tile<S::kK, S::kQ> probabilities;   // [j][i]
-  __shared__ float part[S::kAcross][S::kQ + 1];  // first of a row's maximum, then of its sum
+  __shared__ float part[S::kAcross][S::kQ + 1];  // of a row: the maximum, then the sum
   const int across = static_cast<int>(threadIdx.x) % S::kAcross;
   const int row = static_cast<int>(threadIdx.x) / S::kAcross * kR;
   const int score = across * S::kScores, column = across * S::kOut;

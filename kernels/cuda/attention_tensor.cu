@@ -4,16 +4,16 @@
 //             (attention_forward.cu); the next tiles of keys and values are copied meanwhile
 //   dq        one block per tile of queries, looping over the keys: P and dS from the rows'
 //             statistics, dQ += dS K
-//   dk, dv    one block per tile of keys, looping over the queries: the same transposed,
-//             S^T = K Q^T, dV += P^T dO, dK += dS^T Q
+//   dk, dv    one block per tile of keys, looping over the queries, with the corresponding
+//             transposed products, S^T = K Q^T, dV += P^T dO, dK += dS^T Q
 //
-// P is computed three times and dS twice. One kernel for the whole backward pass would compute both
-// only once, but need atomics for dQ, in unpredictable order: this version gives the same bits in
-// each run.
+// P is computed three times and dS twice. A single kernel for the whole backward pass would compute
+// both only once, but would need atomics for dQ, which add in an unpredictable order. This version
+// gives the same bits in each run.
 //
-// P and dS are rounded to bf16 when they become left operands; results are rounded once. Sums,
-// scores and statistics are floats. dQ and dK get their factor 1 / sqrt(dim) at the end, so that dS
-// is rounded at the magnitude of P.
+// P and dS are rounded to bf16 when they become left operands, and results are rounded once. Sums,
+// scores and statistics are floats. dQ and dK are multiplied by 1 / sqrt(dim) at the end, so that
+// dS is rounded at the magnitude of P.
 #include <string>
 #include <type_traits>
 
@@ -27,7 +27,7 @@ namespace ringsmith::kernels::cuda {
 namespace {
 
 constexpr std::int64_t kMostDim = 128;
-// Keys per tile: fewer where rows are long, to save registers.
+// Keys per tile. Long rows have fewer, to save registers.
 template <int dim>
 constexpr int kAlong = dim == 128 ? 32 : 64;
 
@@ -35,7 +35,7 @@ struct Problem {
   Heads<const bf16> q, k, v, dout;
   Heads<bf16> out, dq, dk, dv;
   RowStatistic<float>* statistics;
-  const float* dots;  // dot product of each row of dout with that of out
+  const float* dots;  // dot product of each row of dout with the same row of out
   AttentionShape s;
   float scale;
   bool packs;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
     for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        // Masked scores give 0 explicitly: exp would give NaN if the whole row were -infinity.
+        // Masked scores give 0 explicitly, because exp gives NaN if the whole row is -infinity.
         const float e = scores[j][q] == -INFINITY ? 0.0F : exp_of(scores[j][q] - most[q / 2]);
         scores[j][q] = e;
         total[q / 2] += e;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
                   job.first + row, p.s.tokens, p.s.dim);
 }
 
-// P from the score of query i and key j; 0 where i does not attend to j.
+// Returns P for the score of query i and key j, or 0 if i does not attend to j.
 __device__ float probability(const Problem& p, float score, std::int64_t i, std::int64_t j,
                              const RowStatistic<float>& row) {
   const bool seen = i < p.s.tokens && j < p.s.tokens && !(p.s.causal && j > i);

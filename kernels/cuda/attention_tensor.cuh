@@ -1,14 +1,14 @@
 // Tiles of attention on tensor cores, shared by the forward and the backward pass.
 //
 // Operands are bf16, sums are floats. A block of 4 warps has a tile of 64 rows, 16 per warp, and
-// loops over tiles of the other side (keys, or queries). Shared memory has two of the latter: one
-// in use, and the next, which cp.async is copying. There are two kinds of products:
+// loops over tiles of the other side (keys or queries). Shared memory contains two tiles of the
+// other side: one is in use while cp.async copies the next. There are two kinds of products:
 //
 //   scores    S (16 x n) += A B^T    A and B stored as [row][d]:   Q K^T, dO V^T, K Q^T, V dO^T
 //   mix       O (16 x d) += P B      B stored as [row][d]:         P V,   dS K,   P^T dO, dS^T Q
 //
-// P is never stored in memory: the sums of a score product, rounded to bf16, already have the
-// layout of the next product's left operand (mma.cuh: two adjacent tiles of C are one of A).
+// P is never stored in memory, because the sums of a score product, rounded to bf16, already have
+// the layout of the next product's left operand (mma.cuh: two adjacent tiles of C are one of A).
 #pragma once
 
 #include "kernels/attention.hpp"
@@ -22,8 +22,8 @@ namespace ringsmith::kernels::cuda {
 constexpr int kTensorThreads = 128, kTensorRows = 64;  // per block
 constexpr int kCopy = 8;                               // elements per cp.async
 
-// Stride of a head's rows in shared memory: 16 bytes more than needed, so that the 8 rows of an
-// ldmatrix are in different banks.
+// Stride of a head's rows in shared memory. It is 16 bytes longer than needed, so that the 8 rows
+// of an ldmatrix are in different banks.
 template <int dim>
 constexpr int kRowStride = dim + kCopy;
 template <int dim, int rows>
@@ -62,7 +62,7 @@ __device__ void fetch_rows(bf16* tile, const HalfRows& from, std::int64_t first)
 template <int n>
 using HalfSums = float[n / 8][4];
 
-// sums += A B^T: A is 16 rows of a tile from `row` on, B `n` rows of another.
+// sums += A B^T, where A is the 16 rows of a tile from `row` on and B the `n` rows of another tile.
 template <int dim, int n>
 __device__ void add_scores(HalfSums<n>& sums, const bf16* a, int row, const bf16* b) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;

@@ -1,8 +1,8 @@
-// Tiles of the attention kernels, in shared memory; products of two tiles are in registers.
+// Tiles of the attention kernels, in shared memory. The products of two tiles are in registers.
 //
-// All products have one form: A and B are stored with the summation index first, and a thread
-// computes  sums[r][c] += A[k][row + r] * B[k][column + c]  for its few rows and columns: kR + kC
-// contiguous loads from shared memory for kR kC multiply-adds. A matrix that is summed over its
+// All products have one form. A and B are stored with the summation index first, and a thread
+// computes sums[r][c] += A[k][row + r] * B[k][column + c] for its few rows and columns, with kR +
+// kC contiguous loads from shared memory for kR kC multiply-adds. A matrix that is summed over its
 // rows in one product and over its columns in another is therefore in shared memory twice.
 #pragma once
 
@@ -19,7 +19,7 @@ constexpr int kTilePack = 4;
 template <int rows, int columns>
 struct alignas(16) Tile {
   static constexpr int kRows = rows, kColumns = columns;
-  float at[rows][columns + kTilePack];  // padded: the elements of a column are in different banks
+  float at[rows][columns + kTilePack];  // padded so that a column's elements are in different banks
 };
 
 template <int kR, int kC>
@@ -69,7 +69,7 @@ __device__ void load_rows(To& tile, const HeadRows& rows) {
 }
 
 // Loads tile[d][token]. Neighbouring threads have neighbouring tokens, so their stores are
-// contiguous; the rest of a loaded cache line is used in the next iteration.
+// contiguous. The rest of a loaded cache line is used in the next iteration.
 template <class To>
 __device__ void load_columns(To& tile, const HeadRows& rows) {
   for (int e = static_cast<int>(threadIdx.x); e < To::kRows / kTilePack * To::kColumns;
@@ -87,8 +87,8 @@ bool rows_in_packs(const Heads<T>& h) {
          h.head_stride % kTilePack == 0 && h.token_stride % kTilePack == 0;
 }
 
-// The head, and the tile of its rows, that a block works on. Late rows of causal attention have the
-// most work, so they start first.
+// The head and the tile of its rows on which a block works. With causal attention late rows have
+// the most work, so they start first.
 struct TileJob {
   std::int64_t batch, head, first;  // row
 

@@ -1,7 +1,7 @@
-// Batch normalisation over (n, c, pixels): folds compute a channel's sums, one pass the elements.
+// Batch normalisation over (n, c, pixels). Folds compute a channel's sums, one pass the elements.
 //
-//   batch_stats      the mean by a fold, then the squared deviations by another, both in double: a
-//                    large mean would swamp the variance in float
+//   batch_stats      one fold for the mean, then one for the squared deviations, both in double,
+//                    because a large mean would swamp the variance in float
 //   batch_norm       element-wise; the channel's four numbers are in cache
 //   batch_norm_grad  two folds (of dy, and of dy xhat), then element-wise
 //
@@ -29,7 +29,7 @@ struct Mean : Sums<double> {
   }
 };
 
-// The channel of an element of x. Computed from the offset, because term() gets nothing else.
+// The channel of an element of x, computed from the offset, because term() gets nothing else.
 struct ChannelOf {
   std::int64_t pixels, channels;
   __device__ std::int64_t operator()(std::int64_t at) const {
@@ -55,7 +55,7 @@ struct Squares : Sums<double> {
   }
 };
 
-// The sum of dy, or (kDot) of dy times the normalised x, kept in double for the next pass.
+// The sum of dy or, if kDot, of dy times the normalised x. Kept in double for the next pass.
 template <bool kDot, class T>
 struct GradientSum : Sums<double> {
   static constexpr bool kPacks = false;

@@ -1,5 +1,5 @@
-// A device's own clock, for deadlines in kernels. It is not the host's clock, and its resolution
-// may be a microsecond or coarser (PTX ISA, "Special registers: %globaltimer").
+// A device's own clock, for deadlines in kernels. It is unrelated to the host's clock, and its
+// resolution may be a microsecond or coarser (PTX ISA, "Special registers: %globaltimer").
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Convolution as matrix products whose im2col factors are never stored: the three products of a
+// Convolution as matrix products whose im2col factors are never stored. The three products of a
 // layer are instances of the register-blocked tile (tile_product.cuh), which calls a function for
 // each element.
 //
@@ -7,10 +7,10 @@
 //   weight    dw (out_c x taps)           =  dy  (out_c x images pixels) . (x through windows)^T
 //
 // An im2col matrix in memory would be kh kw times as large as the image. Elements of a window
-// outside the image are zeros. The gradient of the input gathers: each pixel finds the outputs that
-// read it, so no two threads write the same element.
+// outside the image are zeros. The gradient of the input gathers, i.e. each pixel finds the outputs
+// that read it, so that no two threads write the same element.
 //
-// dw is small and its sums are long. They are cut into chunks whose length depends only on the
+// dw is small, but its sums are long. They are cut into chunks whose length depends only on the
 // shape, and the partial results are added in order.
 #include "kernels/conv.hpp"
 #include "kernels/cuda/fold.cuh"
@@ -99,7 +99,7 @@ struct InputGradient : Layer<T> {
     std::int64_t i = at.y + s.pad_h - tap.kh * s.dilation_h;
     std::int64_t j = at.x + s.pad_w - tap.kw * s.dilation_w;
     if (i < 0 || j < 0 || take_digit(i, s.stride_h) != 0 || take_digit(j, s.stride_w) != 0)
-      return 0;  // before the first window, or between two
+      return 0;  // before the first window or between two windows
     if (i >= s.out_h() || j >= s.out_w()) return 0;
     const std::int64_t o = group * s.group_out_c() + tap.channel;
     return this->dy[((at.sample * s.out_c + o) * s.out_h() + i) * s.out_w() + j];
@@ -141,7 +141,7 @@ struct ShapeFor<double> {
   using type = TileShape<32, 32, 16, 4, 4>;
 };
 
-// Blocks: (columns, rows, groups times chunks). Chunk number c writes at offset c * chunk_stride.
+// Blocks: (columns, rows, groups times chunks). Chunk c writes at offset c * chunk_stride.
 template <class Problem>
 __global__ void __launch_bounds__(64)
     convolve(Problem problem, std::int64_t depth, std::int64_t chunk, std::int64_t chunk_stride) {

@@ -1,13 +1,13 @@
 // Copy, convert and fill.
 //
-//   1  strided    one element per thread and iteration; any strides, any two dtypes
+//   1  strided    one element per thread and iteration, for any strides and any two dtypes
 //   2  packs      the same if runs of both sides are contiguous: 16 bytes or, with conversion, four
 //                 elements at a time
 //   3  tiles      one dtype, if the runs of one side are the columns of the other: 32 x 32 elements
 //                 go through shared memory, so that both reads and writes are contiguous. Rows
-//                 are padded by one element; otherwise a column would be in a single bank
+//                 are padded by one element, because a column would otherwise be in a single bank
 //
-// Contiguous copies of one dtype use the copy engine; zeros use a memset.
+// Contiguous copies of one dtype use the copy engine, and zeros a memset.
 #include <cstring>
 
 #include "kernels/copy.hpp"
@@ -18,7 +18,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// Copies move words of the element's size, whatever the type.
+// Copies move words of the element's size, for any type.
 template <std::size_t kBytes>
 struct WordOf;
 template <>
@@ -38,7 +38,7 @@ struct WordOf<8> {
   using type = std::uint64_t;
 };
 
-// Copies kWidth elements of a run at a time, as words if D and S are equal, else converted.
+// Copies kWidth elements of a run at a time. They are converted if D and S differ.
 template <int kWidth, class D, class S>
 __global__ void copy_runs(std::int64_t n, Nest<2> nest, D* out, const S* in) {
   for (std::int64_t i = first_item(); i < n; i += item_stride()) {
@@ -64,8 +64,8 @@ void copy_nest(Nest<2> nest, D* out, const S* in) {
 
 constexpr int kTile = 32, kTileRows = 8;
 
-// `nest` lacks the two dimensions of the tile, in which out[row][column] = in[column][row]: out is
-// contiguous along columns, in along rows.
+// `nest` lacks the two dimensions of the tile, in which out[row][column] = in[column][row]. `out`
+// is contiguous along columns, `in` along rows.
 template <class Word>
 __global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows,
                            std::int64_t columns, std::int64_t out_stride, std::int64_t in_stride,
@@ -89,7 +89,8 @@ __global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows
   }
 }
 
-// Version 3 if out is contiguous in its last dimension and in in another one; else returns false.
+// Uses version 3 if `out` is contiguous in its last dimension and `in` in another one. Otherwise
+// returns false.
 template <class Word>
 bool copy_as_tiles(const Nest<2>& nest, Word* out, const Word* in) {
   const std::size_t last = nest.last();

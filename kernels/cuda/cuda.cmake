@@ -25,9 +25,9 @@ elseif(NOT RINGSMITH_CUDA STREQUAL "vgpu")
   message(FATAL_ERROR "RINGSMITH_CUDA=${RINGSMITH_CUDA}: use vgpu or nvcc")
 endif()
 
-# x86 traps a misaligned vector access and an integer division by zero. Where the processor
-# continues silently, the compiler adds checks: kernels/vgpu/fault.cpp. (The asan preset has its
-# own.)
+# x86 traps a misaligned vector access and an integer division by zero. On processors that continue
+# silently, the compiler adds checks (kernels/vgpu/fault.cpp), except in the asan preset, which has
+# its own.
 set(RINGSMITH_VGPU_CHECKS)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT RINGSMITH_SANITIZE MATCHES "undefined")
   set(RINGSMITH_VGPU_CHECKS -fsanitize=alignment,integer-divide-by-zero)
@@ -41,7 +41,7 @@ function(ringsmith_vgpu_library NAME)
     set(KIND ${ARGN})
   endif()
   add_library(${NAME} ${KIND} EXCLUDE_FROM_ALL ${SOURCES})
-  # Boost::context's flags are for these sources only.
+  # Only these sources need Boost::context's flags.
   target_link_libraries(${NAME} PUBLIC ringsmith_headers PRIVATE Boost::context)
   target_include_directories(${NAME} PUBLIC ${PROJECT_SOURCE_DIR}/kernels/vgpu/include)
   target_compile_definitions(${NAME} PUBLIC RINGSMITH_VGPU)
@@ -56,7 +56,7 @@ function(ringsmith_cuda_library)
   add_library(ringsmith_cuda INTERFACE)
   if(RINGSMITH_CUDA STREQUAL "nvcc")
     target_link_libraries(ringsmith_cuda INTERFACE ringsmith_headers CUDA::cudart)
-    # nvcc finds <cuda/atomic> itself; host files include it too. CUDA 13 keeps it in a separate
+    # nvcc finds <cuda/atomic> itself, but host files include it too. CUDA 13 keeps it in a separate
     # folder.
     find_path(RINGSMITH_LIBCUDACXX cuda/atomic REQUIRED NO_DEFAULT_PATH
               PATHS ${CUDAToolkit_INCLUDE_DIRS}/cccl ${CUDAToolkit_INCLUDE_DIRS})
@@ -120,7 +120,8 @@ function(ringsmith_cuda_sources TARGET)
   if(RINGSMITH_CUDA STREQUAL "nvcc")
     target_compile_options(${TARGET} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${RINGSMITH_NVCC_FLAGS}>")
   else()
-    # -g1: the emulator's reports name file and line. `#pragma unroll` is for nvcc and clang only.
+    # -g1, because the emulator's reports name file and line. `#pragma unroll` is for nvcc and clang
+    # only.
     set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX)
     target_compile_options(${TARGET} PRIVATE -Wno-unknown-pragmas -g1 ${RINGSMITH_VGPU_CHECKS})
   endif()
@@ -150,7 +151,8 @@ function(ringsmith_nvcc_check)
     set(OBJECT ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.o)
     cmake_path(GET OBJECT PARENT_PATH FOLDER)
     set(SAID ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.ptxas)  # registers, spills, errors
-    # The PTX of the rings' kernels shows the scopes of their hand-offs: tests/gpu/compiled.py.
+    # The PTX of the rings' kernels shows the scopes of their hand-offs, which tests/gpu/compiled.py
+    # reads.
     set(PTX)
     if(NAME MATCHES "^runtime/comm/device/")
       set(PTX COMMAND ${RINGSMITH_NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} -arch=compute_90 -ptx

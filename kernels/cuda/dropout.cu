@@ -1,4 +1,4 @@
-// Dropout masks: each thread computes one block of the generator, four elements, independently.
+// Dropout masks. Each thread independently computes one block of the generator, i.e. four elements.
 #include "kernels/cuda/grid.cuh"
 #include "kernels/dropout.hpp"
 

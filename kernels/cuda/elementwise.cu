@@ -1,15 +1,15 @@
 // Element-wise kernels: one pass over memory, with nothing else to optimise.
 //
-//   1  strided        one element per thread and iteration, at a position found by division; any
-//                     View
+//   1  strided        one element per thread and iteration, at a position found by division; works
+//                     for any View
 //   2  strided packs  the same for packs of 16 bytes, if the innermost dimension allows it and the
 //                     operands in it are contiguous or broadcast (a bias added to rows)
-//   3  packs          contiguous operands; kUnroll packs are read before the first is written, so
-//                     that each thread has that many loads in flight; the last few elements are
-//                     processed one by one
+//   3  packs          for contiguous operands. kUnroll packs are read before the first is written,
+//                     so that each thread has that many loads in flight. The last few elements
+//                     are processed one by one
 //
 // Version 3 is compiled for every operation of float. Versions 1 and 2, and double, select the
-// operation by a switch inside the kernel: all threads take the same branch.
+// operation by a switch inside the kernel, which is cheap because all threads take the same branch.
 #include <type_traits>
 
 #include "kernels/cuda/elementwise_math.cuh"
@@ -131,7 +131,7 @@ __device__ Pack<T, N> load_or_spread(const T* p, bool broadcast) {
   return pack;
 }
 
-// kWidth elements of the innermost dimension at a time: 1, or a pack (after in_packs()).
+// Processes kWidth elements of the innermost dimension at a time: 1, or a pack (after in_packs()).
 template <int kWidth, class Op, class D, class A>
 __global__ void map_strided(std::int64_t n, Nest<2> nest, Op op, D* out, const A* a) {
   for (std::int64_t i = first_item(); i < n; i += item_stride()) {
@@ -164,8 +164,7 @@ void map_nest(Nest<N> nest, const Op& op, D* out, const In*... in) {
   }
 }
 
-// Version 3 if possible. The operation is known at compile time in `fixed`, at run time in
-// `chosen`.
+// Uses version 3 if possible. `fixed` knows the operation at compile time, `chosen` at run time.
 template <int N, class Fixed, class Chosen, class D, class... In>
 void map(const Nest<N>& nest, const Fixed& fixed, const Chosen& chosen, D* out, const In*... in) {
   const std::int64_t n = numel(nest);

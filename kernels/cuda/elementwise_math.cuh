@@ -1,5 +1,5 @@
-// The functions of kernels/elementwise.hpp on a device, with the formulas of the CPU's oracle
-// (kernels/cpu/elementwise_loops.hpp); each works for float and double.
+// The functions of kernels/elementwise.hpp on a device, for float and double, with the formulas of
+// the CPU's oracle (kernels/cpu/elementwise_loops.hpp).
 #pragma once
 
 #include <cuda_runtime.h>

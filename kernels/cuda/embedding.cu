@@ -1,10 +1,11 @@
 // Gathers rows of a table by index, and adds gradients to them.
 //
-//   forward    one thread per pack of the result. An index outside the table gives a row of NaN;
-//              check_indices() reports the index, but later
+//   forward    one thread per pack of the result. An index outside the table gives a row of NaN,
+//              and check_indices() reports the index later
 //   backward   dweight[index[i]] += dy[i]. Floating-point atomics would add in a different order in
-//              every run, so the uses are sorted by row (a radix sort, which keeps the order of
-//              equal rows) and added in pieces of the same length, a thread per piece and column:
+//              every run. Therefore the uses are sorted by row (a radix sort, which keeps the order
+//              of equal rows) and added in pieces of the same length, by a thread per piece and
+//              column:
 //
 //                index    2 0 2 1 2 2 0      sorted, row:use   0:1 0:6 | 1:3 2:0 | 2:2 2:4 | 2:5
 //                piece    0                      1            2             3
@@ -12,11 +13,11 @@
 //                         -> table               -> table     -> head       -> head
 //                                                2 begins
 //                                                -> tail
-//                then the thread of piece 1 adds tail and the heads that follow, and writes row 2
+//              then the thread of piece 1 adds tail and the following heads, and writes row 2
 //
 //              A piece has sqrt(n) uses (at least kLeastPiece), so a thread adds at most about
 //              2 sqrt(n) numbers, however often one row is used. The order depends only on the
-//              indices; with at most kLeastPiece uses in total it is ascending i.
+//              indices. With at most kLeastPiece uses in total, it is ascending i.
 #include <bit>
 #include <cmath>
 #include <string>
@@ -60,7 +61,7 @@ __global__ void gather(const T* weight, std::int64_t rows, std::int64_t row_pack
 // ---- uses, sorted by row ----
 
 struct Use {
-  unsigned row;       // the number of rows, if the index is outside the table
+  unsigned row;       // or the number of rows, if the index is outside the table
   unsigned position;  // in index and dy
 };
 
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(kThreads) move_uses(Pass p) {
     }
     __syncthreads();
     if (i < p.n) {
-      unsigned earlier = 0;  // in this tile, with the same digit: they remain before it
+      unsigned earlier = 0;  // uses in this tile with the same digit, which remain before it
       for (int u = 0; u < thread; ++u) earlier += digits[u] == digits[thread] ? 1 : 0;
       p.to[p.counts[digits[thread] * p.tiles + tile] + earlier] = use;
     }
@@ -165,7 +166,7 @@ struct Sums {
   T *head, *tail;  // [piece][column]
   T* dweight;
 
-  // True if use u exists and is of this row.
+  // True if use u exists and belongs to this row.
   [[nodiscard]] __device__ bool is_of(std::int64_t u, unsigned row) const {
     return u >= 0 && u < n && uses[u].row == row;
   }
@@ -194,7 +195,7 @@ __global__ void sum_pieces(Sums<T> s) {
   }
 }
 
-// Completes rows that begin in one piece and end in another. The thread of the first piece does it.
+// Completes rows that begin in one piece and end in another, in the thread of the first piece.
 template <class T>
 __global__ void join_pieces(Sums<T> s) {
   for (std::int64_t e = first_item(); e < (s.pieces - 1) * s.dim; e += item_stride()) {

@@ -1,7 +1,6 @@
 // Finds the first invalid one of n items, so that a bad index raises an error that names it instead
-// of spoiling the results silently. The kernels record it in pinned memory, which the host reads at
-// a later check (runtime/device/findings.hpp), so a step does not wait for the check of its
-// indices.
+// of silently spoiling the results. The kernels record it in pinned memory, which the host reads at
+// a later check (runtime/device/findings.hpp), so that a step does not wait for the check.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
@@ -9,8 +8,8 @@
 
 namespace ringsmith::kernels::cuda {
 
-// Reports UsageError(say(i, values[i])), at a later check of the findings, for the smallest i < n
-// for which bad(i), a device function, is true; nothing if there is none.
+// Checks whether bad(i), a device function, is true for any i < n. For the smallest such i, a later
+// check of the findings throws UsageError(say(i, values[i])).
 template <class Bad>
 void check_later(std::int64_t n, const Bad& bad, const std::int64_t* values,
                  const findings::Say& say) {

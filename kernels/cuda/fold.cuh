@@ -1,18 +1,18 @@
-// Folds many elements into one by a tree of fixed shape: the engine of sums and maxima.
+// Folds many elements into one by a tree of fixed shape. All sums and maxima use it.
 //
-// A fold has outputs and, for each of them, terms. Outputs are numbered by a Nest of the dimensions
-// that remain (`kept`, whose operands are the outputs and, last, the input), terms by a Nest of the
-// reduced dimensions (`folded`).
+// A fold has outputs, and each output has terms. A Nest of the dimensions that remain (`kept`)
+// numbers the outputs. Its operands are the outputs and, last, the input. A Nest of the reduced
+// dimensions (`folded`) numbers the terms.
 //
 //   rows      terms are adjacent: a warp or a block per output, lanes along the terms
 //   columns   outputs are adjacent: a lane per output, eight rows of lanes along the terms
 //
 // In both cases the terms are cut into chunks of fixed length. One block folds a chunk with four
-// accumulators per thread and a tree over the threads, and writes a partial result; another pass
-// folds these. (Rows of more than 2.6 * 10^8 terms and columns of more than 65,536 need three
-// passes.) There are no atomics: the tree depends only on the shape, not on the device, its load or
-// the order of blocks. The chains of additions are short, so a float sum of a million terms has the
-// error of a few dozen.
+// accumulators per thread and a tree over the threads, and writes a partial result. Another pass
+// folds the partial results. (Rows of more than 2.6 * 10^8 terms and columns of more than 65,536
+// need three passes.) There are no atomics, and the tree depends only on the shape, not on the
+// device, its load or the order of blocks. The chains of additions are short, so a float sum of a
+// million terms has the error of a few dozen additions.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"
@@ -47,7 +47,7 @@ struct Chains {
   }
 };
 
-// For the output whose input begins at `base`, folds every lanes-th term of begin .. end - 1,
+// For the output whose input begins at `base`, folds every lanes-th term in begin .. end - 1,
 // starting with term begin + lane.
 template <class Fold>
 __device__ auto fold_strided(const Fold& fold, const Nest<1>& folded, std::int64_t base,
@@ -69,7 +69,7 @@ __device__ auto fold_strided(const Fold& fold, const Nest<1>& folded, std::int64
   return chains.folded(fold);
 }
 
-// The same for contiguous terms, in packs, four in flight at a time.
+// The same for contiguous terms, which are read in packs, four at a time.
 template <class Fold>
 __device__ auto fold_packs(const Fold& fold, std::int64_t base, std::int64_t begin,
                            std::int64_t end, int lane, int lanes) {
@@ -94,8 +94,8 @@ __device__ auto fold_packs(const Fold& fold, std::int64_t base, std::int64_t beg
   return chains.folded(fold);
 }
 
-// One pass over `outputs` x `terms`, cut into `chunks` of `chunk` terms. If there is more than one
-// chunk, the results are written to `partials`.
+// One pass over `outputs` x `terms`, where the terms are cut into `chunks` of `chunk` terms. If
+// there is more than one chunk, the results are written to `partials`.
 template <class Fold, int N>
 struct Pass {
   Fold fold;
@@ -117,7 +117,7 @@ struct Pass {
   }
 };
 
-// Partial results of an output are contiguous.
+// The partial results of an output are contiguous.
 template <int kTeam, class Fold, int N>
 __global__ void fold_rows(Pass<Fold, N> pass) {
   constexpr int kTeams = kThreads / kTeam;
@@ -143,7 +143,7 @@ __global__ void fold_rows(Pass<Fold, N> pass) {
 
 constexpr int kColumnLanes = 32, kColumnRows = 8;
 
-// Partial results of neighbouring outputs are contiguous.
+// The partial results of neighbouring outputs are contiguous.
 template <class Fold, int N>
 __global__ void fold_columns(Pass<Fold, N> pass) {
   __shared__ typename Fold::Value part[kColumnRows][kColumnLanes];
@@ -181,7 +181,7 @@ void run_pass(const Pass<Fold, N>& pass, bool columns) {
     launch_over(fold_rows<kThreads, Fold, N>, jobs, 1, pass);
 }
 
-// Folds the partial results of another fold. Its terms are these results; the rest is inherited.
+// Folds the partial results of another fold. Only the terms differ. The rest is inherited.
 template <class Fold>
 struct Again : Fold {
   const typename Fold::Value* partials;
@@ -197,7 +197,7 @@ Again<Fold> again(const Again<Fold>& fold, const typename Fold::Value* partials)
   return {static_cast<const Fold&>(fold), partials};
 }
 
-// The last operand of `kept` is the input. `packs`: terms are contiguous, and pack() may be used.
+// The last operand of `kept` is the input. If `packs`, terms are contiguous and pack() may be used.
 template <int N, class Fold>
 void fold_nest(const Fold& fold, const Nest<N>& kept, const Nest<1>& folded, bool packs) {
   const std::int64_t outputs = numel(kept), terms = numel(folded);
@@ -231,7 +231,7 @@ struct Sums {
   __device__ T combine(T a, T b) const { return a + b; }
 };
 
-// out[at] = (or +=) the sum of elements of x.
+// Sets out[at] to the sum of elements of x or, if `add`, adds the sum to it.
 template <class T>
 struct SumInto : Sums<T> {
   static constexpr bool kPacks = true;
@@ -247,8 +247,8 @@ struct SumInto : Sums<T> {
   }
 };
 
-// True if terms with the layout `folded`, which start where operand N - 1 of `kept` does, can be
-// read in packs of kChains.
+// True if terms with the layout `folded`, which start at operand N - 1 of `kept`, can be read in
+// packs of kChains.
 template <int N, class T>
 bool folds_in_packs(const T* x, const Nest<N>& kept, const Nest<1>& folded) {
   if (folded.dims != 1 || folded.inner(0) != 1 || !aligned_for(x, kChains)) return false;
@@ -258,7 +258,7 @@ bool folds_in_packs(const T* x, const Nest<N>& kept, const Nest<1>& folded) {
   return true;
 }
 
-// One output: finish() is called once, with the fold of the contiguous terms 0 .. n - 1.
+// A fold with one output: finish() is called once, with the fold of contiguous terms 0 to n - 1.
 template <class Fold>
 void fold_flat(const Fold& fold, std::int64_t n, bool packs) {
   fold_nest(fold, one_run<2>(1, {}), one_run<1>(n, {1}), packs && n >= kWarp);

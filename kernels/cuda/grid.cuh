@@ -4,8 +4,8 @@
 //
 //   thread t of T processes elements t, t + T, t + 2T ...   neighbours in a warp read neighbours
 //
-// so that the grid is chosen for the device (a few blocks per multiprocessor), and a small emulated
-// device does not have to run a million threads for a million elements.
+// Therefore the grid can be chosen for the device (a few blocks per multiprocessor), and a small
+// emulated device does not have to run a million threads for a million elements.
 #pragma once
 
 #include <algorithm>
@@ -36,14 +36,15 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b 
 
 __device__ inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-// Blocks for a grid-stride loop over `work` items, one per thread and iteration; at least one.
+// The number of blocks, at least 1, for a grid-stride loop over `work` items, one per thread and
+// iteration.
 inline dim3 grid_for(std::int64_t work, std::int64_t per_block = kThreads,
                      std::int64_t blocks_per_processor = kBlocksPerProcessor) {
   const std::int64_t most = processors() * blocks_per_processor;
   return {static_cast<unsigned>(std::clamp<std::int64_t>(ceil_div(work, per_block), 1, most))};
 }
 
-// One block per tile of a matrix, and per matrix of a batch up to the limit of a grid.
+// One block per tile of a matrix and per matrix of a batch, up to the limit of a grid.
 inline dim3 tile_grid(std::int64_t rows, std::int64_t columns, std::int64_t tile_rows,
                       std::int64_t tile_columns, std::int64_t batches) {
   return {static_cast<unsigned>(ceil_div(columns, tile_columns)),
@@ -51,7 +52,7 @@ inline dim3 tile_grid(std::int64_t rows, std::int64_t columns, std::int64_t tile
           static_cast<unsigned>(std::min<std::int64_t>(batches, 65535))};
 }
 
-// This thread's first item, and the distance to its next item.
+// This thread's first item, and the distance to its next one.
 __device__ inline std::int64_t first_item() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -59,7 +60,7 @@ __device__ inline std::int64_t item_stride() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
-// Launches a kernel for `work` items, `per_block` of them per block of kThreads and iteration.
+// Launches a kernel for `work` items, of which each block processes `per_block` per iteration.
 template <class... Parameters, class... Arguments>
 void launch_over(void (*kernel)(Parameters...), std::int64_t work, std::int64_t per_block,
                  Arguments&&... arguments) {
@@ -72,13 +73,13 @@ __global__ void for_each_kernel(std::int64_t n, F f) {
   for (std::int64_t i = first_item(); i < n; i += item_stride()) f(i);
 }
 
-// Calls f(i) on the device for 0 <= i < n: the kernel for all work that is only a loop body.
+// Calls f(i) on the device for 0 <= i < n. This is the kernel for work that is only a loop body.
 template <class F>
 void for_each(std::int64_t n, const F& f) {
   if (n > 0) launch_over(for_each_kernel<F>, n, kThreads, n, f);
 }
 
-// NaN is the only value that differs from itself. Always false for a type that has no NaN.
+// NaN is the only value that differs from itself. Always false for types without NaN.
 template <class T>
 __device__ bool is_nan(const T& x) {
   return x != x;  // NOLINT(misc-redundant-expression)

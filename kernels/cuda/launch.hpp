@@ -6,7 +6,7 @@
 //   auto* tile = dynamic_shared<float>();             // in a kernel
 //
 // A loop that waits for another thread must read through cuda::atomic_ref or call __nanosleep() in
-// every iteration: these calls let vgpu run the other threads.
+// every iteration, because these calls let vgpu run the other threads.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@
 
 namespace ringsmith {
 
-// Starts the kernel on the current device, which must be the stream's. Throws CudaError if the
-// configuration is impossible (e.g. an empty grid). Returns immediately; errors of the running
-// kernel are reported by a later call.
+// Starts the kernel on the current device, which must be the stream's device. Throws CudaError if
+// the configuration is impossible (e.g. an empty grid). Returns immediately. A later call reports
+// the errors of the running kernel.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {

@@ -1,15 +1,17 @@
 // Layer normalisation.
 //
-//   1  a block per row, which is read three times: for the mean, for the variance, for the result.
-//      Any length. Backward: dx in the same way, dweight and dbias by folds over columns
-//   2  a warp (up to 1024 floats) or a block (up to 4096) per row, which is kept in registers:
-//      memory is read and written once. Backward adds up its share of dweight and dbias in
-//      registers while it loops over rows; the blocks write their shares as rows of a small matrix,
-//      and a fold sums its columns. The number of blocks, and therefore the bits, depends only on
-//      the shape
+//   1  a block per row, which is read three times: for the mean, for the variance and for the
+//      result. Any length. Backward computes dx in the same way, and dweight and dbias by folds
+//      over columns
+//   2  a warp (up to 1024 floats) or a block (up to 4096) per row, which is kept in registers, so
+//      that memory is read and written once. Backward sums its share of dweight and dbias in
+//      registers while it loops over rows. The blocks write their shares as rows of a small
+//      matrix, and a fold sums its columns. The number of blocks, and therefore the bits, depends
+//      only on the shape
 //
-// kAdds: the forward kernel first adds the residual, and the backward kernel last adds its
-// gradient. Together they read or write eight arrays; separate kernels would read or write eleven.
+// If kAdds, the forward kernel first adds the residual, and the backward kernel finally adds its
+// gradient. Together they read or write eight arrays, while separate kernels would read or write
+// eleven.
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -19,7 +21,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// The vectors of a layer; an absent weight stands for ones, an absent bias for zeros.
+// The vectors of a layer. An absent weight means ones, an absent bias zeros.
 template <class T>
 struct Affine {
   const T *weight, *bias;
@@ -27,7 +29,7 @@ struct Affine {
   __device__ T shift(T x, std::int64_t i) const { return bias != nullptr ? x + bias[i] : x; }
 };
 
-constexpr int kWarpPacks = 8;  // per lane of a warp; lanes of a block have kRowPacks
+constexpr int kWarpPacks = 8;  // per lane of a warp (kRowPacks in a block)
 
 template <class T, int kTeam>
 using Share = RowShare<T, kTeam, kTeam == kWarp ? kWarpPacks : kRowPacks>;
@@ -52,7 +54,7 @@ __global__ void forward_any(Forward<T> p) {  // version 1
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
     const T* const row = (kAdds ? p.sum : p.x) + r * p.n;
     T sum = 0, squares = 0;
-    // Later each thread reads only elements of sum that it has written here.
+    // Later each thread reads only the elements of sum that it has written here.
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
       if constexpr (kAdds) p.sum[r * p.n + i] = p.x[r * p.n + i] + p.residual[r * p.n + i];
       sum += row[i];
@@ -114,7 +116,7 @@ struct Backward {
   const T *dy, *dsum, *x;  // dsum: only if kAdds
   Affine<T> affine;
   const T *mean, *rstd;
-  T *dx, *partials;  // partials: (blocks, 2, n), dweight and dbias; either may be null
+  T *dx, *partials;  // (blocks, 2, n): dweight and dbias. dx or partials may be null
   std::int64_t rows, n;
   bool packs;
 };
@@ -178,7 +180,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // v
     dy.store(p.dx + r * p.n, p.n, lane, p.packs);
   });
   if (p.partials == nullptr) return;
-  // The teams of the block add one after the other.
+  // The teams of the block add one after another.
   const int lane = static_cast<int>(threadIdx.x) % kTeam;
   for (int team = 0; team < kThreads / kTeam; ++team) {
     if (static_cast<int>(threadIdx.x) / kTeam == team) {
@@ -192,7 +194,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // v
     p.partials[std::int64_t{blockIdx.x} * 2 * p.n + i] = total[i / p.n][i % p.n];
 }
 
-// Folds n columns of `rows` rows that begin `stride` apart.
+// Folds n columns of `rows` rows, which begin `stride` apart.
 template <class Fold>
 void fold_column_sums(const Fold& fold, std::int64_t rows, std::int64_t n, std::int64_t stride) {
   fold_nest(fold, one_run<2>(n, {1, 1}), one_run<1>(rows, {stride}), false);
@@ -218,8 +220,8 @@ T* or_null(std::span<T> s) {
   return s.empty() ? nullptr : s.data();
 }
 
-// If a team is a warp, a block has eight teams. Each gets fewer rows; otherwise 8192 rows would not
-// fill a device.
+// If a team is a warp, a block has eight teams. Each team gets fewer rows then, because otherwise
+// 8192 rows would not fill a device.
 constexpr std::int64_t kRowsPerWarp = 4, kRowsPerBlock = 16, kMostBlocks = 1024;
 
 template <bool kAdds, class T>
@@ -252,7 +254,7 @@ std::int64_t row_length(std::span<const T> x, std::span<const T> rows) {
   return rows.empty() ? 0 : std::ssize(x) / std::ssize(rows);
 }
 
-// Length of a row, from dweight or dbias if there are no rows.
+// Length of a row. If there are no rows, it is the length of dweight or dbias.
 template <class T>
 std::int64_t row_length(std::span<const T> x, std::span<const T> rows, std::span<const T> dweight,
                         std::span<const T> dbias) {

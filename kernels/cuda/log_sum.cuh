@@ -1,5 +1,5 @@
-// The largest element of a row and the sum of exp(x - largest), in one pass over the row: whenever
-// the largest grows, the sum so far is scaled down (Milakov and Gimelshein, 2018).
+// The largest element of a row and the sum of exp(x - largest), in one pass over the row. Whenever
+// the largest element grows, the sum so far is scaled down (Milakov and Gimelshein, 2018).
 //
 //   x         1      3          2
 //   largest   1      3          3
@@ -23,7 +23,7 @@ template <class T>
 struct MaxAndSum {  // sum of exp(x - largest) over the elements so far
   T largest = kLowest<T>, sum = 0;
 
-  // Updates the largest once for the whole group, so that the exponentials are independent.
+  // Updates `largest` once for the whole group, so that the exponentials are independent.
   template <int N>
   __device__ void add(const Pack<T, N>& group) {
     T most = largest;
@@ -32,13 +32,14 @@ struct MaxAndSum {  // sum of exp(x - largest) over the elements so far
       sum *= exp_of(largest - most);
       largest = most;
     }
-    for (int k = 0; k < N; ++k)  // if equal, both may be infinite
+    for (int k = 0; k < N; ++k)  // the equal case avoids infinity minus infinity
       sum += group.at[k] == largest ? T(1) : exp_of(group.at[k] - largest);
   }
 };
 
-// For row x of n elements. Called by all threads of a block of kThreads; each gets the result. An
-// infinite maximum makes the sum NaN, as exp(inf - inf) does if the maximum is known beforehand.
+// Returns the maximum and the sum of the row x of n elements. All threads of a block of kThreads
+// must call it, and each gets the result. If the maximum is infinite, the sum is NaN, as from a
+// separate pass for the sum, which computes exp(inf - inf).
 template <class T>
 __device__ MaxAndSum<T> max_and_sum(const T* x, std::int64_t n) {
   constexpr int kGroup = 4;

@@ -1,15 +1,15 @@
 // Losses over a batch of rows.
 //
 //   nll_rows                 a thread per row; with smoothing a fold over each row
-//   reduce_losses            two folds: the number of rows that count, then their sum, divided by
-//                            the result of the first in device memory
-//   nll_backward,            a warp or a block per row: the gradient is the same expression for all
-//   cross_entropy_backward   columns but the target's, so no pass over the row is needed first
+//   reduce_losses            a fold over the rows that are not ignored. For the mean, another fold
+//                            counts these rows first and leaves the divisor in device memory
+//   nll_backward,            a warp or a block per row. The gradient is the same expression for all
+//   cross_entropy_backward   columns except the target's, so no pass over the row is needed first
 //   cross_entropy_rows       reads the logits once, like softmax's versions 2 and 3 (softmax.cu),
-//                            but keeps only two statistics of each row, and its loss
-//   cross_entropy_rows_      recomputes the probabilities from the logits and these statistics:
-//   backward                 read once, written once. GPT-2's logits of 8192 tokens are 1.6 GB;
-//                            log-probabilities would be written, kept and read in addition
+//                            but keeps only the loss and two statistics of each row
+//   cross_entropy_rows_      recomputes the probabilities from the logits and these statistics,
+//   backward                 with one read and one write. GPT-2's logits of 8192 tokens are 1.6 GB,
+//                            and log-probabilities would have to be written, kept and read as well
 //   squared_error            a fold over two arrays in packs
 #include <string>
 
@@ -50,7 +50,7 @@ struct Labels {
   T keep, spread;
   bool smooth;
 
-  // -log of the target's probability, or NaN if the target is no class (check_targets reports it).
+  // -log of the target's probability, or NaN if the target is no class (see check_targets).
   [[nodiscard]] __device__ T surprise(const T* log_probs, std::int64_t row) const {
     const std::int64_t target = index[row];
     return target >= 0 && target < classes ? -log_probs[row * classes + target]
@@ -114,7 +114,7 @@ struct TotalLoss : Sums<T> {
   }
 };
 
-// d loss / d log_probs, or (kThroughSoftmax) d loss / d logits: with g the row's gradient,
+// d loss / d log_probs or, if kThroughSoftmax, d loss / d logits. With g the row's gradient:
 //   -spread g - [j = target] keep g        and         g (p_j - spread) - [j = target] keep g
 template <int kTeam, bool kThroughSoftmax, class T>
 __global__ void loss_gradient(Labels<T> labels, const T* log_probs, const T* row_grad,
@@ -157,7 +157,7 @@ struct LogitRows {
   __device__ void finish(std::int64_t r, const LogSum<T>& s, T unlikely) const {
     statistics[r] = s;
     const std::int64_t target = labels.index[r];
-    T loss = static_cast<T>(NAN);  // if the target is no class; check_targets reports it
+    T loss = static_cast<T>(NAN);  // if the target is no class, which check_targets reports
     if (target >= 0 && target < labels.classes) loss = -s.log_prob(x[r * labels.classes + target]);
     if (labels.smooth) loss = labels.keep * loss + labels.spread * unlikely;
     losses[r] = target == labels.ignored ? T(0) : loss;
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) logit_rows(LogitRows<T> p) {
   });
 }
 
-// dx may be x: a thread writes only elements that no other thread reads.
+// dx may be x, because a thread writes only elements that no other thread reads.
 template <int kTeam, int kWidth, class T>
 __global__ void logit_gradient(Labels<T> labels, const T* x, const LogSum<T>* statistics,
                                const T* row_grad, bool one_grad, T* dx) {

@@ -1,4 +1,4 @@
-// kernels::cuda::matmul and linear choose the version of the ladder; column_sum, the sum of a bias
+// kernels::cuda::matmul and linear choose the version of the ladder. column_sum, the sum of a bias
 // gradient, is a fold over columns.
 #include <array>
 #include <atomic>

@@ -1,4 +1,4 @@
-// The ladder of matrix products on a device: the same product, faster from version to version.
+// The ladder of matrix products on a device: the same product, faster with each version.
 //
 //   1  naive         matmul_naive.cu       a thread per element, its row and column from memory
 //   2  tiled         matmul_tiled.cu       32 x 32 tiles of both operands through shared memory
@@ -11,10 +11,11 @@
 //   9  4 stages                            the next slab (9: three) into shared memory
 //
 // kernels::cuda::matmul and linear use cuBLASLt on a device and version 4 on the emulator, unless
-// set_matmul_version() selects another; `kernel_bench matmul --device cuda --rung 3` measures one.
+// set_matmul_version() selects another version. `kernel_bench matmul --device cuda --rung 3`
+// measures version 3.
 //
-// f16 and bf16, for mixed precision, use cuBLASLt on a device and version 3 on the emulator; bf16
-// uses version 8 or 9 if one of them is set. Doubles, for gradient checks, use version 3.
+// For mixed precision, f16 and bf16 use cuBLASLt on a device and version 3 on the emulator, but
+// bf16 uses version 8 or 9 if that is selected. Doubles, for gradient checks, use version 3.
 #pragma once
 
 #include <span>
@@ -23,8 +24,8 @@
 
 namespace ringsmith::kernels::cuda {
 
-// c = (or +=) a b (+ bias in every row), `batches` times, with operands a_batch, b_batch and
-// c_batch elements apart. Any strides; the speed depends on which strides are 1.
+// c = (or +=) a b (+ bias in every row), `batches` times. The operands of a batch are a_batch,
+// b_batch and c_batch elements apart. Any strides are allowed, but unit strides are faster.
 template <class T>
 struct Product {
   Matrix<const T> a, b;
@@ -42,19 +43,19 @@ void matmul_blocked(const Product<f16>& product);
 void matmul_blocked(const Product<bf16>& product);
 void matmul_vectorised(const Product<float>& product);
 
-// Operands are rounded to TF32 or bfloat16, sums are float. Throws UsageError on a device without
+// Operands are rounded to TF32 or bfloat16, sums are floats. Throws UsageError on a device without
 // such tensor cores (below compute capability 8.0).
 void matmul_tensor_tf32(const Product<float>& product);
 void matmul_tensor_bf16(const Product<float>& product);
-// Devices only. Multiply floats in float, or in TF32 if kernels::float32() says so. If the library
-// has no layout for a product (an operand without a unit stride), floats use version 4, f16 and
-// bf16 version 3.
+// Devices only. Floats are multiplied in float, or in TF32 if kernels::float32() says so. If the
+// library has no layout for a product (an operand without a unit stride), floats fall back to
+// version 4, and f16 and bf16 to version 3.
 void matmul_cublaslt(const Product<float>& product);
 void matmul_cublaslt(const Product<f16>& product);
 void matmul_cublaslt(const Product<bf16>& product);
 
 enum class PipelineStages : std::uint8_t { two, four };
-// Operands rounded to bfloat16, sums in float. Throws UsageError as above.
+// Operands are rounded to bfloat16, sums are floats. Throws UsageError as above.
 void matmul_pipelined(const Product<float>& product, PipelineStages stages);
 void matmul_pipelined(const Product<bf16>& product, PipelineStages stages);
 
@@ -69,8 +70,9 @@ struct MatmulVersion {
 };
 [[nodiscard]] std::span<const MatmulVersion> matmul_versions();
 
-// Selects the version that multiplies floats (and bf16, see above) from now on; 0: the best
-// available. Throws UsageError for a number that is not in the list or does not run here.
+// Selects the version that multiplies floats (and bf16, see above) from now on. 0 selects the best
+// one available. Throws UsageError if the number is not in the list or the version does not run
+// here.
 void set_matmul_version(int number);
 [[nodiscard]] int matmul_version();
 

@@ -4,9 +4,9 @@
 //   double  32 x 32 of C by 64 threads, 4 x 4 each
 //   f16, bf16: as float; operands are widened on their way into shared memory, sums are floats
 //
-// Any strides: the threads that load a slab run along whichever dimension is contiguous. The
-// emulator uses this version for double, f16 and bf16: one fiber's 8 x 8 sums become vector
-// registers of the CPU, and there are few barriers.
+// Any strides are supported, because the threads that load a slab run along whichever dimension is
+// contiguous. The emulator uses this version for double, f16 and bf16, because a fiber's 8 x 8 sums
+// become vector registers of the CPU and there are few barriers.
 #include <type_traits>
 
 #include "kernels/cuda/matmul.hpp"

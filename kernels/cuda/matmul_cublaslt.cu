@@ -1,11 +1,11 @@
 // Matrix product, version 7: cuBLASLt, the default on a device.
 //
 // cuBLASLt uses column-major matrices. A row-major C (m x n) is, byte for byte, a column-major C^T
-// (n x m) = B^T A^T, so the operands are exchanged. An operand that is stored by rows here is plain
-// there; an operand that is stored by columns is transposed.
+// (n x m) = B^T A^T, so the operands are exchanged. An operand that is stored by rows here needs no
+// transposition there, but an operand that is stored by columns does.
 //
 // The library picks an algorithm by a heuristic that takes longer than a small product, so the
-// choice is cached for every kind of product. There is one handle per device; a workspace from the
+// choice is cached for every kind of product. There is one handle per device. A workspace from the
 // caching allocator lets the library split k if C is small.
 #ifndef RINGSMITH_VGPU
 #include <cublasLt.h>

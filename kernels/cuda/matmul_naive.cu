@@ -1,8 +1,8 @@
 // Matrix product, version 1: a thread per element of C.
 //
-// Every element of A is read from memory n times and every element of B m times: 8 bytes for each
-// multiply-add. Neighbouring threads have neighbouring columns, so a warp reads one element of A
-// and part of a row of B; the caches do the rest. This is the baseline for the other versions.
+// Every element of A is read from memory n times and every element of B m times, i.e. 8 bytes for
+// each multiply-add. Neighbouring threads have neighbouring columns, so a warp reads one element of
+// A and part of a row of B. The caches do the rest. This is the baseline for the other versions.
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/strided.cuh"
 #include "kernels/cuda/tile_product.cuh"

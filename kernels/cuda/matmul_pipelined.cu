@@ -1,35 +1,36 @@
 // Matrix product, versions 8 and 9: tensor cores that do not wait for memory.
 //
-// Versions 5 and 6 load a slab, wait, multiply it, wait. Here slabs are in flight while others are
-// multiplied, and they do not pass through registers:
+// Versions 5 and 6 load a slab, wait, multiply it, and wait again. Here slabs are in flight while
+// others are multiplied, and they do not pass through registers:
 //
 //   cp.async   a thread starts copies of 16 bytes from memory directly into shared memory, in
-//              groups; a slab is a group, and a thread waits only for its oldest
-//   stages     shared memory holds S slabs: one that is multiplied, S - 1 in flight. Version 8 has
-//              S = 2 (double buffering), version 9 has S = 4. A slab must arrive within S - 1
-//              products of 128 x 128 x 32; one takes less time than a load from busy memory
+//              groups. A slab is a group, and a thread waits only for its oldest group
+//   stages     shared memory holds S slabs: one is multiplied while S - 1 are in flight. Version 8
+//              has S = 2 (double buffering), version 9 has S = 4. A slab must arrive within S - 1
+//              products of 128 x 128 x 32. A single product takes less time than a load from busy
+//              memory
 //   ldmatrix   loads four 8 x 8 matrices of a slab into the registers of a warp by one instruction,
 //              transposed on request, so A and B may be stored by rows or by columns
-//   mma        16 x 8 x 16 products in those registers, whose layout is public (mma.cuh), so that
-//              sums are stored directly, not through shared memory as in version 6
+//   mma        16 x 8 x 16 products in those registers. Their layout is public (mma.cuh), so sums
+//              are stored directly, not through shared memory as in version 6
 //
 //   S = 4, step k      wait for slab k | barrier | start slab k + 3, multiply slab k
 //   stage  k % 4       slab k, complete
 //   (k + 1) % 4        slab k + 1, in flight
 //   (k + 2) % 4        slab k + 2, in flight
-//   (k + 3) % 4        slab k - 1, read in the step before; replaced by slab k + 3
+//   (k + 3) % 4        slab k - 1, read in the step before, replaced by slab k + 3
 //
-// The one barrier of a step does two things: it makes slab k, for which every thread has waited on
-// its own, visible to all, and it confirms that all have read slab k - 1, whose stage is then
-// reused.
+// The single barrier of a step has two purposes. It makes slab k visible to all threads, after each
+// has waited for its own copies. It also confirms that all threads have read slab k - 1, whose
+// stage is then reused.
 //
 //   a block: 128 x 128 of C by 8 warps, each 64 x 32 = 4 x 4 tiles of 16 x 8
-//   a slab:  32 of k; rows of shared memory are 16 bytes longer than their data, so that the 8 rows
+//   a slab:  32 of k. Rows of shared memory are 16 bytes longer than their data, so that the 8 rows
 //            of an ldmatrix are in different banks
 //
-// Operands that do not fit packs of 16 bytes (a misaligned view, an odd stride) are stored element
-// by element into the same slabs. Operands of float are first rounded to dense bf16 matrices.
-// Each element is one sum over k in float, in an order that depends only on the shape.
+// If operands do not fit packs of 16 bytes (a misaligned view, an odd stride), they are stored
+// element by element into the same slabs. Operands of float are first rounded to dense bf16
+// matrices. Each element is one sum over k in float, in an order that depends only on the shape.
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/pack.cuh"
@@ -41,7 +42,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-constexpr int kTile = 128, kDepth = 32;           // of C; of k
+constexpr int kTile = 128, kDepth = 32;           // of C, and of k
 constexpr int kWarpRows = 64, kWarpColumns = 32;  // of C, per warp
 constexpr int kDown = kWarpRows / 16, kBeside = kWarpColumns / 8;
 constexpr unsigned kMostBatches = 1024;                     // blocks in z: enough for any device
@@ -54,15 +55,15 @@ constexpr int kAlongK = kDepth + kCopy, kAcrossK = kTile + kCopy;  // row stride
 constexpr int kSlab = kTile * kAlongK;
 static_assert(kDepth * kAcrossK <= kSlab);
 
-// A or B: element k of line i is data[i * line_stride + k * k_stride]; one of these strides is 1 if
-// packs is true.
+// A or B. Element k of line i is data[i * line_stride + k * k_stride]. If `packs`, one of these
+// strides is 1.
 struct Operand {
   const bf16* data;
   std::int64_t lines, depth, line_stride, k_stride;
   bool along_k, packs;
 
-  // Starts this thread's copies for slab k0 of the lines from `first` on. Without packs, completes
-  // them.
+  // Starts this thread's copies for slab k0 of the lines from `first` on. Without packs, the copies
+  // are complete on return.
   __device__ void fetch(bf16* slab, std::int64_t first, std::int64_t k0) const {
 #pragma unroll
     for (int c = 0; c < kCopies; ++c) {
@@ -88,16 +89,16 @@ struct Operand {
   }
 };
 
-// Loads fragments of A, rows `row` to row + 15 and k to k + 15 of a slab.
+// Loads the fragments of A for rows `row` to row + 15 and k to k + 15 of a slab.
 __device__ void load_a(std::uint32_t (&a)[4], const bf16* slab, bool along_k, int row, int k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
-  // Matrix m is at row 8 (m % 2), k 8 (m / 2); its row r is a row of A, or of k.
+  // Matrix m is at row 8 (m % 2), k 8 (m / 2). Its row r is a row of A, or of k.
   if (along_k)
     load_matrices(a, slab + (row + m % 2 * 8 + r) * kAlongK + k + m / 2 * 8);
   else
     load_matrices_transposed(a, slab + (k + m / 2 * 8 + r) * kAcrossK + row + m % 2 * 8);
 }
-// Loads two fragments of B, columns `column` to column + 15 and k to k + 15.
+// Loads the two fragments of B for columns `column` to column + 15 and k to k + 15.
 __device__ void load_b(std::uint32_t (&b)[2][2], const bf16* slab, bool along_k, int column,
                        int k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
         a.fetch(stage, row, step * kDepth);
         b.fetch(stage + kSlab, column, step * kDepth);
       }
-      commit_copies();  // even if empty: the wait counts groups
+      commit_copies();  // even if empty, because the wait counts groups
     };
     float sums[kDown][kBeside][4] = {};
     for (int s = 0; s < stages - 1; ++s) fetch(s);
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
   }
 }
 
-// An operand by its lines: rows of a, or of b transposed.
+// An operand by its lines, i.e. the rows of a or of b transposed.
 Operand operand(const Matrix<const bf16>& lines, std::int64_t batch_stride) {
   const bool along_k = lines.col_stride == 1 || lines.row_stride != 1;
   const std::int64_t unit = along_k ? lines.col_stride : lines.row_stride;
@@ -233,7 +234,7 @@ void round_rows(const Matrix<const float>& from, std::int64_t batch_stride, std:
   });
 }
 
-// The matrices of a batch, rounded: dense, with rows of a multiple of 8 elements.
+// The rounded matrices of a batch. They are dense, and rows are a multiple of 8 elements long.
 struct Rounded {
   Matrix<const bf16> matrix;
   std::int64_t batch;

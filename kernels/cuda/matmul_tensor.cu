@@ -1,15 +1,15 @@
 // Matrix product, versions 5 and 6: tensor cores.
 //
-// A warp multiplies a fragment of A by one of B with a single operation (wmma): 16 x 16 sums with
-// 2048 (TF32) or 4096 (bfloat16) multiply-adds. Operands are rounded on their way into shared
+// A warp multiplies a fragment of A by a fragment of B with a single operation (wmma): 16 x 16 sums
+// with 2048 (TF32) or 4096 (bfloat16) multiply-adds. Operands are rounded on their way into shared
 // memory, to TF32 (8 bits of exponent, 10 of mantissa; k advances by 8) or bfloat16 (8 and 7; by
-// 16); products are exact, sums are floats.
+// 16). Products are exact, sums are floats.
 //
 //   a block: 128 x 128 of C, 8 warps, each 64 x 32 = 4 x 2 fragments
 //   a slab:  16 of k, A and B row by row, 8 elements of padding against bank conflicts
 //
 // To keep the code simple, loading a slab and multiplying it do not overlap. They do in versions 8
-// and 9; Hopper's additional instructions (wgmma, TMA) are left to cuBLASLt.
+// and 9. Hopper's additional instructions (wgmma, TMA) are left to cuBLASLt.
 #include <mma.h>
 
 #include "kernels/cuda/matmul.hpp"
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) tensor(Product<float> p) {
       }
       __syncthreads();
     }
-    // Through shared memory: the position of an element in a fragment is not documented.
+    // Through shared memory, because the position of an element in a fragment is not documented.
     for (int i = 0; i < kDown; ++i)
       for (int j = 0; j < kBeside; ++j) {
         wmma::store_matrix_sync(&out[warp][0][0], sums[i][j], kFragment, wmma::mem_row_major);

@@ -6,8 +6,8 @@
 //                        every thread: 32 multiply-adds, operands from shared memory
 //                        __syncthreads        (the next tiles overwrite these)
 //
-// Each loaded element is used by 32 threads: memory traffic falls by a factor of 32. The limit is
-// now shared memory: two loads for each multiply-add.
+// Each loaded element is used by 32 threads, so memory traffic falls by a factor of 32. The limit
+// is now shared memory, with two loads for each multiply-add.
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/tile_product.cuh"
 

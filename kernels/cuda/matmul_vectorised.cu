@@ -2,11 +2,11 @@
 //
 //   packs             slabs are read from memory 16 bytes at a time, along whichever dimension is
 //                     contiguous, and stored in shared memory as slab[k][i], in which a thread's
-//                     operands are contiguous. Its columns are two groups of four, 64 apart: eight
-//                     neighbouring threads then read 128 bytes without a bank conflict
+//                     operands are contiguous. Its columns are two groups of four, 64 apart, so
+//                     that eight neighbouring threads read 128 bytes without a bank conflict
 //   double buffering  while a slab is multiplied, the next is in flight from memory to registers,
-//                     then goes to the other half of shared memory: arithmetic hides the latency,
-//                     and one barrier per slab is enough
+//                     and then goes to the other half of shared memory. Arithmetic hides the
+//                     latency, and one barrier per slab is enough
 //
 //   fetch 0  put 0 | fetch 1  multiply 0  put 1 | fetch 2  multiply 1  put 2 | ...   ( | barrier )
 #include "kernels/cuda/matmul.hpp"
@@ -27,7 +27,7 @@ struct alignas(16) Slab {
   float at[kDepth][kPadded];  // [k][row or column]
 };
 
-// A, or B transposed, as `size` rows along k: element (i, k) is data[i * stride + k * k_stride].
+// A, or B transposed, as `size` rows along k. Element (i, k) is data[i * stride + k * k_stride].
 struct Operand {
   const float* data;
   std::int64_t size, stride, k_stride;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
                     a_packs};
     const Operand b{p.b.data + batch * p.b_batch, p.b.cols, p.b.col_stride, p.b.row_stride,
                     b_packs};
-    // Sums outside C are skipped: this matters if a CPU runs the threads one by one.
+    // Sums outside C are skipped, which matters if a CPU runs the threads one by one.
     const bool inside = row + my_row < p.c.rows && column + my_column < p.c.cols;
     Fetched next_a, next_b;
     Sums sums{};

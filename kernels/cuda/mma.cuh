@@ -2,23 +2,23 @@
 // capability 8.0 and above), as functions. The emulator has its own version of each
 // (kernels/vgpu/api/tensor.hpp).
 //
-// multiply_fragments: C (16 x 8, float) += A (16 x 16) B (16 x 8), operands bf16. A lane holds,
-// with g = lane / 4 and t = 2 (lane % 4), pairs of neighbours in registers of 32 bits (PTX ISA,
-// "Matrix Fragments for mma.m16n8k16"):
+// multiply_fragments: C (16 x 8, float) += A (16 x 16) B (16 x 8), operands bf16. With g = lane / 4
+// and t = 2 (lane % 4), a lane holds pairs of neighbours in registers of 32 bits (PTX ISA, "Matrix
+// Fragments for mma.m16n8k16"):
 //
 //        A   t      t+8               B    g              C    t t+1
 //      g     a[0]   a[2]            t, t+1    b[0]        g    c[0] c[1]
 //      g+8   a[1]   a[3]            t+8, t+9  b[1]        g+8  c[2] c[3]
 //
-// load_matrices (ldmatrix) loads such registers from shared memory: lane 8 m + r gives the address
-// of the 16 bytes of row r of matrix m, one of four 8 x 8 matrices. Rows of A as they are give
-// a[0..3] from the matrices at (0, 0) (8, 0) (0, 8) (8, 8); B stored by columns gives b[0..1];
-// operands that are stored the other way round are read transposed.
+// load_matrices (ldmatrix) loads such registers from shared memory. Lane 8 m + r provides the
+// address of the 16 bytes of row r of matrix m, one of four 8 x 8 matrices. If A is stored by rows,
+// the matrices at (0, 0) (8, 0) (0, 8) (8, 8) are a[0..3]. If B is stored by columns, they are
+// b[0..1]. Operands that are stored the other way round are read transposed.
 //
 //   copy_async(to, from, bytes)   starts a copy of 16 bytes into shared memory, zero after `bytes`
 //   commit_copies()               makes one group of this thread's copies since the last commit
 //   wait_for_copies<n>()          waits until all but the n newest groups of this thread have
-//                                 arrived; other threads see them only after a barrier
+//                                 arrived. Other threads see them only after a barrier
 #pragma once
 
 #include <cstdint>

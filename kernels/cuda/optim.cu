@@ -1,13 +1,14 @@
 // Optimizer steps: one pass over the arrays, with nothing else to optimise.
 //
-// Adam reads four arrays and writes three: 28 bytes of memory traffic for some twenty operations
-// per element. Only memory matters, so enough loads must be in flight: packs of 16 bytes from all
-// four arrays, and a grid that fills the device. Arrays that are not aligned (a gradient inside a
-// bucket) are processed by elements, still 128 bytes per warp. Operations and their order are the
-// CPU oracle's, each rounded separately (--fmad=false): the bits are PyTorch's.
+// Adam reads four arrays and writes three, i.e. 28 bytes of memory traffic for about twenty
+// operations per element. Only memory matters, so enough loads must be in flight: packs of 16 bytes
+// from all four arrays, and a grid that fills the device. Arrays that are not aligned (a gradient
+// inside a bucket) are processed by elements, which still is 128 bytes per warp. Operations and
+// their order are the CPU oracle's, and each is rounded separately (--fmad=false), so the bits are
+// PyTorch's.
 //
-// Clipping: a fold sums squares in double, one thread computes the factor from all sums, and
-// scale() reads it from device memory: no waits.
+// Clipping does not wait: a fold sums squares in double, one thread computes the factor from all
+// sums, and scale() reads it from device memory.
 #include <cmath>
 #include <type_traits>
 
@@ -87,14 +88,14 @@ struct Adam {
   }
   __device__ void operator()(const T& g, T& p, T& m, T& v, T& largest) const {
     moments(g, p, m, v);
-    // Not max(): a NaN in either operand must be kept.
+    // Not max(), because a NaN in either operand must be kept.
     if (!(largest >= v)) largest = is_nan(largest) ? largest : v;
     move(p, m, largest);
   }
 };
 
-// Calls op(g[i], updated[i]...) for this thread's elements i < n: packs first, first + stride, ...
-// of kWidth elements.
+// Calls op(g[i], updated[i]...) for this thread's elements i < n, which are in packs of kWidth
+// elements: packs first, first + stride, ...
 template <int kWidth, class Op, class T, class... Updated>
 __device__ void update_items(std::int64_t first, std::int64_t stride, std::int64_t n, const Op& op,
                              const T* g, Updated*... updated) {
@@ -159,7 +160,7 @@ struct AdamTable {
                      aligned(t.g.data(), t.p.data(), t.m.data(), t.v.data(), t.largest.data())};
     chunks += static_cast<std::int32_t>(ceil_div(n, kChunk));
   }
-  // The row of a chunk: the last row whose first chunk is not after it.
+  // The row of a chunk, i.e. the last row whose first chunk is not after it.
   [[nodiscard]] __device__ int row_of(std::int32_t chunk) const {
     int low = 0, high = count;
     while (high - low > 1) {
@@ -232,7 +233,8 @@ struct SquareSum : Sums<double> {
   }
 };
 
-// One thread: a model has hundreds of parameters, not millions, and the order is the CPU's.
+// One thread, because a model has hundreds of parameters, not millions, and must add in the CPU's
+// order.
 __global__ void clip_factor_kernel(const double* sums, std::int64_t n, double max_norm, float* norm,
                                    float* factor) {
   double squares = 0;
@@ -303,7 +305,7 @@ void unscale(std::span<T> g, float factor, std::span<std::int32_t> found) {
   std::int32_t* const flag = found.data();
   for_each(std::ssize(g), [=] __device__(std::int64_t i) {
     const T value = values[i] * static_cast<T>(factor);
-    if (!(value - value == 0)) atomicMax(flag, 1);  // NaN for infinity and for NaN
+    if (!(value - value == 0)) atomicMax(flag, 1);  // value - value is NaN for infinity and NaN
     values[i] = value;
   });
 }

@@ -1,8 +1,8 @@
-// Sixteen bytes at a time: the widest load and store of a thread.
+// Packs of sixteen bytes, the widest load and store of a thread.
 //
-// A GPU moves memory in sectors of 32 bytes; a warp that loads 16 bytes per lane requests 512 bytes
-// with a quarter of the instructions. Packs need aligned pointers: callers check with aligned() and
-// fall back to single elements, because views and bucket offsets may be misaligned.
+// A GPU moves memory in sectors of 32 bytes. A warp that loads 16 bytes per lane requests 512 bytes
+// with a quarter of the instructions. Packs need aligned pointers, but views and bucket offsets may
+// be misaligned. Callers therefore check with aligned() and fall back to single elements.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ __device__ void store_pack(T* p, std::int64_t i, const Pack<T, N>& pack) {
   reinterpret_cast<Pack<T, N>*>(p)[i] = pack;
 }
 
-// True if packs of n elements may start at p, and for a null pointer.
+// True if packs of n elements may start at p, or p is null.
 template <class T>
 constexpr bool aligned_for(const T* p, std::size_t n) {
   return reinterpret_cast<std::uintptr_t>(p) % (n * sizeof(T)) == 0;
@@ -44,7 +44,7 @@ bool aligned(const T* p, const More*... more) {
   return aligned_for(p, n) && (aligned_for(more, n) && ...);
 }
 
-// One element at any address: communication buffers are the caller's memory and may not even be
+// One element at any address. Communication buffers are the caller's memory and may not even be
 // aligned to their elements. A device faults on a misaligned load, so these are copied by bytes.
 template <class T>
 __device__ T load_element(const std::byte* p) {

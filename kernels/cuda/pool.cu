@@ -1,6 +1,6 @@
-// Pooling: a thread per element of the result. The backward passes gather: a pixel finds the
-// windows that contain it, in ascending order, instead of the windows adding to their pixels, so
-// that no two threads write the same element and the order of the sum is fixed.
+// Pooling: a thread per element of the result. The backward passes gather, i.e. a pixel finds the
+// windows that contain it, in ascending order, so that no two threads write the same element and
+// the order of the sum is fixed.
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/strided.cuh"
 #include "kernels/pool.hpp"
@@ -20,7 +20,7 @@ void for_each_output(const Pool2dShape& s, const F& f) {
   });
 }
 
-// The windows, first .. last, that contain pixel `at` of one dimension.
+// The windows, first to last, that contain pixel `at` of one dimension.
 struct Covering {
   std::int64_t first, last;
 };
@@ -31,7 +31,7 @@ __device__ inline Covering covering(std::int64_t at, std::int64_t kernel, std::i
   return {first, smaller(from_start / stride, outputs - 1)};
 }
 
-// dx = the sum of f(window's flat output, i, j, position in the plane) over the windows of a pixel.
+// dx is the sum of f(window's flat output, i, j, position in the plane) over a pixel's windows.
 template <class T, class F>
 void gather_windows(const Pool2dShape& s, T* dx, const F& f) {
   for_each(s.planes * s.h * s.w, [=] __device__(std::int64_t pixel) {

@@ -1,4 +1,4 @@
-// Reductions of several arrays into one value per element, written to several places: one pass, 16
+// Reduces several arrays to one value per element and writes it to several places, in one pass, 16
 // bytes at a time if every pointer is aligned.
 #include <algorithm>
 
@@ -78,7 +78,7 @@ void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
   if (dtype == DType::boolean) {
     if (sources.size() > 1)
       throw UsageError("bool values cannot be reduced: use u8 with min (and) or max (or)");
-    dtype = DType::u8;  // a copy
+    dtype = DType::u8;  // one source: a copy
   }
   visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
     if constexpr (!std::is_same_v<T, bool>) {

@@ -1,9 +1,9 @@
 // The pairwise operations of kernels/reduce.hpp on a device, with the bits of
-// kernels/cpu/reduce_ops.hpp: one definition for the reduction kernel and for the kernels of
-// runtime/comm/device. (A NaN stays a NaN; its payload depends on the processor.)
+// kernels/cpu/reduce_ops.hpp. The reduction kernel and the kernels of runtime/comm/device share
+// them. (A NaN stays a NaN, but its payload depends on the processor.)
 //
-// Sums and products use intrinsics that round: the compiler could contract an operator with its
-// neighbour into a fused multiply-add, which rounds once where the CPU rounds twice.
+// Sums and products use rounding intrinsics, because the compiler could contract an operator with
+// its neighbour into a fused multiply-add, which rounds once where the CPU rounds twice.
 #pragma once
 
 #include <cstdint>
@@ -49,14 +49,14 @@ __device__ inline double rounded_sum(double a, double b) { return __dadd_rn(a, b
 __device__ inline float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 __device__ inline double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 
-// True if the first operand is kept: it wins, or it is NaN. Otherwise the later operand is the
-// result.
+// True if the first operand is the result, because it wins or is NaN. Otherwise the second operand
+// is the result.
 template <class C>
 __device__ bool keeps_first(C a, bool first_wins) {
   return first_wins || a != a;
 }
 
-// Integer overflow wraps: computed as unsigned, in a type at least as wide as unsigned int.
+// Integer sums and products are unsigned, in at least the width of unsigned int, so overflow wraps.
 template <Reduction op, class C>
 __device__ C combine_computed(C a, C b) {
   if constexpr (op == Reduction::min) {
@@ -80,7 +80,7 @@ __device__ T combine(T a, T b) {
   return C::narrow(combine_computed<op>(C::widen(a), C::widen(b)));
 }
 
-// x * scale, rounded once to T; floating types only.
+// x * scale, rounded once to T. Integers are returned unchanged.
 template <class T>
 __device__ T scaled(T x, double scale) {
   using C = Computed<T>;

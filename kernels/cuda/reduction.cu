@@ -2,8 +2,8 @@
 //
 //   sum, max           a fold over rows or columns; sum reads contiguous terms in packs of four
 //   max_backward       a thread per element of the gradient, which checks whether it is the maximum
-//   max_all_backward   a fold counts the maxima, then a thread per element; the count stays on the
-//                      device
+//   max_all_backward   a fold counts the maxima, then a thread per element; the count remains on
+//                      the device
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/grid.cuh"
 #include "kernels/nest.hpp"
@@ -24,7 +24,7 @@ __device__ Best<T> from_lane_xor(const Best<T>& best, int lanes) {
           __shfl_xor_sync(0xffffffffU, best.index, lanes)};
 }
 
-// NaN beats every number; of equal values the first wins.
+// NaN beats every number. Of equal values the first wins.
 template <class T>
 struct MaxInto {
   using Value = Best<T>;

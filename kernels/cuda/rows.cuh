@@ -3,9 +3,9 @@
 //   lane      0    1    2  ...  31   0    1    2 ...        a team of 32 lanes (a warp) or of 256
 //   elements  0-3  4-7  8-11 ...     128- ...               (a block) holds a row in packs
 //
-// Up to kRowPacks packs per lane: 512 floats in a warp, 4096 in a block; families with spare
-// registers use more. Longer rows are read again in every pass, mostly from L2, by a version of the
-// family that takes any length.
+// A lane holds up to kRowPacks packs, i.e. 512 floats in a warp and 4096 in a block. Families with
+// spare registers use more. Longer rows are read again in every pass, mostly from L2, by a version
+// of the family that supports any length.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"
@@ -38,7 +38,7 @@ struct RowShare {
         if (first + k < n) f(at[p][k], first + k);
     }
   }
-  // The same with the corresponding elements of other shares, and without the column.
+  // The same for the corresponding elements of several shares, without the column.
   template <class F, class... Shares>
   __device__ void with(std::int64_t n, int lane, const F& f, Shares&... others) {
 #pragma unroll
@@ -68,7 +68,7 @@ struct RowShare {
       store_pack(row, pack, out);
     }
   }
-  // Sum over the row of f(element, column); every lane gets the result.
+  // The sum over the row of f(element, column), which every lane gets.
   template <class F>
   __device__ T sum(std::int64_t n, int lane, const F& f) {
     T total = 0;
@@ -81,7 +81,7 @@ struct RowShare {
 template <int kTeam>
 struct Team {
   int lane = static_cast<int>(threadIdx.x) % kTeam;
-  std::int64_t row, stride;  // the team's first row, and the distance to its next
+  std::int64_t row, stride;  // the team's first row, and the distance to its next row
   __device__ Team()
       : row(std::int64_t{blockIdx.x} * (kThreads / kTeam) + threadIdx.x / kTeam),
         stride(std::int64_t{gridDim.x} * (kThreads / kTeam)) {}

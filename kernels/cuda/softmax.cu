@@ -1,11 +1,11 @@
 // softmax and log_softmax, forward and backward.
 //
-//   1  a thread per slice, which it reads three times (forward) or twice: for slices that are not
-//      contiguous (inner > 1); neighbouring threads have neighbouring slices
-//   2  a block per row of any length. Forward: one pass computes the maximum and the sum together
-//      (log_sum.cuh), a second writes
-//   3  a warp (up to 512 floats) or a block (up to 4096) per row, which is kept in registers:
-//      memory is read and written once
+//   1  a thread per slice, which it reads three times (forward) or twice (backward). For slices
+//      that are not contiguous (inner > 1). Neighbouring threads have neighbouring slices
+//   2  a block per row of any length. In forward, one pass computes the maximum and the sum
+//      together (log_sum.cuh), and a second one writes
+//   3  a warp (up to 512 floats) or a block (up to 4096) per row, which is kept in registers, so
+//      that memory is read and written once
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/log_sum.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -26,7 +26,7 @@ struct Forward {
       return exp_of(x - largest) / sum;
   }
 };
-// The sum is of dy y for softmax, of dy for log_softmax.
+// softmax sums dy y, log_softmax sums dy.
 template <bool kLog, class T>
 struct Backward {
   static __device__ T term(T dy, T y) { return kLog ? dy : dy * y; }
@@ -46,8 +46,8 @@ __device__ inline std::int64_t slice_begin(std::int64_t i, const Slices& s) {
   return i * s.n * s.inner + within;
 }
 
-// Sum of term(0) .. term(n - 1) by one thread, in two levels: a long chain of additions would add
-// up its roundings.
+// Sum of term(0) .. term(n - 1) by one thread, in two levels, because a long chain of additions
+// would accumulate its roundings.
 template <class T, class Term>
 __device__ T chunked_sum(std::int64_t n, const Term& term) {
   constexpr std::int64_t kChunk = 32;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Launches the version for these slices. arrays: the inputs, then the output.
+// Launches the version for these slices. `arrays` are the inputs, then the output.
 template <class T, class OfSlices, class OfRows, class OfAnyRows, class... Arrays>
 void launch_version(const Slices& s, OfSlices* slices, OfRows* in_warps, OfRows* in_blocks,
                     OfAnyRows* any, Arrays*... arrays) {

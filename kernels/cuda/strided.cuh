@@ -1,8 +1,9 @@
 // Finds an element of a strided View from its number.
 //
 // A Nest (kernels/nest.hpp: dimensions merged where all operands allow it) is passed to the kernel
-// by value. Every thread splits its element's number, innermost dimension first: one division per
-// dimension, of 32 bits where possible, because a GPU divides 64 bits in about 70 instructions.
+// by value. Every thread splits its element's number, innermost dimension first. This needs one
+// division per dimension, of 32 bits where possible, because a GPU divides 64 bits in about 70
+// instructions.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
@@ -10,7 +11,7 @@
 
 namespace ringsmith::kernels::cuda {
 
-// Divides n by size: returns the remainder, n becomes the quotient.
+// Replaces n by the quotient of n and size, and returns the remainder.
 __device__ inline std::int64_t take_digit(std::int64_t& n, std::int64_t size) {
   if (((n | size) >> 32) == 0) {
     const auto a = static_cast<std::uint32_t>(n), b = static_cast<std::uint32_t>(size);
@@ -51,8 +52,8 @@ bool is_contiguous(const Nest<N>& nest) {
   return true;
 }
 
-// Rewrites the innermost dimension as packs of n elements: its size is divided by n, its strides
-// are multiplied by n. False, without a change, if operand 0 is not contiguous there, another
+// Rewrites the innermost dimension as packs of n elements, i.e. divides its size and multiplies its
+// strides by n. Returns false, without a change, if operand 0 is not contiguous there, another
 // operand is neither contiguous nor broadcast, or rows do not begin at packs.
 template <int N>
 bool in_packs(Nest<N>& nest, std::int64_t n) {

@@ -1,4 +1,4 @@
-// The register-blocked tile: the core of matmul version 3 and of every convolution.
+// The register-blocked tile, the core of matmul version 3 and of every convolution.
 //
 //   C (kM x kN of it, one block)  =  A (kM x all k)  B (all k x kN)
 //
@@ -12,15 +12,15 @@
 //   |   |    |        |  |   |
 //   +---+    +---------------+
 //
-// The Problem defines A, B and C: a strided matrix, an image seen through a convolution's windows
-// (no im2col in memory), or a destination to add to.
+// The Problem defines A, B and C, e.g. a strided matrix, an image seen through a convolution's
+// windows (no im2col in memory), or a destination to add to.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
 
 namespace ringsmith::kernels::cuda {
 
-// a b + c, with one rounding where there is an instruction for it.
+// a b + c, with one rounding if there is an instruction for it.
 __device__ inline float multiply_add(float a, float b, float c) {
 #if defined(__CUDA_ARCH__) || defined(__FMA__)
   return fmaf(a, b, c);
@@ -43,8 +43,8 @@ struct TileShape {
   static constexpr int kThreads = kM / kR * kAcross;
 };
 
-// Calls load(line(i), i, k, whether line i exists) for all i < kLines, k < kK of a slab, spread
-// over the block. Lanes run along k, or across the lines; in the second case a thread keeps its
+// Calls load(line(i), i, k, whether line i exists) for all i < kLines and k < kK of a slab, spread
+// over the block. Lanes run along k or across the lines. In the second case a thread keeps its
 // line.
 template <int kThreads, int kK, int kLines, class Line, class Load>
 __device__ void each_of_slab(bool along_k, int lines, const Line& line, const Load& load) {
@@ -103,7 +103,7 @@ __device__ void tile_product(const Problem& p, std::int64_t row, std::int64_t co
       for (int r = 0; r < kR; ++r) a[r] = slab_a[k][first_row + r];
 #pragma unroll
       for (int c = 0; c < kC; ++c) b[c] = slab_b[k][first_column + c];
-        // Columns in the outer loop, rows in the inner: g++ vectorises this order.
+        // Columns are in the outer loop and rows in the inner, because g++ vectorises this order.
 #pragma unroll
       for (int c = 0; c < kC; ++c)
 #pragma unroll

@@ -1,11 +1,11 @@
 // Reductions over a warp and over a block, as trees that never change shape.
 //
 //   warp    five exchanges with the lanes 16, 8, 4, 2, 1 away: every lane ends with the total
-//   block   the warps' totals through shared memory, combined by all threads in order of the warps
+//   block   the warps' totals, via shared memory: all threads combine them in order of the warps
 //
 // Addition commutes, so both partners of an exchange get the same bits, and the result does not
-// depend on which warp is first. All threads of the warp (block) must call them, or the kernel
-// hangs.
+// depend on which warp is first. All threads of the warp or block must call them, otherwise the
+// kernel hangs.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
@@ -19,7 +19,7 @@ struct Plus {
   }
 };
 
-// The larger value; a NaN from either side wins.
+// The larger value. A NaN on either side wins.
 struct Larger {
   template <class T>
   __device__ T operator()(T a, T b) const {
@@ -27,7 +27,8 @@ struct Larger {
   }
 };
 
-// The value of the lane whose number differs in the bits of `lanes`. Overloaded for structs.
+// The value of the lane whose number differs from this lane's in the bits of `lanes`. Overloaded
+// for structs.
 template <class T>
 __device__ T from_lane_xor(T value, int lanes) {
   return __shfl_xor_sync(0xffffffffU, value, lanes);
@@ -40,7 +41,7 @@ __device__ T warp_reduce(T value, Op op) {
   return value;
 }
 
-// kSize is the number of threads, a multiple of 32 and the block's whole x dimension.
+// kSize is the number of threads: a multiple of 32, and the block's whole x dimension.
 template <int kSize, class T, class Op>
 __device__ T block_reduce(T value, Op op) {
   constexpr int kWarps = kSize / kWarp;

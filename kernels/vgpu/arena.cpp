@@ -21,7 +21,7 @@ constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kGuardPattern = 0xb7;
 constexpr int kFresh = 0xff;
 constexpr std::size_t kDeadKept = 4096;
-constexpr std::size_t kQuick = 32;  // allocations: checking these takes some 2 us
+constexpr std::size_t kQuick = 32;  // allocations, which take about 2 us to check
 
 std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -60,7 +60,8 @@ void Arena::map(std::byte* at, std::size_t bytes) {
   give_key(at, bytes, key_);
 }
 
-// Uses fresh addresses; once all are used, the first gap between blocks with living allocations.
+// Uses fresh addresses or, once these run out, the first gap between blocks with living
+// allocations.
 std::byte* Arena::place_block(std::size_t bytes) {
   if (bytes <= static_cast<std::size_t>(base_ + span_ - next_block_)) {
     next_block_ += bytes;
@@ -75,7 +76,7 @@ std::byte* Arena::place_block(std::size_t bytes) {
   if (bytes > static_cast<std::size_t>(base_ + span_ - at)) return nullptr;
   std::erase_if(blocks_, [&](const auto& b) { return b.first >= at && b.first < at + bytes; });
   std::erase_if(dead_, [&](const auto& d) { return d.first >= at && d.first < at + bytes; });
-  if (small_end_ > at && small_end_ <= at + bytes) small_next_ = nullptr;  // nothing in it lives
+  if (small_end_ > at && small_end_ <= at + bytes) small_next_ = nullptr;  // no living allocation
   return at;
 }
 
@@ -87,7 +88,8 @@ std::byte* Arena::place(std::size_t page_bytes, bool small) {
     small_next_ += page_bytes + guard_page();
     return at;
   }
-  // The first page of a shared block is never given out: using the block's base as an array faults.
+  // The first page of a shared block is never used, so that using the block's base as an array
+  // faults.
   const std::size_t skip = small ? guard_page() : 0;
   const std::size_t bytes = round_up(skip + page_bytes + guard_page(), kBlock);
   std::byte* at = place_block(bytes);
@@ -131,7 +133,7 @@ std::optional<Arena::Allocation> Arena::free(void* start) {
   const Allocation a = it->second;
   check(a, [] { return "when it was freed"; });
   take_key(a.pages);
-  // Becomes address space that faults; the file gives its pages back.
+  // The addresses fault from now on, and the file returns its pages to the system.
   if (::mmap(a.pages, a.page_bytes, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
     fatal("cannot unmap " + std::to_string(a.page_bytes) + " bytes of freed device memory");

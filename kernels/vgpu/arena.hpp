@@ -4,12 +4,12 @@
 //   | block: 2 MiB                              | block            | ...
 //   | guard [canary|data|canary] guard  page .. | data ..... |canary guard
 //
-// As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block: send
-// the offset, too. Unlike on a GPU, a page that faults follows every allocation. Small ones end at
-// it (to 256 bytes, the alignment that cudaMalloc promises), large ones begin at their block's
-// base; the gaps hold a pattern that is checked. Fresh memory has all bits set: NaN in every float.
-// Addresses are not reused while unused ones are left, so that an access to freed memory faults and
-// is reported as such.
+// As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block, so the
+// offset must be sent as well. Unlike on a GPU, a page that faults follows every allocation. Small
+// allocations end at this page (up to 256 bytes, the alignment that cudaMalloc promises). Large
+// ones begin at their block's base. The gaps hold a pattern that is checked. Fresh memory has all
+// bits set, which is NaN in every float. Addresses are not reused while unused ones are left, so
+// that an access to freed memory faults and is reported as such.
 #pragma once
 
 #include <cstddef>
@@ -34,11 +34,11 @@ class Arena {
   struct Block {
     std::byte* base = nullptr;
     std::size_t bytes = 0;
-    bool small = false;  // shared by small allocations; none of them begins at the base
+    bool small = false;  // shared by small allocations, none of which begins at the base
   };
 
-  // Takes [base, base + span) of reserved address space; key is the memory protection key of the
-  // device, or -1.
+  // Uses [base, base + span) of reserved address space. key: the device's memory protection key, or
+  // -1.
   Arena(int device, std::byte* base, std::size_t span, std::size_t capacity, int key);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -55,7 +55,7 @@ class Arena {
   // True if a block begins at this offset of the file and contains a living allocation.
   [[nodiscard]] bool block_lives(std::size_t offset) const;
   [[nodiscard]] std::string describe(const void* address) const;
-  // True if the address is in, or just behind, an allocation that has been freed.
+  // True if the address is in, or just after, an allocation that has been freed.
   [[nodiscard]] bool was_freed(const void* address) const;
   // Ends the process if the patterns around an allocation were overwritten. `when` is called only
   // then, to complete the message. The quick check, for the end of each kernel, does nothing if

@@ -19,7 +19,7 @@ constinit thread_local BlockView* current_block = nullptr;
 constinit thread_local BlockRunner* active_runner = nullptr;
 
 BlockRunner& BlockRunner::mine() {
-  // Behind a pointer: its 20 KiB exceed a process's thread-local space for libraries loaded later.
+  // By pointer, because 20 KiB exceed a process's thread-local space for libraries loaded later.
   static thread_local const auto runner = std::make_unique<BlockRunner>();
   return *runner;
 }
@@ -48,7 +48,8 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
                  static_cast<unsigned>(block_number / grid.grid.x / grid.grid.y)};
   view_.block_dim = block;
   view_.grid_dim = grid.grid;
-  // The end of dynamic shared memory is at a page that faults; the start is aligned to 16 bytes.
+  // The end of dynamic shared memory is at a page that faults, and the start is aligned to 16
+  // bytes.
   view_.dynamic_shared = dynamic_ + kMostShared - (grid.shared_bytes + 15) / 16 * 16;
   count_ = block.x * block.y * block.z;
   begun_ = finished_ = arrived_ = 0;
@@ -57,7 +58,8 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   spinning_.clear();
   progress_ = true;
 
-  // Warps begin in a seeded order, and so do the lanes within each: few fibers live simultaneously.
+  // Warps begin in a seeded order, and so do the lanes of each. Thus few fibers live
+  // simultaneously.
   const unsigned warps = (count_ + 31) / 32;
   unsigned n = 0;
   Permutation(warps, random_.next()).each([&](std::uint64_t w) {
@@ -103,8 +105,8 @@ void BlockRunner::live(Fiber* self) {
 
 Fiber* BlockRunner::idle_fiber() {
   if (idle_.empty()) return fibers_.make();
-  // Under ThreadSanitizer a fiber is a thread. Takes a random fiber, so that threads of two blocks
-  // with the same number do not look like one thread.
+  // Under ThreadSanitizer a fiber is a thread. Takes a random fiber, so that equally numbered
+  // threads of two blocks do not look like one thread.
   if (kTsan) std::swap(idle_[random_.below(idle_.size())], idle_.back());
   Fiber* fiber = idle_.back();
   idle_.pop_back();
@@ -116,7 +118,7 @@ void BlockRunner::run_one(Fiber* self) {
   t.number = order_[begun_++];
   const dim3& d = view_.block_dim;
   if (d.y == 1 && d.z == 1)
-    t.index = {t.number, 0, 0};  // most kernels: no divisions
+    t.index = {t.number, 0, 0};  // most kernels, without divisions
   else
     t.index = {t.number % d.x, t.number / d.x % d.y, t.number / (d.x * d.y)};
   t.state = Thread::State::running;

@@ -1,7 +1,9 @@
-// One block on one OS thread. Its CUDA threads are fibers, run in a seeded order until they wait.
+// Runs one block on one OS thread. Its CUDA threads are fibers, which run in seeded order until
+// they wait.
 //
-// A thread begins as a plain call on any free fiber and ends on it: a kernel without barriers costs
-// one call per thread. Only a thread that has to wait keeps its fiber, and another fiber continues:
+// A thread begins as a plain call on any free fiber and ends on it, so a kernel without barriers
+// costs one call per thread. Only a thread that has to wait keeps its fiber, and another fiber
+// continues:
 //
 //   not begun --> running --> finished
 //                 |     ^
@@ -9,10 +11,10 @@
 //     waiting (barrier, warp) or spinning --> ready
 //
 // Ready threads run first, then threads that have not begun (warp by warp), then spinning threads.
-// If only waiting threads are left, no thread can release them: this is reported as barrier
-// divergence. If all living threads spin, other blocks get the core, and after VGPU_DEADLINE_MS
-// without progress the kernel is declared endless; the report lists the spinning threads and the
-// words that they read.
+// If only waiting threads are left, no thread can release them, and barrier divergence is reported.
+// If all living threads spin, other blocks get the core. After VGPU_DEADLINE_MS without progress
+// the kernel is declared endless, and the report lists the spinning threads and the words that they
+// read.
 #pragma once
 
 #include <array>
@@ -36,8 +38,8 @@ class BlockRunner;
 
 // The lanes of a warp meet at a shuffle, a vote, __syncwarp or a tensor core instruction.
 //
-// Each lane brings a request; the last lane of the mask to arrive computes all answers. Lanes that
-// have left the kernel, and lanes beyond the end of the block, are not waited for.
+// Each lane brings a request, and the last lane of the mask to arrive computes all answers. Lanes
+// that have left the kernel and lanes beyond the end of the block are not waited for.
 enum class WarpOp : std::uint8_t { shuffle, vote, sync, together };
 
 struct LaneRequest {
@@ -47,7 +49,7 @@ struct LaneRequest {
   std::uint64_t answer = 0;  // shuffle: the value read; vote: the ballot
 };
 
-// A set of lanes that wait for each other. All named the same mask.
+// A set of lanes that wait for each other. All of them named the same mask.
 struct Meeting {
   unsigned mask = 0;
   unsigned arrived = 0;  // lanes
@@ -63,7 +65,7 @@ struct Warp {
   unsigned open = 0;                   // meetings[0 .. open) have been used
 };
 
-// Computes the answers of the lanes that arrived; request(lane) is their LaneRequest.
+// Computes the answers of the lanes that arrived. request(lane) returns a lane's LaneRequest.
 template <class Request>
 void answer(const Meeting& meeting, Request request) {
   std::uint64_t ballot = 0;
@@ -81,10 +83,10 @@ void answer(const Meeting& meeting, Request request) {
   }
 }
 
-// Detects kernels that never yield to another thread: an endless loop, or a wait that reads through
-// a plain or volatile pointer. A thread of the emulator checks every OS thread that runs blocks. If
-// no thread of a block has begun or resumed there for VGPU_DEADLINE_MS, it sends the OS thread a
-// signal, whose handler reports the current position and ends the process.
+// Detects kernels that never yield to another thread, because of an endless loop or a wait that
+// reads through a plain or volatile pointer. A watchdog thread checks every OS thread that runs
+// blocks. If no thread of a block has begun or resumed there for VGPU_DEADLINE_MS, the watchdog
+// sends the OS thread a signal, whose handler reports the current position and ends the process.
 class Watched {
  public:
   explicit Watched(BlockRunner& runner);
@@ -149,7 +151,7 @@ class BlockRunner {
   // For the running thread:
   Thread& self() { return *static_cast<Thread*>(current_thread); }
   int barrier(Combine combine, bool predicate, const Source& where);
-  // Brings self().lane to the meeting of the mask's lanes; on return, self().lane has the answer.
+  // Brings self().lane to the meeting of the mask's lanes. On return, self().lane has the answer.
   void meet(WarpOp op, unsigned mask, const Source& where, Together together = nullptr);
   void spin(const Source& where);
   void progress() { progress_ = true; }
@@ -163,10 +165,12 @@ class BlockRunner {
   [[noreturn]] void stuck(const char* what);
 
  private:
-  static void live(Fiber* self);  // the body of every fiber; runs in Quiet
+  static void live(Fiber* self);  // the body of every fiber, which runs in Quiet
   void run_one(Fiber* self);
-  void suspend();              // the running thread waits; returns when it is resumed
-  Fiber* choose(Fiber* free);  // the fiber to switch to; `free` could begin a thread itself
+  void suspend();  // the running thread waits until it is resumed
+  // Returns the fiber to switch to. If the next thread can begin, this is `free`, or an idle fiber
+  // if `free` is null.
+  Fiber* choose(Fiber* free);
   Fiber* idle_fiber();
   void make_ready(std::uint16_t number) { ready_.push_back(number); }
   void close_meetings(unsigned warp);  // completes meetings whose lanes have all arrived

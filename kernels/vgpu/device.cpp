@@ -24,12 +24,12 @@ namespace vgpu {
 
 namespace {
 
-// Size of each device's address range: the larger it is, the later a freed address is reused.
+// Size of each device's address range. A larger range delays the reuse of freed addresses, but
 // ThreadSanitizer leaves programs little more than a terabyte.
 constexpr std::size_t kMostSpan = kTsan ? std::size_t{64} << 30 : std::size_t{1} << 40;
 
-// Reserves as many addresses for each of n devices as the system allows: some arm64 kernels have
-// half a terabyte in total, and `ulimit -v` may allow less, half of which is left to the program.
+// Reserves as many addresses for each of n devices as the system allows. Some arm64 kernels have
+// half a terabyte in total. If `ulimit -v` allows less, half of that remains for the program.
 std::span<std::byte> reserve(std::size_t n) {
   const std::size_t least = std::bit_ceil(Settings::get().memory_bytes) * 2;  // guards, gaps
   rlimit limit{};
@@ -123,7 +123,7 @@ Device::Device(int index, std::byte* base, std::size_t span)
 
 int Device::number() const { return Settings::get().devices[static_cast<std::size_t>(index_)]; }
 
-// From the kernel's boot id: two processes of one machine must agree, two machines must not.
+// From the kernel's boot id, so that processes of one machine agree and different machines do not.
 cudaUUID_t Device::uuid() const {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;

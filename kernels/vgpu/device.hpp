@@ -1,4 +1,4 @@
-// The virtual GPUs of this process: memory, streams, peers. Created on first use, never destroyed.
+// The virtual GPUs of this process, with memory, streams and peers. Never destroyed.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@ namespace vgpu {
 
 class Queue;
 
-// Waits that a real driver may impose, emulated if VGPU_DRIVER_WAITS is set: calls that allocate
-// or free, and the first launch of a kernel that is not loaded (CUDA_MODULE_LOADING other than
-// EAGER), wait for the device's running kernels, and all launches and event queries wait for these
+// Waits that a real driver may impose, emulated if VGPU_DRIVER_WAITS is set. Calls that allocate or
+// free wait for the device's running kernels, and so does the first launch of a kernel that is not
+// loaded (CUDA_MODULE_LOADING other than EAGER). All launches and event queries wait for these
 // calls.
 class Driver {
  public:
@@ -26,7 +26,7 @@ class Driver {
   // Held by a thread for the duration of its call.
   class Turn {
    public:
-    // kernel: the kernel to be launched.
+    // kernel: the kernel to launch, if any.
     Turn(Driver& driver, Call call, const void* kernel = nullptr);
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -53,7 +53,7 @@ class Device {
   // The calling thread's current device.
   static Device& current();
   static void set_current(int index);
-  // The device whose address range contains the address; null if there is none.
+  // The device whose address range contains the address, or null if there is none.
   static Device* owner(const void* address);
 
   Device(int index, std::byte* base, std::size_t span);
@@ -77,7 +77,7 @@ class Device {
   void add(const std::shared_ptr<Queue>& stream);
   void remove(const std::shared_ptr<Queue>& stream);
   void synchronize();
-  // The legacy default stream, created on first use; legacy_if_used() returns null before that.
+  // The legacy default stream, created on first use. legacy_if_used() returns null before that.
   Queue& legacy();
   [[nodiscard]] std::shared_ptr<Queue> legacy_if_used();
   // The device's streams that synchronise with the legacy stream.

@@ -140,8 +140,7 @@ namespace {
 // Names of functions and lines of code. Kernels are often local to their file, so the program's
 // full symbol table is read, not the dynamic one.
 
-// The object that contains an address, the program or a shared library: its load address and its
-// file.
+// The object (the program or a shared library) that contains an address: its load address and file.
 struct Object {
   const void* address;
   std::uintptr_t base = 0;
@@ -169,7 +168,7 @@ Object object_of(const void* address) {
   return found;
 }
 
-// Name of the function that begins at this address of the file; "" if there is none.
+// Name of the function that begins at this address of the file, or "" if there is none.
 std::string find_symbol(const char* file, std::size_t bytes, std::uintptr_t address) {
   const auto* header = reinterpret_cast<const Elf64_Ehdr*>(file);
   const auto* sections = reinterpret_cast<const Elf64_Shdr*>(file + header->e_shoff);

@@ -9,7 +9,7 @@
 
 namespace vgpu {
 
-// Stores code and reason for the calling thread; returns the code.
+// Stores code and reason for the calling thread and returns the code.
 cudaError_t fail(cudaError_t code, const std::string& reason);
 
 // Prints "vgpu: message" as one block of text on standard error and ends the process with status 2.
@@ -29,7 +29,7 @@ std::string describe_address(const void* address);
 std::string describe_numbers(const std::vector<unsigned>& sorted);
 // The name of a function, from the program's symbol table.
 std::string describe_function(const void* function);
-// "file:line" of an instruction, by addr2line; "" if the program has no line table for it.
+// "file:line" of an instruction, by addr2line, or "" if the program has no line table for it.
 std::string describe_code(const void* instruction);
 
 }  // namespace vgpu

@@ -21,9 +21,9 @@ namespace vgpu {
 
 namespace {
 
-constexpr timespec kLook{0, 100'000'000};  // interval at which waits check that the recorder lives
+constexpr timespec kLook{0, 100'000'000};  // interval of the checks whether the recorder lives
 // If the recorder dies, the event is never reached, unless another process that has opened it
-// records it again. This many checks give the program time to notice the death and to do so.
+// records it again. This many checks give the program time to notice the death and record again.
 constexpr int kLooksInVain = 20;
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
@@ -157,7 +157,7 @@ using vgpu::SharedMoment;
 
 namespace {
 
-// The moment that the event stands for now; null if it was never recorded.
+// The moment that the event stands for now, or null if it was never recorded.
 std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
   if (event->counters != nullptr) {
     const std::uint32_t number = event->counters->recorded.load();
@@ -178,7 +178,7 @@ std::shared_ptr<Moment> new_moment(cudaEvent_t event) {
   return event->moment;
 }
 
-// Never destroyed: other threads may outlive main().
+// Never destroyed, because other threads may outlive main().
 vgpu::Living<CUevent_st>& events() {
   static auto* const all = new vgpu::Living<CUevent_st>;
   return *all;

@@ -1,5 +1,5 @@
-// Events. cudaEventRecord puts a new Moment into the stream; the event then stands for that moment,
-// and a wait uses the moment that the event stands for when the wait is called.
+// Events. cudaEventRecord puts a new Moment into the stream, and the event then stands for that
+// moment. A wait uses the moment for which the event stands when the wait is called.
 #pragma once
 
 #include <atomic>
@@ -21,14 +21,14 @@ class Moment {
   Moment(const Moment&) = delete;
   Moment& operator=(const Moment&) = delete;
   virtual ~Moment() = default;
-  // Called when the stream reaches the moment. All functions are called Quiet.
+  // Called when the stream reaches the moment. The callers of all these functions are in Quiet.
   virtual void reach() = 0;
   // Everything before reach() happens before the code after wait(), or after reached() is true.
   virtual void wait() = 0;
   [[nodiscard]] virtual bool reached() = 0;
 };
 
-// A moment of this process; SharedMoment is one between processes.
+// A moment within this process. SharedMoment is shared between processes.
 class LocalMoment : public Moment {
  public:
   void reach() override;
@@ -57,24 +57,24 @@ struct CUevent_st {
 };
 
 namespace vgpu {
-// Registers the event: it may be used until cudaEventDestroy.
+// Registers the event, which may be used until cudaEventDestroy.
 CUevent_st* living_event(std::unique_ptr<CUevent_st> made);
 
 // ---- events between processes ----
 //
-// Two counters in a file that both processes map. Recording takes the next number; the event stands
-// for the last number taken, and is complete when `reached` is at least that number.
+// Two counters in a file that both processes map. Recording takes the next number. The event stands
+// for the last number taken and is complete when `reached` is at least that number.
 //
-// An event may be destroyed while streams still hold records of it and waits for it: the counters
-// live as long as they are needed.
+// An event may be destroyed while streams still contain its records and waits, so the counters live
+// as long as they are needed.
 struct alignas(64) EventCounters {
   std::atomic<std::uint32_t> recorded;
   std::atomic<std::uint32_t> reached;  // a futex
   std::atomic<std::int32_t> recorder;  // process that recorded last
-  bool exported;                       // set by the maker: others may read them forever
+  bool exported;                       // set by the maker, others may read them forever
 };
 
-// Counters of another process, whose SharedEvents::file() is `file`; null without address space.
+// Counters of another process, whose SharedEvents::file() is `file`. Null if they cannot be mapped.
 [[nodiscard]] std::shared_ptr<EventCounters> open_counters(int file, std::size_t index);
 
 // The counters that this process has made, in one anonymous file.

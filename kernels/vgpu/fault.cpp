@@ -32,7 +32,7 @@ std::string culprit(const std::string& line) {
   return line.empty() ? out : out + ", at " + line;
 }
 
-// The error in the access; "" if it has nothing to do with the emulator.
+// Describes the error in the access. "" if it has nothing to do with the emulator.
 std::string diagnose(const void* address, bool no_rights) {
   const Device* owner = Device::owner(address);
   const auto import = Imports::get().find(address);
@@ -61,7 +61,7 @@ std::string diagnose(const void* address, bool no_rights) {
   return "illegal address";
 }
 
-// One report is enough: all other threads wait until its writer ends the process.
+// One report is enough, so all other threads wait until its writer ends the process.
 void take_the_last_word() {
   while (!begin_last_words()) ::pause();
 }
@@ -92,7 +92,7 @@ void handle(int signal, siginfo_t* info, void* context) {
     if (const auto what = diagnose(info->si_addr, no_rights); !what.empty())
       stop(what, info->si_addr, at);
   }
-  // Not an error of the emulator: the instruction is repeated under the previous handler.
+  // Not an error of the emulator, so the instruction is repeated under the previous handler.
   ::sigaction(signal, signal == SIGFPE ? &before_fpe : &before_segv, nullptr);
 }
 
@@ -137,8 +137,8 @@ FaultStack::~FaultStack() {
 //
 // On processors that do not trap a misaligned address or an integer division by zero, .cu files are
 // compiled with the compiler's own checks for both (kernels/cuda/cuda.cmake). The functions below
-// replace libubsan's: a kernel ends with a report, host code continues as it would without the
-// checks.
+// replace libubsan's. In a kernel they report the error and end the process. Host code continues as
+// it would without the checks.
 #ifdef VGPU_CHECKS
 
 namespace vgpu {
@@ -155,7 +155,7 @@ struct Mismatch {
   Place place;
   const void* type;
   std::uint8_t log_alignment;
-  std::uint8_t kind;  // 0: a load, 1: a store, else neither: a reference, a member
+  std::uint8_t kind;  // 0: a load, 1: a store, others: e.g. a reference or a member
 };
 
 struct Division {
@@ -212,8 +212,8 @@ const void* code_at(const ucontext_t& at) {
   return reinterpret_cast<const void*>(at.uc_mcontext.pc);  // NOLINT
 }
 
-// The registers are followed by records, each beginning with a number and its size; the last is
-// zero. One of them contains the syndrome of the fault (ESR_EL1), whose bit 6 says "not a read".
+// Records follow the registers. Each begins with a number and its size, and the last is zero. One
+// of them contains the syndrome of the fault (ESR_EL1), whose bit 6 says "not a read".
 std::optional<bool> was_write(const ucontext_t& at) {
   const auto& records = at.uc_mcontext.__reserved;
   for (std::size_t offset = 0; offset + sizeof(esr_context) <= sizeof records;) {

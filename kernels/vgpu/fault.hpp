@@ -1,5 +1,5 @@
-// Handles an access to memory that does not exist, or to which the accessing device or host has no
-// right: names the kernel, the thread, the line and the allocation, and ends the process.
+// Handles accesses to memory that does not exist, or to which the accessing device or host has no
+// right. Reports the kernel, the thread, the line and the allocation, and ends the process.
 #pragma once
 
 #include <optional>
@@ -33,8 +33,8 @@ class FaultStack {
 // Returns the address of the interrupted instruction.
 [[nodiscard]] const void* code_at(const ucontext_t& at);
 
-// True if a page fault was a write. Nothing if the system does not tell, as QEMU does not when it
-// emulates programs for arm64.
+// True if a page fault was a write. Nothing if the system does not tell, e.g. QEMU when it emulates
+// programs for arm64.
 [[nodiscard]] std::optional<bool> was_write(const ucontext_t& at);
 
 }  // namespace vgpu

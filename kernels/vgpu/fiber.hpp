@@ -31,7 +31,7 @@
 namespace vgpu {
 
 struct Fiber {
-  void* context = nullptr;  // where it resumes; set by the fiber that it switched to
+  void* context = nullptr;  // where it resumes, set by the fiber that it switched to
   std::byte* stack = nullptr;
   std::size_t stack_bytes = 0;
   void* asan_stack = nullptr;
@@ -41,9 +41,9 @@ struct Fiber {
 
 extern constinit thread_local Fiber* arriving;  // target of the last switch
 
-// Suspends `from`, the running fiber; returns when another fiber switches back to it. Inline, like
-// everything between a kernel and the switch: after a switch the processor mispredicts every
-// return.
+// Suspends `from`, the running fiber, and returns when another fiber switches back to it. Inline,
+// like everything between a kernel and the switch, because after a switch the processor mispredicts
+// every return.
 VGPU_SWITCH inline void switch_fiber(Fiber& from, Fiber& to) {
   arriving = &to;
 #ifdef VGPU_ASAN

@@ -18,8 +18,8 @@ namespace vgpu {
 
 namespace {
 
-// Under ThreadSanitizer: number of OS threads to which the blocks of a grid are distributed, fewer
-// if blocks are large, because the detector supports only some 8,000 threads in total.
+// Number of OS threads to which the blocks of a grid are distributed under ThreadSanitizer. Large
+// blocks get fewer, because the detector supports only about 8,000 threads in total.
 constexpr std::uint64_t kTsanShares = 8, kTsanThreads = 2048;
 // Number of CUDA threads below which waking a helper costs more than it saves.
 constexpr std::uint64_t kWorthSharing = 16 << 10;
@@ -57,14 +57,14 @@ Grid::Grid(Call call_, dim3 grid_, dim3 block_, std::size_t shared_bytes_, Queue
   for (unsigned s = 0; s < shares_; ++s) next_[s] = s;
 }
 
-// May run on a helper that was too late: the arguments must outlive all CUDA threads. Their last
-// owner is this grid, or the host with its own copy of the call.
+// May run on a helper that was too late for a block. The arguments must outlive all CUDA threads.
+// Their last owner is this grid or the host, which has its own copy of the call.
 Grid::~Grid() {
   declare_after(&end);
   declare_before(const_cast<void*>(call.arguments.get()));
 }
 
-// Within Quiet this declares nothing: ~Grid() has done so, on the same thread.
+// Declares nothing if the caller is Quiet, because ~Grid() has done so on the same thread.
 void outlived(const void* arguments) {
   const Quiet quiet;
   declare_after(const_cast<void*>(arguments));
@@ -82,7 +82,7 @@ void Grid::finished_one() {
 }
 
 void Grid::serve(unsigned share) {
-  // A helper that is too late for a block can use only the grid: the queue may be gone.
+  // A helper that is too late for a block can use only the grid, because the queue may be gone.
   std::optional<std::uint64_t> block_number = take(share);
   if (!block_number) return;
   BlockRunner& runner = BlockRunner::mine();
@@ -121,7 +121,7 @@ namespace {
 
 constexpr int kMostThreads = 1024;  // blocks that can be resident simultaneously
 
-// Never destroyed: their threads run until the process ends.
+// Never destroyed, because their threads run until the process ends.
 struct All {
   std::mutex mutex;
   std::vector<Helpers*> idle;

@@ -1,15 +1,15 @@
-// A launched grid: its blocks, handed out one by one in a seeded order to the threads that run it.
+// A launched grid hands out its blocks one by one, in a seeded order, to the threads that run it.
 //
 //   stream's worker --- takes blocks ---+
 //   helper thread  ---- takes blocks ---+---> BlockRunner, one per OS thread, runs each to its end
 //   helper thread  ---- takes blocks ---+
 //
 // A large grid is shared with as many helpers as there are cores. If a block spins on a value that
-// another block has yet to write, one more helper is started for the blocks that have not begun: so
-// all blocks of a grid run simultaneously if they must.
+// another block has yet to write, one more helper is started for the blocks that have not begun.
+// Thus all blocks of a grid run simultaneously if they must.
 //
 // Under ThreadSanitizer two blocks on one OS thread are ordered (they share their __shared__
-// variables' memory), so the blocks are dealt out to several threads in turn: neighbours never
+// variables' memory), so the blocks are dealt out to several threads in turn, and neighbours never
 // share a thread.
 #pragma once
 
@@ -40,7 +40,7 @@ class Permutation {
   [[nodiscard]] std::uint64_t operator()(std::uint64_t i) const {
     return (scale_ * i + offset_) % n_;
   }
-  // Visits all numbers in order, without a division: calls visit(number) n times.
+  // Calls visit(number) for all n numbers in order, without a division.
   template <class Visit>
   void each(Visit visit) const {
     std::uint64_t number = offset_;
@@ -64,7 +64,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   Grid& operator=(const Grid&) = delete;
   ~Grid();
 
-  // Runs all blocks; returns when the last has ended.
+  // Runs all blocks and returns when the last has ended.
   void run();
   // "kernel scale in stream 2 of device 0", for reports.
   [[nodiscard]] std::string describe() const;
@@ -73,14 +73,14 @@ class Grid : public std::enable_shared_from_this<Grid> {
   // The next block of this share, or nothing if all of them have begun.
   std::optional<std::uint64_t> take(unsigned share);
   void finished_one();
-  // Called when a block waits: starts another one.
+  // Called when a block waits. Starts another one.
   void relieve(unsigned share);
 
   const Call call;
   const dim3 grid, block;
   const std::size_t shared_bytes;
   Queue& queue;
-  const std::uint64_t number;  // of the launch: seeds its random numbers
+  const std::uint64_t number;  // of the launch, seeds its random numbers
   char begin = 0, end = 0;     // ThreadSanitizer orders the CUDA threads by these
 
  private:
@@ -94,18 +94,18 @@ class Grid : public std::enable_shared_from_this<Grid> {
   std::uint64_t done_ = 0;
 };
 
-// OS threads that help to run the blocks of grids; started as needed and kept.
+// OS threads that help to run the blocks of grids. They are started as needed and kept.
 class Helpers {
  public:
-  // Returns the helpers for a stream: the same for the whole process. (Under ThreadSanitizer every
-  // stream has its own for its lifetime, because two blocks on one OS thread count as ordered, and
-  // two streams must not.)
+  // Returns the helpers for a stream. The whole process shares them, except under ThreadSanitizer,
+  // where every stream has its own for its lifetime, because two blocks on one OS thread count as
+  // ordered, and blocks of two streams must not.
   static Helpers& lend();
   static void give_back(Helpers& helpers);
 
-  // Runs the job on a helper, a new one if all are busy.
+  // Runs the job on a helper, which is a new one if all are busy.
   void start(std::function<void()> job);
-  // Runs the job if a helper is idle or fewer helpers than cores exist; otherwise returns false.
+  // Runs the job if a helper is idle or fewer helpers than cores exist. Otherwise returns false.
   bool offer(std::function<void()> job);
 
  private:

@@ -113,7 +113,7 @@ class Guests {
   }
 
  private:
-  // A request that does not arrive in one piece is a stranger's, and gets no answer.
+  // A request that does not arrive in one piece is from a stranger and gets no answer.
   static void answer(int guest, const Exporter::Word& word) {
     Request request;
     if (::recv(guest, &request, sizeof request, MSG_DONTWAIT) == sizeof request)
@@ -179,8 +179,8 @@ int ask(const Exporter& exporter, Request request, std::string& reason) {
   const Address address(exporter);
   const auto deadline = Clock::now() + kPatience;
   int descriptor = -1;
-  // Closed without an answer: the exporter had too many connections to hear this one, or has ended;
-  // in the second case the next connect() fails.
+  // If the exporter closes a connection without an answer, it had too many connections, or it has
+  // ended. In the second case the next connect() fails.
   Answer answer = Answer::closed;
   while (answer == Answer::closed) {
     const auto left =

@@ -1,14 +1,15 @@
-// How a process gets the file behind another process's device memory or events: it asks a thread of
-// that process over an abstract Unix socket, and receives the file descriptor with the answer.
+// To get the file behind another process's device memory or events, a process asks a thread of that
+// process over an abstract Unix socket. It receives the file descriptor with the answer.
 //
 //   importer: connect("\0vgpu.PID.NONCE"), Request -------> exporter's thread: alive? which file?
 //             mmap(descriptor)             <------- Answer + descriptor (SCM_RIGHTS)
 //
-// Neither the socket nor the files have a name in the file system: kill -9 leaves nothing behind.
+// Neither the socket nor the files have a name in the file system, so kill -9 leaves nothing
+// behind.
 //
-// But every process of the machine sees the socket's name and may connect. So both sides ask the
-// kernel for the other's user, and a request carries a random word that only the handle contains. A
-// silent client is left waiting and does not delay others.
+// However, every process of the machine sees the socket's name and may connect. Therefore both
+// sides ask the kernel for the other side's user, and a request carries a random word that only the
+// handle contains. A silent client is left waiting and does not delay others.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@
 namespace vgpu {
 
 // A process that exports. The pid alone could be reused. The nonce is in the socket's name, which
-// is no secret; the word is secret.
+// is no secret, but the word is secret.
 struct Exporter {
   using Word = std::array<std::uint64_t, 2>;
   std::int32_t process = 0;
@@ -37,12 +38,12 @@ struct Request {
   Exporter::Word word{};     // filled in by ask()
 };
 
-// This process as an exporter; the first call starts the thread that answers.
+// This process as an exporter. The first call starts the thread that answers.
 Exporter export_from_here();
 [[nodiscard]] bool is_here(const Exporter& exporter);
 
-// Returns the descriptor of the requested file, to be closed by the caller; -1 and the reason if
-// there is none: the process has ended, or the memory has been freed.
+// Returns the descriptor of the requested file, which the caller must close. Returns -1 and sets
+// reason if the process has ended or the memory has been freed.
 int ask(const Exporter& exporter, Request request, std::string& reason);
 
 }  // namespace vgpu

@@ -3,9 +3,9 @@
 // Under the tsan build the only order between host, streams and CUDA threads must be the order that
 // CUDA promises: launch after the host's earlier writes, stream order, events, synchronisation,
 // barriers, atomics. The emulator's own mutexes would order far more and hide the very errors that
-// it is meant to find. So its code runs Quiet, invisible to the detector, and each promised order
-// is declared: happens_before(object) on one side, happens_after(object) on the other, outside of
-// Quiet.
+// it is meant to find. Therefore its code runs Quiet, i.e. invisible to the detector. Each promised
+// order is declared outside of Quiet, by happens_before(object) on one side and
+// happens_after(object) on the other.
 #pragma once
 
 #if defined(VGPU_TSAN)
@@ -50,8 +50,8 @@ inline void happens_before(void*) {}
 inline void happens_after(void*) {}
 #endif
 
-// While an object of this class exists, the detector ignores the thread: for the emulator's own
-// code.
+// While an object of this class exists, the detector ignores the thread. The emulator's own code
+// needs this.
 class Quiet {
  public:
   Quiet() { look_away(); }
@@ -60,7 +60,7 @@ class Quiet {
   Quiet& operator=(const Quiet&) = delete;
 };
 
-// Suspends Quiet while it exists, for a call of the user's code.
+// Suspends Quiet while it exists, to call the user's code.
 class Loud {
  public:
   Loud() { look_again(); }

@@ -21,9 +21,9 @@ constinit thread_local bool in_copy = false;
 constinit thread_local bool in_host_function = false;
 
 namespace {
-constexpr unsigned kDelayedOneIn = 4;  // number of operations of which one is delayed
+constexpr unsigned kDelayedOneIn = 4;  // one in this many operations is delayed
 
-// Never destroyed: workers may outlive main().
+// Never destroyed, because workers may outlive main().
 Living<CUstream_st>& streams() {
   static auto* const all = new Living<CUstream_st>;
   return *all;
@@ -61,7 +61,7 @@ Queue::Queue(Device& device, std::uint64_t number, Kind kind)
       helpers_(Helpers::lend()) {}
 
 // The waits that the legacy default stream implies are internal events. Each is first put into the
-// other stream and then waited for in this one, so that waits cannot form a circle.
+// other stream and then waited for in this one, so that waits cannot form a cycle.
 void Queue::add(const char* name, std::function<void()> run) {
   if (Settings::get().legacy_stream && kind_ != Kind::free && !capturing()) {
     std::vector<std::shared_ptr<Queue>> others;

@@ -42,14 +42,15 @@ struct Graph {
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
   // legacy: a device's default stream. CUDA promises that it and the device's blocking streams wait
-  // for each other's earlier work; none of them waits for free streams.
+  // for each other's earlier work. None of them waits for free streams.
   enum class Kind : std::uint8_t { free, blocking, legacy };
   static std::shared_ptr<Queue> create(Device& device, Kind kind);
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
   ~Queue() { Helpers::give_back(helpers_); }
 
-  // Called outside of Quiet: enqueueing orders the caller's earlier writes before the operation.
+  // Called outside of Quiet, because enqueueing orders the caller's earlier writes before the
+  // operation.
   void add(const char* name, std::function<void()> run);
   [[nodiscard]] Kind kind() const { return kind_; }
   // Waits for all operations that have been added so far.
@@ -92,22 +93,22 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
 struct CUstream_st {
   std::shared_ptr<vgpu::Queue> queue;
-  int priority = 0;  // stored, without effect: every stream has a thread
+  int priority = 0;  // stored without effect, because every stream has a thread
 };
 
 namespace vgpu {
-// The operation that this thread runs for a stream, for reports: "copy in stream 3 of device 0";
-// null on other threads. constinit: read without a wrapper function, for which g++'s UBSan reports
-// a null pointer.
+// The operation that this thread runs for a stream, e.g. "copy in stream 3 of device 0", for
+// reports. Null on other threads. constinit avoids a wrapper function, for which g++'s UBSan
+// reports a null pointer.
 extern constinit thread_local const std::string* current_operation;
 extern constinit thread_local bool in_copy;  // true during a copy, which may access device memory
-extern constinit thread_local bool in_host_function;  // true in one, which must not call CUDA
+extern constinit thread_local bool in_host_function;  // a host function must not call CUDA
 
 // Ends the program if a host function makes this call.
 void outside_host_functions(const char* call);
 
-// The stream's queue. Null, after fail(), if the handle is unknown, destroyed, or an unsupported
-// default stream.
+// The stream's queue. Null, after fail(), if the handle is unknown, has been destroyed, or is an
+// unsupported default stream.
 Queue* queue_of(CUstream_st* stream, const char* call);
 
 // Streams or events that the program may use. A destroyed handle keeps its address for a while, so

@@ -16,12 +16,12 @@ namespace {
 // Rights to device memory by whole pages, if the processor has no memory protection keys and
 // VGPU_GUARD=pages requests them.
 //
-// The memory of a device is closed (PROT_NONE) while no running kernel or copy has its key, and
-// open to all threads otherwise. So a host access while the device is working is not detected, and
-// neither is the access of a device that is not a peer while the owner is working. Every operation
-// of a stream costs two system calls per living allocation of its devices, and each walks the
-// allocation's pages: with megabytes of them, or several processes on few cores, most of the time
-// is spent here. So this is for tests of that very error, and not the default.
+// A device's memory is closed (PROT_NONE) while no running kernel or copy has its key, and open to
+// all threads otherwise. So a host access is not detected while the device is working, and neither
+// is an access by a device that is not a peer while the owner is working. Every operation of a
+// stream costs two system calls per living allocation of its devices, and each call walks the
+// allocation's pages. With megabytes of memory, or several processes on few cores, most of the time
+// is spent here. Therefore this is not the default, but for tests of these errors.
 namespace page_rights {
 
 constexpr std::size_t kKeys = 32;  // key 0 is for all other memory
@@ -31,7 +31,7 @@ struct Key {
   std::map<std::byte*, std::size_t> ranges;  // sizes by address
 };
 
-// Never destroyed: streams' workers may outlive main().
+// Never destroyed, because streams' workers may outlive main().
 struct State {
   std::mutex mutex;
   std::array<Key, kKeys> keys;
@@ -77,7 +77,7 @@ void remove(std::byte* at) {
   for (Key& key : s.keys) key.ranges.erase(at);
 }
 
-// The caller holds the keys (bit k: key k) from begin to end.
+// The caller holds the keys (bit k: key k) from begin() to end().
 void begin(std::uint32_t keys) {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
@@ -126,7 +126,7 @@ std::uint32_t read_rights() { return 0; }
 void write_rights(std::uint32_t) {}
 #endif
 
-// True if the processor and the system provide keys: requests a key, and gives it back.
+// True if the processor and the system provide keys. Requests a key and gives it back.
 bool have_keys() {
   if (!kKnowsRegister || !Settings::get().protection_keys) return false;
   const int key = ::pkey_alloc(0, 0);
@@ -135,8 +135,8 @@ bool have_keys() {
   return true;
 }
 
-// The protection of device memory here: keys, if any is requested and they exist; else pages, if
-// they are requested.
+// How device memory is protected here: by keys if any protection is requested and keys exist,
+// otherwise by pages if they are requested.
 Guard guard() {
   static const Guard here = [] {
     const Guard wanted = Settings::get().guard;

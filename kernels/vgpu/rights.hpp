@@ -1,12 +1,11 @@
 // Only threads that run a stream's operations can access device memory, and only while they run
 // them.
 //
-// Memory protection keys make this a matter of one register per thread: device memory has its
-// device's key, and a host thread has no rights to it, so that `*device_pointer` on the host faults
-// as it does with a GPU. A kernel has the rights of its device and of the enabled peers. If the
-// processor has no such keys, or VGPU_PROTECTION_KEYS is 0, the memory is not protected, unless
-// VGPU_GUARD=pages requests pages that are closed and opened instead, which is slow and detects
-// less (rights.cpp).
+// With memory protection keys, one register per thread decides this. Device memory has its device's
+// key, for which a host thread has no rights, so `*device_pointer` on the host faults as it does
+// with a GPU. A kernel has the rights of its device and of the enabled peers. Without such keys, or
+// if VGPU_PROTECTION_KEYS is 0, the memory is not protected, unless VGPU_GUARD=pages requests that
+// pages are closed and opened instead, which is slow and detects less (rights.cpp).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,8 @@
 
 namespace vgpu {
 
-// Returns a new key, or -1 if there is none left or no protection: the memory is then open to all.
+// Returns a new key, or -1 if none is left or there is no protection. Memory without a key is open
+// to all.
 int new_key();
 
 // Gives the key to the pages, which are mapped for reading and writing. Does nothing for -1.
@@ -26,7 +26,7 @@ void take_key(std::byte* at);
 // For a fault handler: true if the thread lacked the key. `code` is the signal's si_code.
 [[nodiscard]] bool wanted_key(const void* address, int code);
 
-// Rights to the memory of these keys until the end of the scope; -1 stands for no key.
+// Rights to the memory of these keys until the end of the scope. -1 stands for no key.
 class DeviceRights {
  public:
   explicit DeviceRights(int key) : DeviceRights(std::uint32_t{key >= 0 ? 1U << key : 0}) {}

@@ -11,7 +11,7 @@ namespace vgpu {
 // Whether accesses to device memory fault if they come from the host, or from a device without peer
 // access.
 enum class Guard {
-  keys,   // with memory protection keys, if the processor has them; else no fault
+  keys,   // with memory protection keys, or no fault if the processor has none
   pages,  // without keys, by closing and opening pages, which is slow (rights.cpp)
   none,
 };
@@ -24,31 +24,31 @@ enum class PeerAccess {
 };
 
 struct Settings {
-  // The variables, their meaning and, last, their default.
+  // The variables, in parentheses their default, and their meaning.
   //
-  // CUDA_VISIBLE_DEVICES: numbers of the machine's virtual GPUs that this process sees, in the
-  // order of its device numbers, out of VGPU_DEVICES, 1 to 64; 8.
+  // CUDA_VISIBLE_DEVICES (all): numbers of the machine's virtual GPUs that this process sees, in
+  // the order of its device numbers. VGPU_DEVICES (8), 1 to 64, is the number of all of them.
   std::vector<int> devices;
-  std::uint64_t seed;         // VGPU_SEED: order of threads and blocks, delays; 1
-  std::uint64_t delay_us;     // VGPU_DELAY_US: longest delay before a stream's operation; 60
-  std::size_t memory_bytes;   // VGPU_MEMORY_MB: memory of each device; 1024
-  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS: time for which a kernel may only spin; 30000
-  int workers;                // VGPU_WORKERS: OS threads that share a large grid; the cores
-  Guard guard;                // VGPU_GUARD: keys, pages or none; keys
-  bool protection_keys;       // VGPU_PROTECTION_KEYS: 0: as on a processor without any; 1
-  PeerAccess peers;           // VGPU_PEERS: all, none or broken; all
-  bool driver_waits;          // VGPU_DRIVER_WAITS: 1: see Driver in device.hpp; 0
-  std::size_t guard_page;     // VGPU_PAGE_KB: guards, a multiple of the system's page; one page
-  bool legacy_stream;         // VGPU_LEGACY_STREAM: 1: the legacy default stream may be used; 0
-  bool eager_loading;         // CUDA_MODULE_LOADING: EAGER, as for the driver; else lazy
+  std::uint64_t seed;         // VGPU_SEED (1): order of threads and blocks, delays
+  std::uint64_t delay_us;     // VGPU_DELAY_US (60): longest delay before a stream's operation
+  std::size_t memory_bytes;   // VGPU_MEMORY_MB (1024): memory of each device
+  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS (30000): time for which a kernel may only spin
+  int workers;                // VGPU_WORKERS (the cores): OS threads that share a large grid
+  Guard guard;                // VGPU_GUARD (keys): keys, pages or none
+  bool protection_keys;       // VGPU_PROTECTION_KEYS (1): 0 as on a processor without any
+  PeerAccess peers;           // VGPU_PEERS (all): all, none or broken
+  bool driver_waits;          // VGPU_DRIVER_WAITS (0): see Driver in device.hpp
+  std::size_t guard_page;     // VGPU_PAGE_KB (one page): guards, a multiple of the system's page
+  bool legacy_stream;         // VGPU_LEGACY_STREAM (0): 1 permits the legacy default stream
+  bool eager_loading;         // CUDA_MODULE_LOADING (LAZY): true if EAGER, as for the driver
 
   // Exits with a message if a variable has an invalid value.
   static const Settings& get();
 
   // Set one of the numbers above, selected by the name of its variable. (setenv() would race with
-  // threads that read the environment.) insist() overrides the environment; prefer() sets the
-  // default of this process, if the environment has no value. Must be called before the first CUDA
-  // call: once the settings have been read, they do nothing and return false.
+  // threads that read the environment.) insist() overrides the environment. prefer() sets the
+  // value for this process if the environment has none. Must be called before the first CUDA
+  // call. Once the settings have been read, both do nothing and return false.
   static bool insist(const char* variable, std::uint64_t value);
   static bool prefer(const char* variable, std::uint64_t value);
 };
@@ -70,8 +70,8 @@ class Random {
   std::uint64_t state_;
 };
 
-// Size of guards: the smallest piece of memory that can be made to fault. 4 KiB on x86, 4, 16 or 64
-// KiB on arm64; VGPU_PAGE_KB simulates a larger one.
+// Size of guards: the smallest piece of memory that can be made to fault. It is 4 KiB on x86 and 4,
+// 16 or 64 KiB on arm64. VGPU_PAGE_KB simulates a larger one.
 
 inline std::size_t guard_page() { return Settings::get().guard_page; }
 

@@ -70,7 +70,7 @@ class Watchdog {
     for (std::uint64_t spoken = 0;;) {
       sleep_ms(interval);
       if (last_words_begun()) {
-        constexpr std::uint64_t kLongest_ms = 60'000;  // addr2line hangs, or a lock is held
+        constexpr std::uint64_t kLongest_ms = 60'000;  // if addr2line hangs or a lock is held
         if ((spoken += interval) > kLongest_ms)
           fatal("the report of a fault did not finish in time");
         continue;

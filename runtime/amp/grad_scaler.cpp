@@ -18,7 +18,7 @@ namespace ringsmith {
 
 namespace {
 
-// The inverse of a smaller scale would overflow, or nearly.
+// The inverse of a smaller scale would overflow or come close to it.
 constexpr double kLeast = std::numeric_limits<float>::min();
 constexpr double kMost = std::numeric_limits<float>::max();
 
@@ -40,9 +40,10 @@ void check_scaler_options(const GradScalerOptions& o) {
     fail("growth_interval must be at least 1 step, got " + std::to_string(o.growth_interval));
 }
 
-// Divides the gradients; true if one of them is infinite or NaN.
+// Multiplies the gradients by `inverse`. Returns true if one of them has an infinite or NaN
+// element.
 bool unscale(const std::vector<Tensor>& gradients, float inverse) {
-  std::map<int, Tensor> found;  // by device; -1 is the CPU
+  std::map<int, Tensor> found;  // by device, -1 for the CPU
   for (const Tensor& grad : gradients) {
     require(grad.dtype() == DType::f32 || grad.dtype() == DType::f64,
             "GradScaler: a gradient is " + std::string(name_of(grad.dtype())) +
@@ -78,7 +79,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
   if (!options_.enabled) return loss;
   require(loss.defined() && is_floating(loss.dtype()),
           "GradScaler: scale() takes a loss of floating dtype");
-  if (!scaled_) set_loss_scale(reachable_leaves({loss}), scale_);  // later: begin_step()
+  if (!scaled_) set_loss_scale(reachable_leaves({loss}), scale_);  // later ones: begin_step()
   scaled_ = true;
   return mul(is_half(loss.dtype()) ? to(loss, DType::f32) : loss, double{scale_});
 }

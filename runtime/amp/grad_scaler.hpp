@@ -1,6 +1,6 @@
 // GradScaler: prevents small gradients from underflowing to zero in f16 training.
 //
-//   f16 holds 6e-8 .. 65504. A gradient of 1e-8 rounds to 0; multiplied by 65536 it is 6.6e-4.
+//   f16 holds 6e-8 .. 65504. A gradient of 1e-8 rounds to 0, but multiplied by 65536 it is 6.6e-4.
 //
 //   for batches:
 //     { const Autocast autocast(DType::f16);  loss = ...; }
@@ -21,12 +21,13 @@
 // numbers are consumed, and BatchNorm's running statistics include the batch, except in channels
 // where it was not finite (kernels/batchnorm.hpp).
 //
-// Ranks. All ranks must skip the same steps, or their parameters and scales diverge for good. With
-// DistributedDataParallel they do so without communication: each rank inspects gradients that are
-// already reduced, the same bits everywhere, and one rank's inf or NaN makes every sum it enters
-// inf or NaN, even if rounded to f16 or bf16. This holds for gradients that all ranks have. Where
-// ranks inspect different gradients (not reduced), pass an agreement to the scaler, which costs one
-// small all-reduce per step. ZeroRedundancyOptimizer, which inspects its shard, provides its own.
+// Ranks. All ranks must skip the same steps, or their parameters and scales diverge permanently.
+// With DistributedDataParallel this needs no communication: each rank inspects gradients that are
+// already reduced and have the same bits on every rank, and an inf or NaN of one rank makes every
+// sum inf or NaN, even if rounded to f16 or bf16. This holds only for gradients that all ranks
+// have. If ranks inspect different gradients (e.g. not reduced), pass an agreement to the scaler,
+// which costs one small all-reduce per step. ZeroRedundancyOptimizer inspects only its shard and
+// provides its own agreement.
 //
 //   GradScaler scaler({.any_rank = any_rank(group)});     // runtime/parallel/agreement.hpp
 #pragma once
@@ -48,7 +49,8 @@ struct GradScalerOptions {
   double backoff_factor = 0.5;          // between 0 and 1
   std::int64_t growth_interval = 2000;  // consecutive steps without inf or NaN
   bool enabled = true;                  // false: acts like a loop without a scaler
-  // Collective: true if any rank passes true. Empty if all ranks see the same gradients.
+  // Collective that returns true if any rank passes true. Leave it empty if all ranks inspect the
+  // same gradients.
   std::function<bool(bool)> any_rank = nullptr;
 };
 
@@ -56,11 +58,13 @@ class GradScaler {
  public:
   explicit GradScaler(GradScalerOptions options = {});  // UsageError outside of the ranges above
 
-  // Returns loss times the scale; at least f32, so that an f16 loss cannot overflow.
+  // Returns the loss times the scale, in f32 or wider so that an f16 loss cannot overflow.
   [[nodiscard]] Tensor scale(const Tensor& loss);
-  // Divides the gradients by the scale; at most once between two updates. They must be f32 or f64.
+  // Divides the gradients, which must be f32 or f64, by the scale. Call it at most once per
+  // optimizer between two updates.
   void unscale_(Optimizer& optimizer);
-  // True if the optimizer stepped. Waits for the device. Once per optimizer between two updates.
+  // Returns true if the optimizer stepped. Waits for the device. Call it once per optimizer between
+  // two updates.
   bool step(Optimizer& optimizer);
   // Call it at the end of a step, after step() of every optimizer. Throws Error if the scale falls
   // to 0, or so far that its inverse overflows (PyTorch continues with NaN). Throws UsageError if
@@ -70,9 +74,9 @@ class GradScaler {
 
   [[nodiscard]] double get_scale() const { return options_.enabled ? double{scale_} : 1.0; }
 
-  // The scale, the factors and the steps since its last change; empty if not enabled.
-  // load_state_dict throws UsageError naming an entry that is missing, unknown or wrong, and then
-  // changes nothing.
+  // The scale, the factors and the number of steps since the scale last changed. Empty if not
+  // enabled. If an entry is missing, unknown or wrong, load_state_dict throws a UsageError that
+  // names it, and changes nothing.
   [[nodiscard]] StateDict state_dict() const;
   void load_state_dict(const StateDict& state);
 

@@ -14,7 +14,7 @@ namespace {
 
 // The cast of a parameter, and the parameter's state at that time.
 struct KeptCast {
-  Tensor parameter;  // held, so that its address, the key, is not reused
+  Tensor parameter;  // held so that the key, its AutogradMeta's address, is not reused
   std::uint32_t version = 0;
   bool recorded = false;
   Tensor cast;
@@ -28,7 +28,7 @@ bool castable(const Tensor& t) {
   return thread_state.enabled && t.defined() && (t.dtype() == DType::f32 || is_half(t.dtype()));
 }
 
-// True if a backward without retain_graph has used this cast: a second one would be an error.
+// True if a backward without retain_graph has used this cast, so that a second one would throw.
 bool is_consumed(const Tensor& t) {
   const autograd::GradMeta* meta = autograd::meta_of(t);
   return meta != nullptr && meta->grad_fn != nullptr && meta->grad_fn->consumed;

@@ -12,13 +12,13 @@
 //   widest   cat                                                       to its widest operand's
 //   others   unchanged: gelu after linear is bf16; add and mul of bf16 and f32 give f32
 //
-// These are PyTorch's lists for CUDA (aten/src/ATen/autocast_mode.cpp), used here for every device:
-// PyTorch's own list for the CPU is shorter, so a model's results there would differ. Only f32, f16
-// and bf16 tensors are cast.
+// These are PyTorch's lists for CUDA (aten/src/ATen/autocast_mode.cpp). They apply to every device,
+// because with PyTorch's shorter list for the CPU a model's results would depend on the device.
+// Only f32, f16 and bf16 tensors are cast.
 //
-// Parameters stay f32. A guard casts each of them once: the copy is kept until the outermost guard
-// ends, unless the parameter changes. Casts are differentiable, so gradients arrive in f32. Guards
-// nest, and apply to the current thread.
+// Parameters remain f32. Each is cast once, and the copy is kept until the outermost guard ends or
+// the parameter changes. Casts are differentiable, so gradients arrive in f32. Guards can be nested
+// and apply only to their own thread.
 #pragma once
 
 #include <vector>
@@ -34,8 +34,8 @@ struct AutocastState {
 
 class Autocast {
  public:
-  // Throws UsageError unless dtype is f16 or bf16. enabled = false: no casts inside, for a part of
-  // a model that must compute in the dtype of its inputs.
+  // Throws UsageError unless dtype is f16 or bf16. With enabled = false nothing is cast inside the
+  // guard, for a part of a model that must compute in the dtype of its inputs.
   explicit Autocast(DType dtype, bool enabled = true);
   explicit Autocast(AutocastState state) : Autocast(state.dtype, state.enabled) {}
   ~Autocast();

@@ -1,27 +1,27 @@
 // Activation checkpointing: trades computation for memory.
 //
 // Backward needs intermediate results of forward, which take most of a training step's memory.
-// checkpoint() runs a part of the model and keeps only its inputs; when backward gets there, the
-// part runs again, and its saved tensors are used and released immediately.
+// checkpoint() runs a part of the model and keeps only its inputs. When backward reaches the part,
+// the part runs again, and its saved tensors are used and released immediately.
 //
 //   forward    x0 --[block 1]--> x1 --[block 2]--> x2 --[block 3]--> loss
-//   kept       x0                x1                x2                        not: inner tensors
+//   kept       x0                x1                x2                   (inner tensors are not)
 //   backward                                       x2 --[block 3 again]--> its saved tensors
 //                                x1 --[block 2 again]--> ...                  used, and released
 //
 //   memory   with n blocks that save s bytes each, from inputs of b bytes:  n b + s  instead of n s
 //   time     one more forward
-//   bits     the same: the same kernels on the same values, dropout with the same masks
+//   bits     unchanged: the same kernels run on the same values, and dropout uses the same masks
 //
-// Nodes, edges and leaves are the same as without checkpointing; only their saved tensors are
-// stored elsewhere (SavedTensorKeeper in node.hpp). So gradients become ready in the same order,
-// once per leaf, and DistributedDataParallel sees no difference. (PyTorch's use_reentrant=False;
-// its older form runs a backward inside of backward, and fires the hooks of a shared parameter
-// twice.)
+// Nodes, edges and leaves are the same as without checkpointing. Only their saved tensors are
+// stored elsewhere (SavedTensorKeeper in node.hpp). Therefore gradients become ready in the same
+// order, once per leaf, and DistributedDataParallel sees no difference. This is PyTorch's
+// use_reentrant=False. PyTorch's older form runs a backward inside backward and fires the hooks of
+// a shared parameter twice.
 //
-// The function must do the same each time: it may draw only from the default generators, and must
-// not depend on mutable globals. Its side effects occur twice: the running statistics of a
-// BatchNorm inside advance by two steps, as in PyTorch.
+// The function must do the same each time, so it may draw only from the default generators and must
+// not depend on mutable globals. Its side effects occur twice. For example, the running statistics
+// of a BatchNorm advance by two steps, as in PyTorch.
 //
 // Chen et al., "Training deep nets with sublinear memory cost", 2016.
 #pragma once
@@ -40,7 +40,7 @@ enum class Draws : bool { no, yes };
 
 namespace detail {
 
-// Returns the keeper for a function's saved tensors; `again` runs the same function.
+// Returns the keeper for a function's saved tensors. `again` runs the same function.
 [[nodiscard]] std::shared_ptr<SavedTensorKeeper> recompute_by(
     std::function<void(const std::vector<Tensor>&)> again, const std::vector<Tensor>& inputs,
     Draws draws);
@@ -48,9 +48,9 @@ namespace detail {
 }  // namespace detail
 
 // Returns function(inputs...), which may have any type. The function is copied, so references in it
-// must stay valid until backward. Backward throws Error if the second run saves other tensors than
-// the first. With Draws::yes the second run resets the generators to their state before the first,
-// and restores them afterwards; no other thread may draw meanwhile.
+// must stay valid until backward. Backward throws Error if the second run saves a different number
+// of tensors or different shapes. With Draws::yes the second run starts from the generators' state
+// before the first run and restores their state afterwards. No other thread may draw meanwhile.
 template <Draws draws = Draws::yes, class Function, class... Tensors>
 auto checkpoint(Function function, const Tensors&... inputs) {
   if (!grad_enabled()) return function(inputs...);

@@ -13,8 +13,8 @@ namespace ringsmith {
 
 namespace {
 
-// Gradients flowing into a node: how many are still to come, and the sum so far for each output.
-struct Inbox {
+// Gradients that flow into a node: the number still missing, and the sum so far for each output.
+struct InputBuffer {
   int waiting = 0;
   bool touched = false;
   std::vector<Tensor> grads;
@@ -27,18 +27,18 @@ struct Later {
 class Run;
 thread_local Run* current = nullptr;
 
-// One backward(). It may be called from a hook; the outer one is then current again afterwards.
+// One backward(). A hook may start another one, after which the outer one is current again.
 class Run {
  public:
   Run(const std::vector<Edge>& roots, bool retain_graph) : retain_graph_(retain_graph) {
     std::vector<Node*> stack;
     const auto visit = [&](Node* node) {
-      const auto [inbox, fresh] = inboxes_.try_emplace(node);
+      const auto [buffer, fresh] = buffers_.try_emplace(node);
       if (fresh) {
-        inbox->second.grads.resize(static_cast<std::size_t>(node->outputs));
+        buffer->second.grads.resize(static_cast<std::size_t>(node->outputs));
         stack.push_back(node);
       }
-      return &inbox->second;
+      return &buffer->second;
     };
     for (const Edge& root : roots) ++visit(root.node.get())->waiting;
     while (!stack.empty()) {
@@ -57,16 +57,16 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // Passes grad, produced on its device's current stream, to the edge's node, and runs accumulators
-  // that are now complete.
+  // Passes grad, which was produced on its device's current stream, to the edge's node. If the node
+  // is an accumulator that is now complete, runs it.
   void deliver(const Edge& edge, Tensor grad) {
     Node* node = edge.node.get();
-    Inbox& inbox = inboxes_.at(node);
+    InputBuffer& buffer = buffers_.at(node);
     order_streams(node, grad);
     const StreamGuard on(node->stream);
     if (grad.defined()) {
-      inbox.touched = true;
-      Tensor& slot = inbox.grads.at(static_cast<std::size_t>(edge.input));
+      buffer.touched = true;
+      Tensor& slot = buffer.grads.at(static_cast<std::size_t>(edge.input));
       if (!slot.defined()) {
         slot = std::move(grad);
       } else {
@@ -75,9 +75,9 @@ class Run {
         raw::add_into(slot, grad);
       }
     }
-    if (--inbox.waiting > 0) return;
+    if (--buffer.waiting > 0) return;
     if (node->sequence == autograd::kAccumulateSequence)
-      node->apply(std::move(inbox.grads));
+      node->apply(std::move(buffer.grads));
     else
       ready_.push(node);
   }
@@ -87,7 +87,7 @@ class Run {
       Node* node = ready_.top();
       ready_.pop();
       const StreamGuard on(node->stream);
-      std::vector<Tensor> grads = apply(*node, std::move(inboxes_.at(node).grads));
+      std::vector<Tensor> grads = apply(*node, std::move(buffers_.at(node).grads));
       if (!retain_graph_) {
         node->consumed = true;
         node->release();
@@ -100,7 +100,7 @@ class Run {
     }
   }
 
-  // Orders the caller's streams after all other streams used.
+  // Makes the caller's current streams wait for all streams on which nodes ran.
   void join_streams() const {
     for (const Stream& stream : streams_) Stream::current(stream.device()).wait(stream);
   }
@@ -115,8 +115,8 @@ class Run {
   }
 
   [[nodiscard]] int sole_pending(const Node* node) const {
-    const auto inbox = inboxes_.find(const_cast<Node*>(node));
-    return inbox == inboxes_.end() || inbox->second.touched ? -1 : inbox->second.waiting;
+    const auto buffer = buffers_.find(const_cast<Node*>(node));
+    return buffer == buffers_.end() || buffer->second.touched ? -1 : buffer->second.waiting;
   }
 
   std::vector<std::function<void()>> callbacks;
@@ -141,7 +141,7 @@ class Run {
   bool retain_graph_;
   Run* outer_ = nullptr;
   std::vector<Stream> streams_;  // on which nodes ran
-  std::unordered_map<Node*, Inbox> inboxes_;
+  std::unordered_map<Node*, InputBuffer> buffers_;
   std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
 };
 

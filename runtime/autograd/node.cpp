@@ -24,9 +24,9 @@ NoGradGuard::~NoGradGuard() { grad_mode = previous_; }
 EnableGradGuard::EnableGradGuard() : previous_(grad_mode) { grad_mode = true; }
 EnableGradGuard::~EnableGradGuard() { grad_mode = previous_; }
 
-// A graph may be a chain of a hundred thousand nodes, each held by the next, whose recursive
-// destruction would overflow the stack. So the outermost destructor collects the nodes that the
-// others release.
+// A graph may be a chain of a hundred thousand nodes, each owned by the next. Destroying it
+// recursively would overflow the stack, so the outermost destructor collects the nodes that the
+// inner destructors release.
 Node::~Node() {
   std::vector<std::shared_ptr<Node>> pending;
   for (Edge& edge : edges)
@@ -69,7 +69,7 @@ std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots) {
   const auto visit = [&](const Edge& edge) {
     if (edge && seen.insert(edge.node.get()).second) stack.push_back(edge.node.get());
   };
-  std::vector<Edge> alive;  // keeps new accumulators: a root that is a leaf may have none yet
+  std::vector<Edge> alive;  // keeps accumulators alive that gradient_edge() may create for leaves
   for (const Tensor& root : roots) {
     alive.push_back(autograd::gradient_edge(root));
     visit(alive.back());

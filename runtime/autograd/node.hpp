@@ -3,11 +3,11 @@
 //        x ----> [mul] ----> y          forward, left to right
 //   AccumulateGrad(x) <---- MulBackward  graph, one edge per input
 //
-// A Node converts the gradients of its outputs to gradients of its inputs. Leaves end in an
-// AccumulateGrad node, which adds to .grad and then fires the leaf's hooks: once per backward,
-// after all contributions have arrived. DistributedDataParallel is built on these hooks.
+// A Node converts the gradients of its outputs to gradients of its inputs. At a leaf the graph ends
+// in an AccumulateGrad node, which adds to .grad and then calls the leaf's hooks, once per
+// backward, after all contributions have arrived. DistributedDataParallel is built on these hooks.
 //
-// Functions do not define node classes; they record() a closure (see the end of this file).
+// Instead of defining node classes, functions record() a closure (see the end of this file).
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ struct Edge {
 class Node {
  public:
   virtual ~Node();
-  // grads[i] is the gradient of output i of the forward operation; undefined means zero. Returns
+  // grads[i] is the gradient of output i of the forward operation. Undefined means zero. Returns
   // one gradient (or an undefined tensor) per edge.
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads) = 0;
   [[nodiscard]] virtual std::string name() const = 0;  // "MulBackward"
-  // Frees saved tensors; a second apply() must then throw an Error that says so.
+  // Frees saved tensors. A later apply() must throw an Error that says so.
   virtual void release() {}
 
   std::vector<Edge> edges;
@@ -59,7 +59,7 @@ class NoGradGuard {  // no graph is recorded during its lifetime
   bool previous_;
 };
 
-class EnableGradGuard {  // recording, even inside a NoGradGuard: for recomputation in backward
+class EnableGradGuard {  // records even inside a NoGradGuard, for recomputation in backward
  public:
   EnableGradGuard();
   ~EnableGradGuard();
@@ -74,33 +74,34 @@ class EnableGradGuard {  // recording, even inside a NoGradGuard: for recomputat
 using HookHandle = std::uint64_t;
 enum class HookTurn : std::uint8_t {
   in_order,  // of registration
-  last,      // after all in_order hooks, even later ones: then the gradient is final
-  skipped    // not in backward, but by skip_step()
+  last,      // after all in_order hooks, even later ones, when the gradient is final
+  skipped    // called by skip_step(), not by backward
 };
-// Called after .grad of this leaf holds everything that this backward adds to it, once per backward
-// that reaches the leaf (even if only "no gradient" arrived), on the thread of backward(). For the
-// order of the leaves see engine.hpp.
+// The hook is called once per backward that reaches the leaf, on the thread of backward(), after
+// .grad contains everything that this backward adds to it (even if all gradients were undefined).
+// For the order of the leaves see engine.hpp.
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
                                               std::function<void(const Tensor& leaf)> hook,
                                               HookTurn turn = HookTurn::in_order);
 void remove_hook(const Tensor& leaf, HookHandle handle);
-// Declares that the gradients of these leaves are not used: no optimizer steps with them
-// (Optimizer::skip). Calls the hooks of HookTurn::skipped on this thread.
+// Declares that no optimizer will step with the gradients of these leaves (Optimizer::skip). Calls
+// the hooks of HookTurn::skipped on this thread.
 void skip_step(const std::vector<Tensor>& leaves);
-// True if skip_step() was called for the gradient from the leaf's last backward.
+// True if skip_step() was called for this leaf after its last backward.
 [[nodiscard]] bool step_was_skipped(const Tensor& leaf);
 
 // Records the factor by which the loss of these leaves' next backward is multiplied (GradScaler).
-// loss_scale() returns it; 0 if none was recorded.
+// loss_scale() returns it, or 0 if none was recorded.
 void set_loss_scale(const std::vector<Tensor>& leaves, double scale);
 [[nodiscard]] double loss_scale(const Tensor& leaf);
 
-// Runs the callback once the whole graph of the current backward() is done, before it returns; if
-// backwards are nested, those of the outermost. UsageError outside of backward(). If the callback
-// throws, backward() throws its exception.
+// Queues a callback. The outermost backward() that is running on this thread calls it after its
+// whole graph is done and before it returns. Throws UsageError outside of backward(). If the
+// callback throws, backward() throws the same exception.
 void queue_backward_callback(std::function<void()> callback);
 
-// The leaves (with requires_grad) that backward from these roots would reach, in any order.
+// The leaves (with requires_grad) that backward from these roots would reach, in no particular
+// order.
 [[nodiscard]] std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots);
 
 // ---- building the graph, for authors of functions ----
@@ -120,12 +121,12 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
 //     });
 //   }
 //
-// The closure returns one gradient (or an undefined tensor) per input, of the input's shape; it
+// The closure returns one gradient (or an undefined tensor) per input, of the input's shape. It
 // runs with recording off. It owns `grad`: if grad.is_sole_owner(), it may reuse the memory for its
 // result. Nothing is saved or recorded if no input requires a gradient.
 
-// Keeps saved tensors while a KeeperScope exists on this thread. checkpoint.hpp's drops them and
-// recomputes them at the first fetch().
+// Stores the tensors that are saved while a KeeperScope exists on this thread. The keeper of
+// checkpoint.hpp drops them and recomputes them at the first fetch().
 class SavedTensorKeeper {
  public:
   virtual ~SavedTensorKeeper() = default;
@@ -144,8 +145,8 @@ class KeeperScope {
   std::shared_ptr<SavedTensorKeeper> previous_;
 };
 
-// A tensor saved for backward: without history (so that a node may save its own result), and with
-// its version. get() throws Error if the tensor was written in place since, or after release().
+// A tensor saved for backward, without its history, so that a node may save its own result. get()
+// throws Error if the tensor was written in place since, or after release().
 class SavedTensor {
  public:
   SavedTensor() = default;  // undefined
@@ -157,7 +158,7 @@ class SavedTensor {
   Tensor tensor_;
   std::uint32_t version_ = 0;
   bool released_ = false;
-  std::shared_ptr<SavedTensorKeeper> keeper_;  // holds the tensor as number_; null: tensor_ does
+  std::shared_ptr<SavedTensorKeeper> keeper_;  // holds the tensor as number_, if not null
   std::size_t number_ = 0;
 };
 
@@ -169,7 +170,7 @@ class Saved {
   [[nodiscard]] const Tensor& operator[](std::size_t i) const {
     return tensors_->at(i).get(node_->name());
   }
-  // True if input i requires a gradient; otherwise skip the work.
+  // True if the input requires a gradient. If not, its gradient need not be computed.
   [[nodiscard]] bool needs(std::size_t input) const { return static_cast<bool>(edge(input)); }
   [[nodiscard]] const Edge& edge(std::size_t input) const { return node_->edges.at(input); }
 
@@ -180,8 +181,8 @@ class Saved {
 
 using BackwardFunction = std::function<std::vector<Tensor>(const Saved& saved, Tensor grad)>;
 
-// Makes output, which must be a new tensor object, the result of a node over inputs (which may be
-// undefined), and returns it. name: a literal such as "ExpBackward".
+// Makes `output`, which must be a new tensor object, the result of a new node over `inputs`, and
+// returns it. Inputs may be undefined. `name` is a literal such as "ExpBackward".
 Tensor record(const char* name, const std::vector<Tensor>& inputs, Tensor output,
               const std::vector<Tensor>& saved, BackwardFunction backward);
 

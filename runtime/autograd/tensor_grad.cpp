@@ -165,7 +165,7 @@ AccumulateGrad::AccumulateGrad(Tensor leaf) : leaf_(std::move(leaf)) {
 
 std::vector<Tensor> AccumulateGrad::apply(std::vector<Tensor> grads) {
   if (grads[0].defined()) accumulate(std::move(grads[0]));
-  // A copy: a hook may remove itself or register another.
+  // A copy, because a hook may remove itself or register another.
   const std::vector<autograd::LeafHook> hooks = autograd::meta_of(leaf_)->hooks;
   autograd::meta_of(leaf_)->step_skipped = false;
   for (const autograd::LeafHook& hook : hooks)

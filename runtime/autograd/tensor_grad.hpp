@@ -1,5 +1,5 @@
-// The end of the graph, which adds a gradient to a leaf's .grad, and the gradient state of a
-// tensor.
+// AccumulateGrad, the node at the end of the graph that adds a gradient to a leaf's .grad, and the
+// gradient state of a tensor.
 //
 //   .grad undefined, no target    the incoming tensor itself if it has no other owner; else a copy
 //   .grad undefined, target set   written into the target, and .grad becomes the target
@@ -8,9 +8,9 @@
 // If a leaf is used several times in one backward, its contributions are summed first, and .grad is
 // modified once. Then the hooks run.
 //
-// Through the target, DistributedDataParallel gets gradients into its buckets without an extra
-// copy: it sets the leaf's slice of the bucket as the target once; zero_grad(set_to_none) then
-// makes .grad undefined, and the next backward fills the bucket again.
+// The target lets DistributedDataParallel collect gradients in its buckets without an extra copy.
+// It sets the leaf's slice of the bucket as the target once. zero_grad(set_to_none) then makes
+// .grad undefined, and the next backward fills the bucket again.
 #pragma once
 
 #include <cstdint>
@@ -36,16 +36,17 @@ class AccumulateGrad : public Node {
   Tensor leaf_;
 };
 
-// The first gradient that arrives while .grad is undefined is written to view, which then becomes
-// .grad. view must be contiguous, of the leaf's shape and dtype (UsageError); undefined clears the
-// target. A defined .grad is left unchanged.
+// The first gradient that arrives while .grad is undefined is written to `view`, which then becomes
+// .grad. `view` must be contiguous and have the leaf's shape and dtype (UsageError). An undefined
+// view clears the target. A defined .grad is left unchanged.
 void set_grad_target(const Tensor& leaf, const Tensor& view);
 
 // For functions that can write a gradient directly to its destination (a GEMM with beta = 0 or 1).
-// Called inside apply(): returns the destination of the gradient along `edge` if this function is
-// the only contributor in this backward. The function must write the gradient there (if accumulate,
-// add to it) and return exactly this tensor for the edge; AccumulateGrad then does not copy. If the
-// tensor is undefined, there is no such destination: return a new tensor as usual.
+// Called inside apply(), it returns the destination of the gradient along `edge` if this function
+// is the only contributor in this backward. The function must write the gradient there (add to it
+// if `accumulate`) and return exactly this tensor for the edge. AccumulateGrad then does not copy.
+// If the tensor is undefined, there is no such destination, and the function returns a new tensor
+// as usual.
 struct GradDestination {
   Tensor tensor;
   bool accumulate = false;
@@ -54,7 +55,7 @@ struct GradDestination {
 
 }  // namespace ringsmith
 
-// ---- the gradient state of a tensor; for the files of runtime/autograd only ----
+// ---- the gradient state of a tensor (for the files of runtime/autograd only) ----
 namespace ringsmith::autograd {
 
 struct LeafHook {
@@ -68,7 +69,7 @@ struct LeafHook {
 //   leaf Tensor --strong--> GradMeta --weak--> AccumulateGrad --strong--> leaf Tensor
 //   result Tensor --strong--> GradMeta --strong--> grad_fn --edges, strong--> earlier nodes
 //
-// There is no cycle: a graph exists as long as any of its results is held.
+// There is no cycle, so a graph exists as long as any of its results is held.
 struct GradMeta : AutogradMeta {
   bool requires_grad = false;
   Tensor grad;
@@ -82,13 +83,13 @@ struct GradMeta : AutogradMeta {
   int output = 0;  // index among grad_fn's outputs
 };
 
-// Null if the tensor has none or is undefined.
+// Null if the tensor is undefined or has no gradient state.
 inline GradMeta* meta_of(const Tensor& t) {
   return t.defined() ? static_cast<GradMeta*>(t.autograd_meta().get()) : nullptr;
 }
 GradMeta& meta_or_new(const Tensor& t);
 
-// Throws UsageError naming shapes, dtypes and devices unless `other` (named `what`) matches t.
+// Throws a UsageError naming shapes, dtypes and devices unless `other` (named `what`) matches t.
 void require_fits(const Tensor& t, const Tensor& other, const char* what);
 
 // Destination of the gradient of t: its grad_fn, the accumulator of a leaf, or none.

@@ -10,7 +10,7 @@ CpuProcessGroup::CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const Gro
       dispatcher_(peers_),
       options_(options),
       queue_([this](Transfer& transfer, bool foreground) { take_turn(transfer, foreground); },
-             [this] { peers_.hold_core(true); }) {}
+             [this] { peers_.waiter().hold_core(true); }) {}
 
 WorkPtr CpuProcessGroup::submit(const Transfer& transfer) {
   Transfer chosen = transfer;
@@ -39,21 +39,21 @@ void CpuProcessGroup::take_turn(Transfer& transfer, bool foreground) {
   transfer.sequence = transfer.call.is_message() ? messages_++ : collectives_++;
   const trace::Span span(transfer.call.name(), trace::Category::comm,
                          {"bytes", static_cast<std::int64_t>(transfer.call.bytes())});
-  peers_.hold_core(foreground);
+  peers_.waiter().hold_core(foreground);
   execute(transfer);
 }
 
 std::shared_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<int>& ranks) {
-  return make_subgroup(*this, peers_.bootstrap(), agreed_members(*this, ranks));
+  return make_subgroup(*this, peers_.segments().bootstrap(), agreed_members(*this, ranks));
 }
 std::shared_ptr<ProcessGroup> CpuProcessGroup::split(int colour) {
-  return make_subgroup(*this, peers_.bootstrap(), members_of_colour(*this, colour));
+  return make_subgroup(*this, peers_.segments().bootstrap(), members_of_colour(*this, colour));
 }
 
 // The running call notices the mark and reports it. If no call is running, this thread does.
 void CpuProcessGroup::abort(Site site) {
-  peers_.mark_aborted(site);
-  queue_.take_turn([this] { peers_.report_aborted(); });
+  peers_.health().mark_aborted(site);
+  queue_.take_turn([this] { peers_.health().report_aborted(); });
 }
 
 }  // namespace ringsmith::comm

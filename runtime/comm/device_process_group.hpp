@@ -29,7 +29,7 @@ class DeviceProcessGroup : public CpuProcessGroup {
   void run(const Transfer& transfer) override;
   [[nodiscard]] std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size) override;
   [[nodiscard]] std::vector<std::string> describe_transport() const override;
-  // The engine in use. Single calls that engine b does not support run on a.
+  // The engine in use. The stream engine runs calls that the kernel engine does not support.
   [[nodiscard]] CudaEngine engine() const { return backend_->engine(); }
   // The group's own stream, of high priority.
   [[nodiscard]] const Stream& stream() const { return stream_; }

@@ -1,6 +1,6 @@
-// Turns CUDA error codes into exceptions. For .cpp and .cu files; headers do not include it.
+// Turns CUDA error codes into exceptions.
 //
-//   cuda_check(cudaMemcpyAsync(...));    // throws CudaError: the call, file:line, CUDA's message
+//   cuda_check(cudaMemcpyAsync(...));    // throws CudaError with the call, file:line, CUDA's text
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +15,7 @@ namespace ringsmith::detail {
 #ifdef RINGSMITH_VGPU
   if (*vgpu::why() != '\0') message += " (" + std::string(vgpu::why()) + ")";
 #endif
-  (void)cudaGetLastError();  // reported here: must not affect the next call
+  (void)cudaGetLastError();  // clears the error, so that no later call reports it again
   throw CudaError(message);
 }
 
@@ -26,6 +26,6 @@ inline void check_cuda(cudaError_t code, const char* call, const char* file, int
 
 }  // namespace ringsmith::detail
 
-// A macro, because only a macro can name the call.
+// A macro, because only a macro can turn the call into text.
 #define cuda_check(...) \
   ::ringsmith::detail::check_cuda((__VA_ARGS__), #__VA_ARGS__, __FILE__, __LINE__)

@@ -22,22 +22,23 @@ bool is_in_program() {
          program.dli_fbase == here.dli_fbase;
 }
 
-// Sets variables that the driver reads at its first call, unless the user has set them. Kernels of
-// ranks that share a process wait for each other. Without these settings, a launch of a kernel that
-// is not loaded yet, or that shares a hardware queue with running kernels, would wait for these.
+// Sets two variables that the driver reads at its first call, unless the user has set them. Ranks
+// that share a process launch kernels that wait for each other. Without these settings, the launch
+// of such a kernel would itself wait for running kernels if the kernel is not loaded yet or shares
+// a hardware queue with them, and the ranks would deadlock.
 //
-// The driver reads both only from the environment, and setenv() may move the environment while
-// another thread reads it. So this runs before main() and before all other constructors (101 is the
-// first priority that programs may use), not at the first use of a device. A shared library that
-// contains this code and is loaded when the program already has threads leaves the environment
-// alone; such a program must set both variables itself.
+// The driver reads both variables only from the environment, and setenv() may move the environment
+// while another thread reads it. Therefore this function runs before main() and before all other
+// constructors (101 is the first priority that programs may use). If a shared library that contains
+// this code is loaded into a program that already has threads, the environment is left alone, and
+// the program must set both variables itself.
 __attribute__((constructor(101))) void prepare_driver() {
   if (!is_in_program() && __libc_single_threaded == 0) return;
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);       // default: LAZY
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // hardware queues; default: 8
 }
 
-// Why there are no devices, as the end of a sentence.
+// The reason why there are no devices, worded as the end of a sentence.
 std::string& why_none() {
   static std::string why = "no CUDA device was found";
   return why;
@@ -49,7 +50,7 @@ int device_count() {
   static const int count = [] {
     int n = 0;
     const cudaError_t code = cudaGetDeviceCount(&n);
-    if (code != cudaSuccess) (void)cudaGetLastError();  // no driver, or one that does not fit
+    if (code != cudaSuccess) (void)cudaGetLastError();  // no driver, or an incompatible one
     if (code != cudaSuccess && code != cudaErrorNoDevice) why_none() = cudaGetErrorString(code);
     return code == cudaSuccess ? n : 0;
   }();
@@ -99,7 +100,7 @@ DeviceGuard::DeviceGuard(Device device) {
 }
 
 DeviceGuard::~DeviceGuard() {
-  // Cannot fail: the device was current before.
+  // Cannot fail, because this device was current before.
   if (previous_ >= 0) (void)cudaSetDevice(previous_);
 }
 

@@ -22,10 +22,10 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-// Parses "cpu", "cuda" (device 0) or "cuda:2". Throws UsageError naming the choices or devices.
+// Parses "cpu", "cuda" (device 0) or "cuda:2". Throws a UsageError that lists the valid choices.
 [[nodiscard]] Device parse_device(std::string_view name);
 
-// Number of CUDA devices that this process sees; 0 without a driver.
+// Number of CUDA devices that this process sees, 0 without a driver.
 [[nodiscard]] int device_count();
 // Throws UsageError unless the device exists.
 void require_device(Device device);

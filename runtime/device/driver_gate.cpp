@@ -7,8 +7,8 @@ namespace ringsmith {
 
 namespace {
 
-// Not std::shared_mutex, which may block a new reader while a writer waits: the readers that hold
-// it wait for the new one.
+// A std::shared_mutex would not do: it may block a new reader while a writer waits, and here the
+// readers that hold it wait for the new reader.
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;
@@ -16,13 +16,13 @@ struct Gate {
   bool calling = false;  // a thread with a DriverCall
 };
 
-// Never destroyed: static objects may still free device memory.
+// Never destroyed, because static objects may still free device memory.
 Gate& gate() {
   static auto* const made = new Gate;
   return *made;
 }
 
-thread_local int held = 0;  // nesting depth of this thread, both kinds
+thread_local int held = 0;  // nesting depth in this thread, of both kinds together
 
 }  // namespace
 

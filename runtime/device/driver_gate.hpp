@@ -1,24 +1,24 @@
-// Prevents driver calls that may wait for running kernels from overlapping, within a process, with
+// Keeps two things apart within a process: driver calls that may wait for running kernels, and
 // launches of kernels that wait for each other.
 //
-// A driver may block cudaMalloc, cudaFree and cudaHostAlloc until the work on the device ends, and
-// block launches meanwhile. If ranks share a process, this occasionally causes a deadlock:
+// cudaMalloc, cudaFree and cudaHostAlloc may wait until the device is idle, and may block launches
+// in the meantime. If ranks share a process, this occasionally causes a deadlock:
 //
 //   rank 0   launch [ring kernel: waits for rank 1's ......................
 //   rank 1            cudaMalloc: waits for that kernel ...... launch: waits for cudaMalloc
 //
-// So the ranks of a process take the gate for a joint launch once all of them have reached the
-// collective. When all of them hold it, they launch and leave it. A driver call waits until no rank
-// holds the gate. Once all kernels of a collective are launched, they end by themselves, and so do
-// driver calls that wait for them. No rank may take the gate before all have arrived, because a
-// rank that has not arrived yet may have to allocate first.
+// Therefore, once all ranks of a process have reached the collective, each takes the gate for a
+// joint launch. When all of them hold it, they launch and release it. A driver call waits until no
+// rank holds the gate. Once all kernels of a collective are launched, they finish without help, and
+// so do driver calls that wait for them. No rank may take the gate before all ranks have arrived,
+// because a rank that has not arrived yet may still have to allocate.
 #pragma once
 
 namespace ringsmith {
 
 // Held by a rank that is about to launch a kernel that waits for other ranks' kernels. No rank
-// launches before all ranks of the process hold it. Any number of threads may hold it: a waiting
-// DriverCall does not keep later ones out, because the threads that hold it wait for these.
+// launches before all ranks of the process hold it. Any number of threads may hold it. A waiting
+// DriverCall does not block new holders, because the current holders wait for them.
 class JointLaunch {
  public:
   JointLaunch();
@@ -27,8 +27,8 @@ class JointLaunch {
   JointLaunch& operator=(const JointLaunch&) = delete;
 };
 
-// Held around a call that allocates or frees. A no-op if nested, or within the thread's own
-// JointLaunch. Take it before any lock that a thread with a JointLaunch may need.
+// Held during a driver call that allocates or frees. No-op if nested or if the thread holds a
+// JointLaunch. Acquire it before any lock that a thread with a JointLaunch may need.
 class DriverCall {
  public:
   DriverCall();

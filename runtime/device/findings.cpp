@@ -19,13 +19,13 @@ struct Launched {
 };
 using Checks = std::deque<Launched>;
 
-// Checks of threads that have ended. Never destroyed: threads may end after main().
-struct Orphans {
+// Checks of threads that have ended. Never destroyed, because threads may end after main().
+struct OrphanedChecks {
   std::mutex mutex;
   Checks checks;
 };
-Orphans& orphans() {
-  static auto* const all = new Orphans;
+OrphanedChecks& orphans() {
+  static auto* const all = new OrphanedChecks;
   return *all;
 }
 
@@ -44,7 +44,7 @@ thread_local OfThread mine;
 
 Finding& finding_in(const PinnedBlock& block) { return *reinterpret_cast<Finding*>(block.data()); }
 
-// The first error of the completed checks. Removes the completed checks up to it.
+// Returns the first error among the completed checks and removes the checks up to this one.
 std::optional<std::string> take_error(Checks& checks) {
   while (!checks.empty() && checks.front().done.has_happened()) {
     const Launched check = std::move(checks.front());
@@ -84,7 +84,7 @@ void look() {
 
 namespace ringsmith {
 
-// Declared in stream.hpp, but defined here, because it also throws the findings.
+// Declared in stream.hpp. Defined here because it also throws the findings.
 void synchronize(Device device) {
   if (device.is_cpu()) return;
   Stream::current(device).synchronize();

@@ -1,15 +1,16 @@
 // Errors that kernels have found and that the host has not read yet.
 //
-// A kernel checks every index. If the host waited for the result, each step would drain the device
-// twice. Instead, the kernel writes its result to pinned memory, and the host reads it later,
+// A kernel checks every index. If the host waited for each result, every step would drain the
+// device twice. Instead, the kernel writes its result to pinned memory and the host reads it later:
 //
 //   step 1   check ......... forward, backward, optimizer       the host does not wait
 //   step 2   look at step 1's; check ...                        "embedding: index 10 at ..."
 //
-// at the thread's next check, and whenever the thread waits for the device anyway: in a copy to the
-// host (Tensor::item(), cpu()) and in synchronize(). So a loss that is read never comes from a bad
-// index, and a program that reads nothing is told a step later. Until then results contain NaN,
-// because kernels do not read outside of their tables.
+// The host reads a result at the thread's next check and whenever the thread waits for the device
+// anyway, i.e. in a copy to the host (Tensor::item(), cpu()) or in synchronize(). A loss that the
+// host reads is therefore never based on a bad index, and a program that reads nothing learns of
+// the error one step later. Until then results contain NaN, because kernels do not read outside
+// their tables.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace ringsmith::findings {
 
 constexpr unsigned long long kNone = ~0ULL;
 
-// In pinned memory.
+// The result of a check, in pinned memory.
 struct Finding {
   unsigned long long position;  // smallest position with an error, or kNone
   std::int64_t value;           // the value there
@@ -33,15 +34,15 @@ struct Finding {
 // Returns the text of the error.
 using Say = std::function<std::string(std::uint64_t position, std::int64_t value)>;
 
-// One check by the calling thread, from before its kernels are launched on the current stream.
+// One check by the calling thread. Construct it before the check's kernels are launched.
 class Pending {
  public:
-  // Throws errors that earlier checks have found by now.
+  // Throws UsageError if an earlier check has found an error.
   explicit Pending(Say say);
 
   // The kernels write their result here.
   [[nodiscard]] Finding* finding() const;
-  // Call when the kernels have been launched on the current stream.
+  // Call it after the kernels have been launched on the current stream.
   void launched();
 
  private:
@@ -49,8 +50,8 @@ class Pending {
   std::unique_ptr<PinnedBlock> block_;
 };
 
-// Throws UsageError if a check of the calling thread, or of a thread that has ended, is done and
-// has found an error, and removes this check. The others remain.
+// Throws UsageError for the first completed check that found an error, either of the calling thread
+// or of a thread that has ended. Later checks remain.
 void look();
 
 }  // namespace ringsmith::findings

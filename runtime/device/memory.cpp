@@ -37,7 +37,7 @@ std::string mib(std::size_t bytes) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
 
-// The memory of one device.
+// The cached memory of one device.
 class DeviceCache {
  public:
   explicit DeviceCache(Device device) : device_(device) {}
@@ -63,7 +63,7 @@ class DeviceCache {
     stats_.current = stats_.current - Bytes(block.size);
     if (!caching()) {
       for (const Stream& user : block.users) user.synchronize();
-      to_driver(data, block.size_class.size);  // which waits for the device
+      to_driver(data, block.size_class.size);  // waits for the device
     } else if (block.users.empty()) {
       keep(data, block.stream, block.size_class.index, block.size_class.size);
     } else {
@@ -98,7 +98,7 @@ class DeviceCache {
   struct Live {
     std::size_t size;  // as requested
     SizeClass size_class;
-    Stream stream;              // that it was allocated for
+    Stream stream;              // stream for which it was allocated
     std::vector<Stream> users;  // other streams that use it
   };
   struct Waiting {  // freed, but other streams may still use it
@@ -140,7 +140,7 @@ class DeviceCache {
     class_sizes_[size_class] = size;
   }
 
-  // Makes blocks free whose other users are done. Checks them in the order of free().
+  // Moves blocks that no other stream uses any more to the free lists. Stops at the first busy one.
   void collect() {
     while (!waiting_.empty()) {
       const Waiting& oldest = waiting_.front();
@@ -207,7 +207,7 @@ class DeviceCache {
   AllocatorStats stats_;
 };
 
-// Never destroyed: tensors in static variables may outlive any other static object.
+// Never destroyed, because tensors in static variables may outlive any other static object.
 std::vector<std::unique_ptr<DeviceCache>>& caches() {
   static auto* const all = [] {
     auto* list = new std::vector<std::unique_ptr<DeviceCache>>;
@@ -232,7 +232,7 @@ void free(Device device, std::byte* block) noexcept {
   try {
     cache_of(device).free(block);
   } catch (const CudaError&) {  // destructors must not end the program that reports the error
-  } catch (...) {               // freed twice: ends the program with the message
+  } catch (...) {               // e.g. a double free: ends the program with the message
     std::terminate();
   }
 }
@@ -258,14 +258,14 @@ using AddressRange = CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
 #ifdef RINGSMITH_VGPU
 AddressRange address_range() { return cuMemGetAddressRange; }
 #else
-// Looked up at run time: a program that is linked with the driver's library does not even start
-// without a driver, and could not report the reason.
+// Looked up at run time, because a program that is linked with the driver's library cannot even
+// start without a driver, let alone report the reason.
 AddressRange address_range() {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};
   const char* name = "cuMemGetAddressRange";
 #if CUDART_VERSION >= 12050
-  constexpr unsigned kSince = 3020;  // CUDA 3.2 gave the call its 64-bit types
+  constexpr unsigned kSince = 3020;  // the call has had 64-bit types since CUDA 3.2
   cuda_check(cudaGetDriverEntryPointByVersion(name, &found, kSince, cudaEnableDefault, &result));
 #else
   cuda_check(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result));

@@ -1,22 +1,22 @@
 // The caching device allocator: allocates and frees the memory of tensors on a GPU in stream order.
 //
-// cudaMalloc waits for the device and costs tens of microseconds, and cudaFree waits as well; they
-// would dominate a training step. So freed blocks are kept, by device, stream and size class
-// (runtime/base/allocator.hpp), and given to the next request of the same stream immediately,
-// although kernels that use the old contents may still be queued:
+// cudaMalloc costs tens of microseconds, and both cudaMalloc and cudaFree wait for the device.
+// Together they would dominate a training step. Therefore freed blocks are kept by device, stream
+// and size class (runtime/base/allocator.hpp). The next request on the same stream may reuse a
+// block immediately, even if kernels that use the old contents are still queued:
 //
 //   stream   [kernel writes a] [kernel reads a]          [kernel writes b]
 //   host     a = allocate ....... free(a)  b = allocate (the same block) ...     in order: no race
 //
 // If another stream uses a block, call record_use(). The block is then reused only after the work
-// that this stream holds at the time of free().
+// that is queued on that stream at the time of free().
 //
-// When the driver is out of memory, everything cached on the device is freed and the request is
+// When the driver is out of memory, all cached blocks of the device are freed and the request is
 // retried once. Thread-safe.
 //
-// RINGSMITH_CUDA_CACHE=off in the environment makes every request a cudaMalloc and every free a
-// cudaFree: slow, but each tensor is then a separate allocation, whose bounds a memory checker
-// (vgpu, compute-sanitizer) can check.
+// With RINGSMITH_CUDA_CACHE=off in the environment, every request calls cudaMalloc and every free
+// calls cudaFree. This is slow, but each tensor is then a separate allocation, so that a memory
+// checker (vgpu, compute-sanitizer) can check its bounds.
 #pragma once
 
 #include <cstddef>
@@ -27,13 +27,14 @@
 
 namespace ringsmith::device_allocator {
 
-// For the calling thread's current stream on the device. Never null, also for zero bytes; aligned
-// to 256 bytes. When out of memory, throws CudaError naming size, device and memory in use.
+// Allocates for the calling thread's current stream on the device. The block is aligned to 256
+// bytes and never null, even for zero bytes. When out of memory, throws a CudaError that names the
+// size, the device and the memory in use.
 [[nodiscard]] std::byte* allocate(Device device, Bytes size);
-// From any thread; the block must come from allocate(). It is lost if the device has failed.
+// May be called from any thread. The block must come from allocate(). It leaks if the device
+// failed.
 void free(Device device, std::byte* block) noexcept;
-// Declares that `stream` (of any device) uses the block, not only the stream for which it was
-// allocated.
+// Declares that `stream`, which may belong to another device, also uses the block.
 void record_use(Device device, std::byte* block, const Stream& stream);
 
 [[nodiscard]] AllocatorStats stats(Device device);
@@ -50,11 +51,11 @@ namespace ringsmith {
 // The driver's block of device memory that contains a pointer.
 //
 //   driver's block   |-----------------------|    small cudaMallocs share one
-//   cudaMalloc gave        |-------|
+//   allocation             |-------|
 //   pointer                   ^
 //
-// An IPC handle names the block, not the pointer: a rank that sends a handle also sends the offset
-// within the block, for which it needs the block's base.
+// An IPC handle names the block, not the pointer. A rank that sends a handle must therefore also
+// send the offset within the block, and needs the block's base to compute it.
 struct DriverBlock {
   std::uintptr_t base = 0;
   std::size_t bytes = 0;

@@ -16,20 +16,20 @@ namespace ringsmith::profile {
 namespace {
 
 constexpr double kNsPerSecond = 1e9;
-constexpr std::size_t kMostPending = 1 << 12;  // kernels; beyond that, the host waits for them
-constexpr int kLooks = 5;                      // comparisons of two clocks; the closest counts
+constexpr std::size_t kMostPending = 1 << 12;  // kernels. With more, the host waits for them
+constexpr int kLooks = 5;                      // clock comparisons, of which the closest counts
 
 struct PendingKernel {
   const char* name;  // name of its operation
   Event start, stop;
-  Work work;
+  KernelWork work;
 };
 
 // A point in time on a GPU that is also known on the host's clock.
 struct Moment {
   Event event;
   std::int64_t host_ns = 0;
-  std::int32_t track = 0;  // of the trace
+  std::int32_t track = 0;  // track in the trace
 };
 
 struct Totals {
@@ -40,7 +40,7 @@ struct Totals {
   std::set<std::string> names;
 };
 
-// Never destroyed: threads may record until the very end of the process.
+// Never destroyed, because threads may record until the very end of the process.
 Totals& totals() {
   static auto* instance = new Totals;
   return *instance;
@@ -48,12 +48,12 @@ Totals& totals() {
 
 thread_local Operation* innermost = nullptr;
 
-trace::Arg size_of(const Work& work) {
+trace::Arg size_of(const KernelWork& work) {
   return work.flop > 0 ? trace::Arg{"flop", static_cast<std::int64_t>(work.flop)}
                        : trace::Arg{"bytes", static_cast<std::int64_t>(work.bytes)};
 }
 
-void count(const char* name, std::int64_t calls, std::int64_t host_ns, const Work& work) {
+void count(const char* name, std::int64_t calls, std::int64_t host_ns, const KernelWork& work) {
   Totals& t = totals();
   const std::lock_guard lock(t.mutex);
   Row& row = t.rows[name];
@@ -63,7 +63,7 @@ void count(const char* name, std::int64_t calls, std::int64_t host_ns, const Wor
   row.work.bytes += work.bytes;
 }
 
-// An idle GPU reaches the event between two reads of the host's clock.
+// Relates the GPU's clock to the host's: an idle GPU reaches an event between two host readings.
 Moment moment_of(Device device, std::int32_t track) {
   Moment out;
   out.track = track;
@@ -95,7 +95,8 @@ void settle_locked(Totals& t) {
                   size_of(k.work), moment.track);
   }
   t.pending.clear();
-  // Later kernels are measured from a moment near them: the difference of two events is a float.
+  // Later kernels are measured from this recent moment, because the difference of two events is a
+  // float, which loses precision as it grows.
   for (auto& [gpu, moment] : t.moments) moment = moment_of(Device::cuda(gpu), moment.track);
 }
 
@@ -151,7 +152,7 @@ void Operation::end() {
   trace::record(name_, trace::Category::operation, begin_ns_, end_ns, size_of(work_));
 }
 
-void KernelScope::begin(const char* name, Device device, const Work& work) {
+void KernelScope::begin(const char* name, Device device, const KernelWork& work) {
   alone_ = innermost == nullptr;
   name_ = alone_ ? name : innermost->name_;
   work_ = work;
@@ -182,7 +183,7 @@ void KernelScope::end() {
   try {
     Event stop = Event::record(Stream::current(start_.device()), Event::Timing::on);
     t.pending.push_back({name_, std::move(start_), std::move(stop), work_});
-  } catch (const Error&) {  // the GPU has failed: the next call that waits for it reports it
+  } catch (const Error&) {  // the GPU has failed, which the next call that waits for it reports
   }
 }
 

@@ -1,11 +1,11 @@
-// The profiler: number of calls, time, arithmetic and bytes touched of each operation.
+// The profiler counts the calls, the time, the arithmetic and the bytes of each operation.
 //
 //   linear(x, w, b)      |------------- Operation "linear" -------------|
 //     kernels::linear          |--- KernelScope: its FLOP and bytes ---|
 //
 // Operations are the differentiable functions (runtime/autograd/functions) and the nodes that
 // backward runs. The work of a kernel (kernels/work.hpp) counts towards the innermost operation of
-// its thread; a kernel outside of any operation, such as an optimizer's, is an operation under its
+// its thread. A kernel outside any operation, e.g. an optimizer's, counts as an operation under its
 // own name. The host time of an operation excludes the operations inside it, so the rows add up.
 //
 // On a GPU the host only queues kernels. Two events on the stream, before and after each kernel,
@@ -24,9 +24,9 @@
 
 namespace ringsmith::profile {
 
-struct Work {
-  double flop = 0;   // additions, multiplications, comparisons, calls of exp etc.: one each
-  double bytes = 0;  // of the operands: once if read, and once if written
+struct KernelWork {
+  double flop = 0;   // additions, multiplications, comparisons, exp etc. count as one each
+  double bytes = 0;  // operand bytes, counted once if read and once if written
 };
 
 // All calls of one operation since the last take_rows().
@@ -35,7 +35,7 @@ struct Row {
   std::int64_t calls = 0;
   std::int64_t host_ns = 0;    // excluding operations inside it
   std::int64_t device_ns = 0;  // of its kernels on GPUs
-  Work work;
+  KernelWork work;
 };
 
 namespace detail {
@@ -48,13 +48,13 @@ void enable(bool on);
 // Waits for the recorded kernels on GPUs and adds their times. Without it, rows lack the times of
 // the latest kernels.
 void settle();
-// Settles, returns the rows, sorted by time, longest first, and forgets them.
+// Calls settle(), returns the rows sorted by time, longest first, and clears them.
 [[nodiscard]] std::vector<Row> take_rows();
 
 // Returns a copy of the name that lives as long as the process.
 [[nodiscard]] const char* lasting(const std::string& name);
 
-// The operation of this thread until the end of the scope. The name must last: lasting().
+// The thread's operation until the end of the scope. The name must be a literal or from lasting().
 class Operation {
  public:
   explicit Operation(const char* name) {
@@ -75,7 +75,7 @@ class Operation {
   Operation* outer_ = nullptr;
   std::int64_t begin_ns_ = 0;
   std::int64_t inside_ns_ = 0;  // time in operations inside this one
-  Work work_;
+  KernelWork work_;
 };
 
 // One kernel on the current stream of a device, from begin() to the end of the scope.
@@ -88,7 +88,7 @@ class KernelScope {
   KernelScope(const KernelScope&) = delete;
   KernelScope& operator=(const KernelScope&) = delete;
 
-  void begin(const char* name, Device device, const Work& work);
+  void begin(const char* name, Device device, const KernelWork& work);
 
  private:
   void end();
@@ -96,7 +96,7 @@ class KernelScope {
   const char* name_ = nullptr;
   bool alone_ = false;  // outside of any operation
   std::int64_t begin_ns_ = 0;
-  Work work_;
+  KernelWork work_;
   Event start_;  // only on a GPU
 };
 

@@ -30,7 +30,7 @@ cudaStream_t new_stream(Device device, Priority priority) {
   return stream;
 }
 
-// The slot of a device; the vector grows on demand.
+// Returns the slot of a device. The vector grows on demand.
 template <class T>
 T& slot(std::vector<T>& slots, Device device) {
   if (device.is_cpu()) throw UsageError("the CPU has no streams");
@@ -55,7 +55,7 @@ thread_local std::vector<Stream> current_streams;  // undefined: the compute str
 
 }  // namespace
 
-// All streams of the process. Never destroyed: static objects may still free device memory.
+// All streams of the process. Never destroyed, because static objects may still free device memory.
 class StreamPool {
  public:
   static StreamPool& instance() {
@@ -99,7 +99,7 @@ class StreamPool {
   }
 
   std::mutex mutex_;
-  std::vector<Stream> compute_;  // by device, like the idle ones
+  std::vector<Stream> compute_;  // by device, like idle_ and idle_high_
   std::vector<std::vector<cudaStream_t>> idle_, idle_high_;
 };
 
@@ -151,8 +151,8 @@ StreamGuard::~StreamGuard() {
 
 namespace {
 
-// Idle events of one device and kind: creating one costs a call into the driver. Never destroyed,
-// like the streams.
+// Idle events of one device and kind, kept because creating an event costs a driver call. Never
+// destroyed, like the streams.
 class EventPool {
  public:
   static EventPool& of(Device device, Event::Timing timing) {
@@ -177,7 +177,7 @@ class EventPool {
     return event;
   }
 
-  // Waits that are already queued for the event keep waiting for the point that it had then.
+  // Reuse does not affect queued waits, which keep waiting for the point recorded before them.
   void give(cudaEvent_t event) {
     const std::scoped_lock lock(mutex_);
     idle_.push_back(event);

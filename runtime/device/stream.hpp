@@ -1,16 +1,16 @@
-// Streams: queues of work on a device. Kernels and copies of one stream run in order; streams run
-// concurrently with each other and with the host.
+// Streams: queues of work on a device. Kernels and copies of one stream run in order, while streams
+// run concurrently with each other and with the host.
 //
 //   host          launch launch launch .................... synchronize()
 //   compute       [kernel][kernel][kernel] <- event
 //   communication                  wait(event) [copy][reduce] ...
 //
-// There is no legacy default stream: it would wait for every other stream. Each device has
-// - a compute stream, shared by all threads of the process, as in PyTorch: work that one thread has
-//   queued is ordered before work that another queues later. It is every thread's current stream
-//   until a StreamGuard sets another;
-// - any number of other streams (create()). Those of high priority are for collectives, whose
-//   kernels should get the next free multiprocessor before concurrent kernels of backward.
+// The legacy default stream is not used, because it would wait for all streams. Each device has
+// - a compute stream, which all threads of the process share, as in PyTorch. Work that one thread
+//   queues is therefore ordered before work that another thread queues later. It is every thread's
+//   current stream until a StreamGuard sets another one;
+// - any number of other streams (create()). High-priority streams are for collectives, because
+//   their kernels should get the next free multiprocessor before concurrent kernels of backward.
 //
 // Streams do not block each other and are created on first use.
 #pragma once
@@ -32,8 +32,8 @@ class Stream {
 
   enum class Priority : bool { normal, high };
 
-  // A stream for this holder only; when the last copy of the handle is gone, the stream is kept for
-  // the next caller, with the work that is still queued on it.
+  // Returns a stream that no other caller uses. When the last copy of the handle is destroyed, the
+  // stream is kept for a later caller, even if work is still queued on it.
   [[nodiscard]] static Stream create(Device device, Priority priority = Priority::normal);
   [[nodiscard]] static Stream compute(Device device);
   // The calling thread's current stream on `device`, or on the current device.
@@ -49,8 +49,8 @@ class Stream {
   void synchronize() const;
   [[nodiscard]] bool is_idle() const;
 
-  // Work queued on this stream from now on starts after the event, or after everything that `other`
-  // holds now. Does not block the host. The streams may be on different devices.
+  // Work queued on this stream from now on starts after the event, or after everything queued on
+  // `other` so far. Does not block the host. The streams may be on different devices.
   void wait(const Event& event) const;
   void wait(const Stream& other) const;
 
@@ -68,8 +68,8 @@ class Stream {
 // errors that kernels have found (findings.hpp). No-op for the CPU.
 void synchronize(Device device);
 
-// Makes `stream` the calling thread's current one on its device, until the end of the scope. The
-// current device does not change. No-op for an undefined stream.
+// Makes `stream` the calling thread's current stream on its device until the end of the scope. Does
+// not change the current device. No-op for an undefined stream.
 class StreamGuard {
  public:
   explicit StreamGuard(const Stream& stream);
@@ -81,10 +81,10 @@ class StreamGuard {
   Stream previous_;
 };
 
-// A point in a stream: everything that was queued before record(). Movable, not copyable.
+// A point in a stream: reached when everything queued before record() is done. Move-only.
 class Event {
  public:
-  enum class Timing : bool { off, on };  // on: for seconds_between(); slower
+  enum class Timing : bool { off, on };  // on: allows seconds_between(), but is slower
 
   Event() = default;  // undefined: counts as happened
   static Event record(const Stream& stream, Timing timing = Timing::off);
@@ -104,8 +104,8 @@ class Event {
   Timing timing_ = Timing::off;
 };
 
-// Both events must have been recorded with Timing::on on one device, and must have happened
-// (CudaError).
+// Throws CudaError unless both events were recorded on one device with Timing::on and have
+// happened.
 [[nodiscard]] double seconds_between(const Event& from, const Event& to);
 
 }  // namespace ringsmith

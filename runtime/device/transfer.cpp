@@ -17,7 +17,7 @@ namespace ringsmith {
 
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes; limits the memory that a copy pins
+constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes, limits the memory that a copy pins
 
 // Calls f(offset, bytes) for each piece.
 template <class F>
@@ -65,7 +65,7 @@ void between_devices(std::byte* to, Device target, const std::byte* from, Device
   }
   (void)enable_peer_access(source, target);  // otherwise the driver copies through the host
   const Stream after = Stream::current(target);
-  stream.wait(after);  // work that still accesses the target's old contents
+  stream.wait(after);  // pending work may still access the target's old contents
   cuda_check(cudaMemcpyPeerAsync(to, target.index, from, source.index, size, stream.get()));
   after.wait(stream);
 }

@@ -1,12 +1,12 @@
 // Copies between the CPU and devices, and between devices, and the pinned memory for these copies.
 //
-//   cpu -> cuda    the host copies into pinned memory, and the device's current stream from there;
-//                  the source may be overwritten immediately
+//   cpu -> cuda    the host copies into pinned memory, and the device's current stream from there.
+//                  The source may be overwritten immediately
 //   pinned -> cuda the stream copies directly from the source, which must not change until the
 //                  stream is done
-//   cuda -> cpu    through pinned memory, too; blocks the host until the bytes have arrived
+//   cuda -> cpu    also through pinned memory. Blocks the host until the bytes have arrived
 //   cuda -> cuda   on the source's current stream, after everything queued on the target's, which
-//                  then continues after the copy. Does not block the host
+//                  then waits for the copy. Does not block the host
 #pragma once
 
 #include <cstddef>
@@ -24,28 +24,28 @@ namespace ringsmith {
 void transfer(std::byte* to, Device to_device, const std::byte* from, Device from_device,
               Bytes size);
 
-// Lets kernels and copies on `device` access `peer`'s memory directly, from now on. False if the
+// Lets kernels and copies on `device` access `peer`'s memory directly from now on. False if the
 // hardware does not support it.
 bool enable_peer_access(Device device, Device peer);
 
-// Pinned host memory: its pages do not move, so a device copies to and from them by itself while
-// the host continues. Pinning is slow; blocks are kept and reused.
+// Pinned host memory. Its pages do not move, so a device can copy to and from it while the host
+// continues. Pinning is slow, so blocks are kept and reused.
 class PinnedBlock {
  public:
-  explicit PinnedBlock(Bytes size);  // uninitialised; CudaError if out of memory
-  ~PinnedBlock();                    // reused after the streams of release_after()
+  explicit PinnedBlock(Bytes size);  // uninitialised, or throws CudaError
+  ~PinnedBlock();                    // may be reused after release_after()'s streams
   PinnedBlock(const PinnedBlock&) = delete;
   PinnedBlock& operator=(const PinnedBlock&) = delete;
 
   [[nodiscard]] std::byte* data() const { return data_; }
-  // Keeps the block in use until `stream` has done all work that it holds now.
+  // Keeps the block in use until `stream` has finished all work queued on it so far.
   void release_after(const Stream& stream) { busy_.push_back(Event::record(stream)); }
-  // The living block that contains all these bytes; null if there is none.
+  // Returns the live block that contains all these bytes, or null.
   [[nodiscard]] static PinnedBlock* around(const std::byte* data, Bytes size);
 
  private:
   std::byte* data_;
-  std::size_t class_;  // of its size
+  std::size_t class_;  // size class
   std::vector<Event> busy_;
 };
 
@@ -53,10 +53,10 @@ class PinnedBlock {
 // is read after the step's backward has been queued.
 class Fetch {
  public:
-  // Copies after all work that the device's current stream holds; `from` may be freed immediately,
-  // like all memory of that stream.
+  // Queues the copy on the device's current stream. `from` may be freed immediately, like all
+  // memory of that stream.
   Fetch(const std::byte* from, Device device, Bytes size);
-  // Blocks until these bytes have arrived; does not wait for work that was queued after them.
+  // Blocks until these bytes have arrived, but does not wait for work that was queued after them.
   [[nodiscard]] const std::byte* wait() const;
 
  private:
@@ -66,7 +66,7 @@ class Fetch {
 
 namespace pinned_allocator {
 [[nodiscard]] AllocatorStats stats();  // current and peak in whole size classes
-void release_cached();                 // the free blocks that no device uses any more
+void release_cached();                 // frees the cached blocks that no device uses any more
 }  // namespace pinned_allocator
 
 }  // namespace ringsmith

@@ -27,14 +27,17 @@ struct GPTOptions {
   int heads = 4;
   double dropout = 0;  // applied to the sum of the embeddings and to each branch
   bool tied = false;   // the head uses the token table as its weight
-  // Rows of the head are rounded up to a multiple of this; extra rows are 0 and unused. Tensor
-  // cores multiply 50,304 columns (128 x 393) faster than 50,257, with the same results.
+  // The number of rows of the head is rounded up to a multiple of this. The extra rows are 0 and
+  // unused. Tensor cores multiply 50,304 columns (128 x 393) faster than 50,257, with the same
+  // results.
   std::int64_t vocabulary_multiple = 1;
   // During training each block saves only its input and is recomputed in backward
-  // (runtime/autograd/checkpoint.hpp): same results, less memory, one third more computation.
+  // (runtime/autograd/checkpoint.hpp). Results are the same, with less memory and one third more
+  // computation.
   bool activation_checkpointing = false;
-  // True: weights are initialised from N(0, 0.02), at the end of a branch with a standard deviation
-  // of 0.02 / sqrt(2 layers); biases are 0. False: the layers' own initial values.
+  // If true, weights are normally distributed with mean 0 and standard deviation 0.02, or 0.02 /
+  // sqrt(2 layers) at the end of a branch, and biases are 0. If false, layers keep their own
+  // initial values.
   bool gpt2_init = false;
 };
 
@@ -67,7 +70,7 @@ class GPT : public Module {
   // Throws UsageError if an option is out of range.
   explicit GPT(const GPTOptions& options);
 
-  // tokens: i64 (b, t) with t <= context, each in [0, vocabulary); returns logits.
+  // tokens: i64 (b, t) with t <= context, each in [0, vocabulary). Returns logits.
   Tensor forward(const Tensor& tokens) override;
   [[nodiscard]] const GPTOptions& options() const { return options_; }
 
@@ -87,17 +90,17 @@ class GPT : public Module {
 struct GenerateOptions {
   std::int64_t tokens = 200;   // number of tokens to append
   std::int64_t context = 128;  // the model sees at most this many of the latest tokens
-  double temperature = 0.8;    // divides the logits; 0: always the most likely token
-  int top_k = 0;               // chooses among the k most likely tokens; 0: among all
+  double temperature = 0.8;    // divides the logits. With 0, always the most likely token
+  int top_k = 0;               // chooses among the k most likely tokens, or with 0 among all
 };
 
-// model maps i64 (1, t) to logits (1, t, vocabulary). Returns the prompt followed by the new
-// tokens. The model is in evaluation mode meanwhile. Throws UsageError if the prompt is empty or an
-// option is out of range, Error if a logit is NaN.
+// `model` maps i64 (1, t) to logits (1, t, vocabulary) and is in evaluation mode during the call.
+// Returns the prompt followed by the new tokens. Throws UsageError if the prompt is empty or an
+// option is out of range, and Error if a logit is NaN.
 [[nodiscard]] std::vector<std::int64_t> generate(Module& model, std::vector<std::int64_t> prompt,
                                                  const GenerateOptions& options, Generator& g);
 
-// Draws one token: an index of logits.
+// Draws one token, i.e. an index into logits.
 [[nodiscard]] std::int64_t sample_token(const std::vector<float>& logits, double temperature,
                                         int top_k, Generator& g);
 

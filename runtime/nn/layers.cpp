@@ -26,14 +26,15 @@ Tensor normal(const Shape& shape, double stddev) {
 }
 
 // Bound of the weights of Linear and Conv2d: Kaiming uniform for a leaky ReLU of slope sqrt(5),
-// i.e. 1 / sqrt(fan_in) up to rounding. Rounded like PyTorch: sqrt(5) squared is not 5 in double.
+// i.e. 1 / sqrt(fan_in) up to rounding. It must round like PyTorch, and sqrt(5) squared is not 5 in
+// double.
 double weight_bound(std::int64_t fan_in) {
   const double slope = std::sqrt(5.0);
   const double gain = std::sqrt(2.0 / (1 + slope * slope));
   return std::sqrt(3.0) * (gain / std::sqrt(static_cast<double>(fan_in)));
 }
 
-// Bound of their biases.
+// Bound of the biases of Linear and Conv2d.
 double bias_bound(std::int64_t fan_in) { return 1 / std::sqrt(static_cast<double>(fan_in)); }
 
 }  // namespace init
@@ -116,7 +117,7 @@ BatchNorm2d::BatchNorm2d(std::int64_t channels, double momentum, double eps)
 }
 
 Tensor BatchNorm2d::forward(const Tensor& x) {
-  if (training())  // through f64, exact up to 2^53: integer tensors have no arithmetic
+  if (training())  // through f64 (exact up to 2^53), because integer tensors have no arithmetic
     num_batches_tracked.copy_(
         raw::scalar(raw::Scalar::add, num_batches_tracked.to(DType::f64), 1, "BatchNorm2d"));
   return function_(x, weight, bias, running_mean, running_var, training(), momentum_, eps_);

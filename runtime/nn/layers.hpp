@@ -1,5 +1,6 @@
-// Layers of models, with and without parameters. Shapes as in runtime/autograd/functions.hpp,
-// initial values as in PyTorch: after the same manual_seed a model starts with the same weights.
+// Layers of models, with and without parameters. Shapes are those of
+// runtime/autograd/functions.hpp. Initial values match PyTorch's, so a model starts with the same
+// weights after the same manual_seed.
 #pragma once
 
 #include <memory>
@@ -32,7 +33,7 @@ class LayerNorm : public Module {
  public:
   explicit LayerNorm(std::int64_t dim, double eps = 1e-5);
   Tensor forward(const Tensor& x) override { return layer_norm(x, weight, bias, eps_); }
-  // Returns x + residual, and its normalisation.
+  // Returns x + residual and its normalisation.
   [[nodiscard]] AddNorm add(const Tensor& x, const Tensor& residual) {
     return add_layer_norm(x, residual, weight, bias, eps_);
   }
@@ -56,9 +57,9 @@ class GELU : public Module {
   Gelu approximate_;
 };
 
-// In training each element is 0 with probability p, else divided by 1 - p. Masks come from the
-// default generator, or the device's. Seed it differently on each rank, or all ranks drop the same
-// elements.
+// In training each element becomes 0 with probability p and is otherwise divided by 1 - p. Masks
+// come from the default generator or from the device's. Seed the generator differently on each
+// rank, otherwise all ranks drop the same elements.
 class Dropout : public Module {
  public:
   explicit Dropout(double p = 0.5);  // UsageError unless p is in [0, 1)
@@ -76,7 +77,7 @@ class Flatten : public Module {
   Tensor forward(const Tensor& x) override;
 };
 
-// Children named "0", "1", ... , called in turn.
+// Calls its children, named "0", "1", ..., in order.
 class Sequential : public Module {
  public:
   Sequential() = default;
@@ -130,14 +131,14 @@ class Conv2d : public Module {
   Conv2dOptions options_;
 };
 
-// Normalises each channel over the batch in training, and by running averages in evaluation. The
-// averages are buffers. Under DDP they are those of rank 0's batches, not of the global batch;
-// convert_sync_batchnorm() (runtime/parallel/sync_batch_norm.hpp) changes this.
+// Normalises each channel by the batch's statistics in training, and by running averages in
+// evaluation. The averages are buffers. Under DDP they describe rank 0's batches, not the global
+// batch, unless convert_sync_batchnorm() (runtime/parallel/sync_batch_norm.hpp) is used.
 class BatchNorm2d : public Module {
  public:
   explicit BatchNorm2d(std::int64_t channels, double momentum = 0.1, double eps = 1e-5);
   Tensor forward(const Tensor& x) override;
-  // batch_norm or its replacement.
+  // The type of batch_norm and of its replacements.
   using Function = std::function<Tensor(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                         const Tensor& running_mean, const Tensor& running_var,
                                         bool training, double momentum, double eps)>;
@@ -165,7 +166,7 @@ class GlobalAvgPool2d : public Module {
   Tensor forward(const Tensor& x) override { return global_avg_pool2d(x); }
 };
 
-// Two 3x3 convolutions to 32 and 64 channels with ReLU, a 2x2 maximum and a Linear layer.
+// Two 3x3 convolutions to 32 and 64 channels with ReLU, 2x2 max pooling and a Linear layer.
 // Parameters are named as in the equivalent torch.nn.Sequential: "0.weight", "6.bias".
 class SmallCNN : public Sequential {
  public:

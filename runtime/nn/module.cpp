@@ -7,7 +7,7 @@
 
 namespace ringsmith {
 
-// "a" and "a.b" could give two tensors the name "a.b": a checkpoint would lose one of them.
+// The names "a" and "a.b" could give two tensors the name "a.b", and a checkpoint would lose one.
 void Module::require_new(const char* what, const std::string& name) const {
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("register_{}(\"{}\"): {}", what, name, why));
@@ -98,7 +98,7 @@ StateDict Module::state_dict() const {
 
 void Module::load_state_dict(const StateDict& state) {
   const StateDict mine = state_dict();
-  constexpr int kNamed = 3;  // a wrong model has hundreds of faults
+  constexpr int kNamed = 3;  // faults that are named, because a wrong model has hundreds
   int found = 0;
   std::string faults;
   const auto fault = [&](const std::string& what) {

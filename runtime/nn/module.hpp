@@ -10,9 +10,9 @@
 //     Block(...) { register_module("up", up); register_module("down", down); }
 //   };
 //
-// The tree points at members, so a module can be neither copied nor moved. A parameter is shared by
-// assignment: head.weight = embedding.weight. All functions traverse the tree in the same order,
-// own parameters first, then children in order of registration: PyTorch's order, and the buckets'.
+// The tree points to members, so a module can be neither copied nor moved. An assignment shares a
+// parameter: head.weight = embedding.weight. Tensors are listed in PyTorch's order, on which the
+// gradient buckets rely: a module's own, then those of its children in order of registration.
 #pragma once
 
 #include <functional>
@@ -37,38 +37,39 @@ class Module {
   virtual Tensor forward(const Tensor& x) = 0;
   Tensor operator()(const Tensor& x) { return forward(x); }
 
-  // In tree order; a tensor shared by several modules appears once, under its first name.
+  // In tree order. A tensor shared by several modules appears once, under its first name.
   [[nodiscard]] NamedTensors named_parameters() const;
   [[nodiscard]] NamedTensors named_buffers() const;
   [[nodiscard]] std::vector<Tensor> parameters() const;
   [[nodiscard]] std::vector<Tensor> buffers() const;
 
-  // Parameters and buffers under all their names; shares memory with the module.
+  // Parameters and buffers under all their names. Shares memory with the module.
   [[nodiscard]] StateDict state_dict() const;
-  // Copies the values into the module. Throws UsageError naming the first missing, unknown or
-  // misshapen entries; the module is then unchanged.
+  // Copies the values into the module. If entries are missing, unknown or misshapen, throws a
+  // UsageError that names the first of them, and changes nothing.
   void load_state_dict(const StateDict& state);
 
-  // Moves parameters, buffers and gradients in place: existing handles and optimizers stay valid
-  // (an optimizer's state does not move: load it again, or move the model first).
+  // Moves parameters, buffers and gradients in place, so that existing handles and optimizers stay
+  // valid. An optimizer's state does not move: load it again, or move the model first.
   void to(Device device);
-  // Device of the parameters; the CPU if there are none. UsageError if they are on several devices.
+  // Device of the parameters, or the CPU if there are none. UsageError if they are on several
+  // devices.
   [[nodiscard]] Device device() const;
 
-  // Replaces the tensor objects in the slots: the i-th of parameters() by the i-th of these,
-  // wherever it is shared, and buffers likewise. No values are copied, existing handles keep the
-  // old tensors, and shapes are not checked. Throws UsageError unless the numbers match.
+  // Replaces the i-th tensor of parameters() by parameters[i] wherever it is shared, and buffers
+  // likewise. No values are copied, existing handles keep the old tensors, and shapes are not
+  // checked. Throws UsageError unless the numbers match.
   void rebind(const std::vector<Tensor>& parameters, const std::vector<Tensor>& buffers);
 
   void train(bool on = true);  // this module and its descendants
   void eval() { train(false); }
   [[nodiscard]] bool training() const { return training_; }
   void zero_grad(bool set_to_none = true);
-  // Calls f on children before their parents, on this module last.
+  // Calls f on children before their parents, and on this module last.
   void apply(const std::function<void(Module&)>& f);
 
  protected:
-  // `slot` must be a member of this object. A parameter requires a gradient; a buffer does not, but
+  // `slot` must be a member of this object. A parameter requires a gradient. A buffer does not, but
   // is saved and broadcast. Throws UsageError, without registering anything, if the name or the
   // member is taken, the name has an empty part ("", "a..b"), or two tensors could get one name
   // ("a" and "a.b"). A module may be a child of several modules.
@@ -95,7 +96,7 @@ class Module {
   bool training_ = true;
 };
 
-// Number of elements of all parameters; shared parameters count once.
+// Number of elements of all parameters. Shared parameters count once.
 [[nodiscard]] std::int64_t parameter_count(const Module& module);
 
 // Puts a module and its descendants into evaluation mode, and restores each one's mode at the end

@@ -28,8 +28,8 @@ struct ResNetOptions {
   std::int64_t classes = 1000;
   std::int64_t channels = 3;  // of an image
   std::int64_t width = 64;    // channels of the stem and of layer1's 3x3 kernels
-  // For images of about 32 x 32: a 3x3 kernel with stride 1, instead of a 7x7 kernel and a 3x3
-  // maximum, which reduce height and width by 4. Names are unchanged.
+  // For images of about 32 x 32: the stem is a 3x3 kernel with stride 1, instead of a 7x7 kernel
+  // and 3x3 max pooling, which reduce height and width by a factor of 4. Names are unchanged.
   bool small_stem = false;
 };
 
@@ -54,7 +54,7 @@ class ResNet : public Module {
   Tensor forward(const Tensor& x) override;
 
  private:
-  // Appends `blocks` blocks to stage; in: number of channels, updated.
+  // Appends `blocks` blocks to `stage` and updates `in`, the number of channels.
   void add_blocks(Sequential& stage, std::int64_t& in, std::int64_t planes, int blocks,
                   std::int64_t stride) const;
 

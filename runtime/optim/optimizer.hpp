@@ -4,7 +4,7 @@
 //                 optimizer.step();
 //
 // A parameter whose .grad is undefined is skipped, and its state is unchanged. The arithmetic is in
-// kernels/optim.hpp; with --kernels oracle the bits equal PyTorch's.
+// kernels/optim.hpp. With --kernels oracle the bits equal PyTorch's.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace ringsmith {
 
-// An optimizer's options by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}; flags: 0 or 1.
+// An optimizer's options by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}. Flags: 0, 1.
 using Hyperparameters = std::map<std::string, std::vector<double>>;
 
 class Optimizer {
@@ -29,28 +29,29 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   void step();  // updates every parameter that has a gradient, in place
-  // Call it in place of step() if the gradients are unusable: infinite or NaN (GradScaler), or
-  // rejected by the program. Changes no parameter or state, but notifies code that keeps data of
-  // these gradients for later steps (HookTurn::skipped), such as DistributedDataParallel's hooks.
+  // Call it instead of step() if the gradients are unusable, e.g. infinite or NaN (GradScaler).
+  // Changes no parameter or state, but notifies code that keeps data of these gradients for later
+  // steps (HookTurn::skipped), such as DistributedDataParallel's hooks.
   void skip() const;
 
-  // set_to_none: .grad becomes undefined. Otherwise it is zeroed in place, so that gradients keep
-  // their memory, e.g. in DistributedDataParallel's buckets.
+  // If set_to_none, .grad becomes undefined. Otherwise it is zeroed in place, so that gradients
+  // keep their memory, e.g. in DistributedDataParallel's buckets.
   void zero_grad(bool set_to_none = true);
 
   [[nodiscard]] double lr() const { return lr_; }
   virtual void set_lr(double lr);  // UsageError if negative or not finite
   [[nodiscard]] const std::vector<Tensor>& params() const { return params_; }
 
-  // The gradients that step() would use, by reference; GradScaler divides them.
+  // The gradients that step() would use, by reference. GradScaler divides them.
   [[nodiscard]] virtual std::vector<Tensor> gradients() const;
-  // True if any rank passes true. Collective in optimizers whose gradients() differ between ranks;
-  // in others every rank passes the same value, and `mine` is returned.
+  // True if any rank passes true. Collective in optimizers whose gradients() differ between ranks.
+  // In other optimizers every rank passes the same value, and the function returns `mine`.
   [[nodiscard]] virtual bool any_rank(bool mine) const { return mine; }
 
   // Names of the state tensors that this optimizer may keep per parameter: "exp_avg", ...
   [[nodiscard]] virtual const std::vector<std::string>& state_names() const { return names_; }
-  [[nodiscard]] virtual bool counts_steps() const { return counts_; }  // then there is also "step"
+  // True if "step", the number of a parameter's updates, is part of the state, too.
+  [[nodiscard]] virtual bool counts_steps() const { return counts_; }
 
   // PyTorch's two parts, flattened as by torch.distributed.checkpoint, with one parameter group:
   //
@@ -61,15 +62,15 @@ class Optimizer {
   //
   // A parameter that has never had a gradient has no entries.
   [[nodiscard]] virtual StateDict state_dict() const;
-  // Copies the state; as in PyTorch, hyperparameters are replaced by those in `state`. Throws
-  // UsageError naming the first entry that does not fit these parameters and this kind of
-  // optimizer, or that check_optimizer_state() rejects; nothing is changed then.
+  // Copies the state and, as in PyTorch, replaces the hyperparameters. If an entry does not fit
+  // these parameters or this kind of optimizer, or check_optimizer_state() rejects it, throws a
+  // UsageError that names the first such entry, and changes nothing.
   virtual void load_state_dict(const StateDict& state);
 
  protected:
   // Throws UsageError if params is empty, or holds a tensor twice, a non-leaf, or a tensor that is
-  // neither f32 nor f64. names: the state tensors that the optimizer may keep per parameter;
-  // counts: the number of updates is part of the state.
+  // neither f32 nor f64. `names` are the state tensors that the optimizer may keep per parameter.
+  // `counts` is true if the number of updates is part of the state.
   Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names, bool counts);
 
   // All hyperparameters except lr. set_hyperparameters() gets the same names and numbers of values,
@@ -86,7 +87,7 @@ class Optimizer {
   // Updates all parameters that have a gradient, in order.
   virtual void update(const std::vector<Update>& all) = 0;
 
-  // State tensor `name` (an index into names) of parameter i; zeros on first use.
+  // State tensor `name` (an index into names) of parameter i, zeros on first use.
   Tensor& state(std::size_t name, std::size_t i);
   [[nodiscard]] bool has_state(std::size_t name, std::size_t i) const;
 
@@ -95,27 +96,28 @@ class Optimizer {
   double lr_ = 0;
   std::vector<std::string> names_;
   bool counts_;
-  std::vector<std::vector<Tensor>> state_;  // [name][parameter]; undefined until first used
+  std::vector<std::vector<Tensor>> state_;  // [name][parameter], undefined until first used
   std::vector<std::int64_t> steps_;         // number of updates per parameter
 };
 
-// Throws UsageError naming the first entry that no training can produce: a step that is not a count
-// of updates, NaN or an infinity in a tensor, a negative mean of squares ("exp_avg_sq").
+// Throws a UsageError that names the first entry that no training can produce: a step that is not a
+// count of updates, a tensor with NaN or an infinity, or a negative mean of squares ("exp_avg_sq").
 void check_optimizer_state(const StateDict& state);
 
 // Scales all gradients by one factor so that their joint 2-norm is at most max_norm. Returns the
 // norm before scaling as one f32 on their device, so that the host need not wait for a GPU. As in
 // PyTorch, the joint norm is the norm of the tensors' norms in f32, and the gradients are always
 // multiplied by min(1, max_norm / (norm + 1e-6)). Squares are summed in f64. Undefined gradients
-// are ignored. After DDP's reduction every rank
-// computes the same factor without communication. If the norm is NaN or infinite: with
-// error_if_nonfinite, throws Error naming the first parameter whose gradient is not finite, if any;
-// without, the gradients become NaN or 0. Throws UsageError if max_norm is negative or NaN, or if
-// gradients are on different devices or not contiguous.
+// are ignored. After DDP's reduction every rank computes the same factor without communication.
+//
+// If the norm is NaN or infinite, the gradients become NaN or 0. With error_if_nonfinite, the
+// function instead throws an Error that names the first parameter whose gradient is not finite, if
+// any. Throws UsageError if max_norm is negative or NaN, or if gradients are on different devices
+// or not contiguous.
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
                        bool error_if_nonfinite = false);
 
-// Stochastic gradient descent with momentum, as torch.optim.SGD.
+// Stochastic gradient descent with momentum, like torch.optim.SGD.
 //
 //   d   = g + weight_decay p
 //   buf = momentum buf + (1 - dampening) d      first step: buf = d
@@ -141,12 +143,12 @@ class SGD : public Optimizer {
   SGDOptions options_;
 };
 
-// Adam (Kingma and Ba, 2014) and AdamW (Loshchilov and Hutter, 2017), as torch.optim.
+// Adam (Kingma and Ba, 2014) and AdamW (Loshchilov and Hutter, 2017), as in torch.optim.
 //
 //   m  = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g g
 //   p -= lr / (1 - beta1^t)  m / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// Adam adds weight_decay p to g, so that the adaptive step also scales the decay; AdamW shrinks p
+// Adam adds weight_decay p to g, so that the adaptive step also scales the decay. AdamW shrinks p
 // by lr weight_decay instead. amsgrad divides by the largest v so far.
 struct AdamOptions {
   double lr = 1e-3;
@@ -178,8 +180,8 @@ class AdamW : public Adam {
   AdamW(std::vector<Tensor> params, AdamOptions options) : Adam(std::move(params), options, true) {}
 };
 
-// Learning-rate schedules: pure functions of the step number, counted from 0. They have no state to
-// save: a resumed run passes the same step and gets the same rate.
+// Learning-rate schedules are pure functions of the step number, counted from 0. They have no state
+// to save, because a resumed run passes the same step and gets the same rate.
 //
 //   warm-up         cosine                    rate
 //      /------------\__                       peak

@@ -15,7 +15,7 @@ Tensor room_for(Tensor& x, const Shape& sizes) {
   return Tensor::empty(sizes, x.options());
 }
 
-// The shape to which a and b broadcast; throws UsageError naming both if there is none.
+// Returns the shape to which a and b broadcast. Throws a UsageError that names both shapes.
 Shape broadcast_shape(const char* what, const Shape& a, const Shape& b) {
   Shape out(std::max(a.size(), b.size()));
   for (std::size_t i = 1; i <= out.size(); ++i) {  // from the back
@@ -158,7 +158,7 @@ Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, cons
       out.fill_(0);
       return;
     }
-    // The kernel represents a reduced dimension by stride 0.
+    // Stride 0 tells the kernel that a dimension is reduced.
     kernels::View<T> to = out.view_of<T>();
     for (std::size_t d = 0; d < full.size(); ++d) {
       to.layout.sizes[d] = x.sizes()[d];

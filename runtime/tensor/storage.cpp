@@ -119,12 +119,12 @@ class Cache {
   static std::byte* from_system(std::size_t size) {
     const bool huge = size >= kHugeFrom;
     const std::size_t alignment = huge ? kHugePage : kAlignment;
-    // aligned_alloc requires a multiple of the alignment.
+    // aligned_alloc requires the size to be a multiple of the alignment.
     void* block = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
     if (block == nullptr)
       throw OutOfMemoryError("out of memory: the system has no " + std::to_string(size) +
                              " bytes left for a tensor");
-    if (huge) madvise(block, size, MADV_HUGEPAGE);  // a hint; failure is harmless
+    if (huge) madvise(block, size, MADV_HUGEPAGE);  // a hint, whose failure is harmless
     return static_cast<std::byte*>(block);
   }
 
@@ -134,7 +134,7 @@ class Cache {
   AllocatorStats stats_;
 };
 
-// Never destroyed: static tensors may outlive any other static object.
+// Never destroyed, because static tensors may outlive any other static object.
 Cache& cache() {
   static auto* const instance = new Cache;
   return *instance;

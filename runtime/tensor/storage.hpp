@@ -1,9 +1,9 @@
 // A block of bytes shared by tensors, and the host allocator that provides it.
 //
-// allocate() takes it from the caching host allocator below or, on a GPU, from the caching device
-// allocator (runtime/device/memory.hpp) for the current stream. adopt() wraps memory with another
-// owner, e.g. a gradient bucket in communication memory; `keeper` is held until the last tensor
-// releases it.
+// allocate() gets the block from the caching host allocator below or, on a GPU, from the caching
+// device allocator (runtime/device/memory.hpp) for the current stream. adopt() wraps memory with
+// another owner, e.g. a gradient bucket in communication memory, and holds `keeper` until the last
+// tensor releases the block.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ class Storage {
   // False for adopted memory, which other code may be using.
   [[nodiscard]] bool is_owned() const { return owned_; }
 
-  // Counts in-place writes; shared by all views of the storage (Tensor::version).
+  // Number of in-place writes through all views of the storage (Tensor::version).
   [[nodiscard]] std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -45,7 +45,7 @@ class Storage {
   Storage(std::byte* data, Bytes size, bool owned, std::shared_ptr<void> keeper, Device device);
   std::byte* data_;
   Bytes size_;
-  bool owned_;  // the block is returned to its allocator
+  bool owned_;  // true: the block is returned to its allocator
   std::shared_ptr<void> keeper_;
   Device device_;
   std::atomic<std::uint32_t> version_{0};
@@ -54,10 +54,10 @@ class Storage {
 // The caching host allocator: tensors' memory is kept and reused, not returned to the system.
 //
 // A training step allocates the same sizes repeatedly. Fresh pages from the system cost a page
-// fault per 4 KiB; a block from the cache costs a list operation. Every size class
-// (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes; those
+// fault per 4 KiB, while a block from the cache costs a list operation. Every size class
+// (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes. Those
 // from 4 MiB on are aligned to 2 MiB, and huge pages are requested for them. Thread-safe. Under
-// AddressSanitizer free blocks are poisoned, so that uses after free are detected.
+// AddressSanitizer free blocks are poisoned, so that use after free is detected.
 namespace host_allocator {
 
 inline constexpr std::size_t kAlignment = 64;

@@ -5,9 +5,9 @@
 //   sizes {4,3}, strides {1,4}, offset 0      t.transpose(0, 1): same bytes, no copy
 //
 // A Tensor is a handle: a copy shares the same tensor object (and its gradient). The operations
-// here never record a graph; the differentiable ones are in runtime/autograd/functions.hpp. A
+// here never record a graph. The differentiable ones are in runtime/autograd/functions.hpp. A
 // tensor's gradient state is attached as an opaque AutogradMeta, so that this layer does not depend
-// on the layer above; grad(), requires_grad() and backward() are defined in runtime/autograd.
+// on the layer above. grad(), requires_grad() and backward() are defined in runtime/autograd.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class Tensor {
 
   // ---- construction (zeros, full, arange, from_vector and randn: at the end of this file) ----
   static Tensor empty(const Shape& sizes, TensorOptions options = {});
-  // A view of storage; offset in elements.
+  // A view of storage. The offset is in elements.
   static Tensor from_storage(std::shared_ptr<Storage> storage, const Shape& sizes,
                              const Shape& strides, std::int64_t offset, DType dtype);
 
@@ -87,7 +87,7 @@ class Tensor {
     return device().is_cpu() ? *data<T>() : *cpu().data<T>();
   }
   template <class T>
-  [[nodiscard]] std::vector<T> to_vector() const {  // row-major, whatever the strides
+  [[nodiscard]] std::vector<T> to_vector() const {  // row-major, for any strides
     const Tensor flat = cpu().contiguous();
     const T* values = flat.data<T>();
     return std::vector<T>(values, values + flat.numel());
@@ -110,7 +110,7 @@ class Tensor {
   [[nodiscard]] kernels::Layout layout() const;
 
   // ---- views: share storage ----
-  [[nodiscard]] Tensor view(const Shape& sizes) const;     // one -1; UsageError if strides forbid
+  [[nodiscard]] Tensor view(const Shape& sizes) const;     // one may be -1. UsageError if no view
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;  // a view if possible, otherwise a copy
   [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
   [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
@@ -129,16 +129,16 @@ class Tensor {
   [[nodiscard]] Tensor contiguous() const;  // itself if already contiguous
   [[nodiscard]] Tensor clone() const;
   [[nodiscard]] Tensor to(DType dtype) const;  // itself if it has this dtype
-  // Copies to a device are enqueued on the current streams without waiting; a copy to the CPU is
+  // Copies to a device are enqueued on the current streams without waiting. A copy to the CPU is
   // complete on return. Returns the tensor itself if it is already on `device`.
   [[nodiscard]] Tensor to(Device device) const;
   [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
-  // A copy in pinned host memory; itself if already pinned. CPU only (UsageError). A later copy to
-  // a device reads it asynchronously: do not write to it before the stream has completed.
+  // A copy in pinned host memory, or itself if already pinned. CPU only (UsageError). A later copy
+  // to a device reads it asynchronously, so do not write to it before the stream has completed.
   [[nodiscard]] Tensor pin_memory() const;
   [[nodiscard]] bool is_pinned() const;
   [[nodiscard]] Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }
-  void copy_(const Tensor& source) const;  // broadcasts and converts; from any device
+  void copy_(const Tensor& source) const;  // broadcasts and converts, from any device
   void fill_(double value) const;
   void zero_() const { fill_(0.0); }
 
@@ -150,9 +150,9 @@ class Tensor {
   [[nodiscard]] bool is_leaf() const;
   void backward(const Tensor& gradient = {}) const;  // gradient may be omitted for one element
 
-  // Moves the tensor object itself: all handles to it, its .grad and its hooks stay valid, so that
-  // shared weights stay shared and optimizers are unaffected. Leaves only. Clears the gradient
-  // target (runtime/autograd/tensor_grad.hpp).
+  // Moves the tensor object itself, so that all handles to it, its .grad and its hooks remain
+  // valid. Shared weights remain shared, and optimizers are unaffected. Leaves only. Clears the
+  // gradient target (runtime/autograd/tensor_grad.hpp).
   void move_to(Device device) const;
 
   // ---- for runtime/autograd ----
@@ -161,15 +161,15 @@ class Tensor {
   // Makes this object refer to `other`'s memory, which must have the same sizes and dtype
   // (UsageError).
   void set_data(const Tensor& other) const;
-  // Counts in-place writes to the storage and its views; backward checks it in saved tensors.
+  // Number of in-place writes to the storage through any view. Backward uses it to detect that a
+  // saved tensor has been overwritten.
   [[nodiscard]] std::uint32_t version() const;
   void bump_version() const;
-  // True if this handle is the only one to its object and to its storage, and covers all of it: the
+  // True if this handle is the only one to its object and to its storage, and covers all of it. The
   // memory may then be reused or overwritten without affecting others.
   [[nodiscard]] bool is_sole_owner() const;
-  // Declares that `stream` uses the memory, too, not only the stream for which it was allocated.
-  // After the last handle is released, the memory is not reused until the work queued on `stream`
-  // by then is complete.
+  // Declares that `stream` also uses the memory. After the last handle is released, the memory is
+  // not reused until the work queued on `stream` by then is complete.
   void record_stream(const Stream& stream) const;
 
  private:
@@ -186,7 +186,7 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// The first byte of a tensor, and its size in bytes; for functions that move bytes.
+// The first byte of a tensor, and its size in bytes. For functions that move bytes.
 [[nodiscard]] inline std::byte* data_of(const Tensor& t) {
   return t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
 }
@@ -194,7 +194,7 @@ class Tensor {
   return bytes_of(Elements(static_cast<std::size_t>(t.numel())), size_of(t.dtype()));
 }
 
-// ---- new tensors with values; without options they are on the CPU: move them with to() ----
+// ---- new tensors with values, on the CPU by default ----
 Tensor full(const Shape& sizes, double value, TensorOptions options = {});
 inline Tensor zeros(const Shape& sizes, TensorOptions options = {}) {
   return full(sizes, 0.0, options);
@@ -206,7 +206,7 @@ inline Tensor empty_like(const Tensor& t) { return Tensor::empty(t.sizes(), t.op
 inline Tensor zeros_like(const Tensor& t) { return zeros(t.sizes(), t.options()); }
 inline Tensor ones_like(const Tensor& t) { return ones(t.sizes(), t.options()); }
 
-// start, start + step, ... below stop; i64 by default.
+// start, start + step, ... below stop, i64 by default.
 Tensor arange(double start, double stop, double step = 1, TensorOptions options = {DType::i64});
 inline Tensor arange(std::int64_t stop) { return arange(0, static_cast<double>(stop)); }
 
@@ -227,9 +227,9 @@ Tensor from_vector(const std::vector<T>& values) {
 // A tensor without dimensions.
 Tensor scalar(double value, DType dtype = DType::f32);
 
-// f32, drawn as by PyTorch's CPU generator. For a device, draw them here and move them, so that a
-// seed gives the same numbers everywhere. rand is uniform in [0, 1), randn normal with mean 0 and
-// standard deviation 1.
+// f32 tensors on the CPU, with the values of PyTorch's CPU generator. For a device, create them
+// here and move them, so that a seed yields the same numbers everywhere. rand is uniform in [0, 1),
+// and randn is normal with mean 0 and standard deviation 1.
 Tensor rand(const Shape& sizes, Generator& g = default_generator());
 Tensor randn(const Shape& sizes, Generator& g = default_generator());
 

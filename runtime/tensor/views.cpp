@@ -20,7 +20,7 @@ Tensor view_on(const Tensor& t, const Shape& sizes, const Shape& strides, std::i
   return Tensor::from_storage(t.storage(), sizes, strides, offset, t.dtype());
 }
 
-// Replaces a -1, and checks the number of elements.
+// Replaces a size of -1 and checks the number of elements.
 Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
   Shape sizes = wanted;
   std::int64_t known = 1;
@@ -41,9 +41,9 @@ Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
   return sizes;
 }
 
-// The strides that present t's elements, in order, with `sizes`; empty if that needs a copy. Runs
-// of mutually contiguous dimensions form chunks; new dimensions may split a chunk, but not span
-// two.
+// Returns the strides of a view of shape `sizes` that contains t's elements in order, or nothing if
+// this needs a copy. Runs of mutually contiguous dimensions form chunks. A new dimension may split
+// a chunk, but must not span two.
 std::optional<Shape> view_strides(const Tensor& t, const Shape& sizes) {
   if (t.is_contiguous()) return contiguous_strides(sizes);
   Shape strides(sizes.size(), 1);
@@ -140,7 +140,7 @@ Tensor Tensor::expand(const Shape& wanted) const {
   return view_on(*this, new_sizes, new_strides, storage_offset());
 }
 
-// As in Python: negative positions count from the end, positions out of range are clamped.
+// As in Python, negative positions count from the end and positions out of range are clamped.
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t stop, std::int64_t step) const {
   const std::size_t d = wrap(*this, dim, "slice");
   if (step <= 0) throw UsageError("slice: step must be positive, got " + std::to_string(step));

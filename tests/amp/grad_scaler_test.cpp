@@ -1,5 +1,5 @@
-// GradScaler's errors, its state, and training with it. tests/reference/amp_test.cpp compares
-// scales and skipped steps with PyTorch's; tests/multi/amp_test.cpp uses several ranks.
+// Tests GradScaler's errors and state, and training with it. tests/reference/amp_test.cpp compares
+// scales and skipped steps with PyTorch's. tests/multi/amp_test.cpp uses several ranks.
 #include "runtime/amp/grad_scaler.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Autocast: which function computes in which dtype, nesting, cached casts, gradients in f32,
-// threads; and f16 and bf16 tensors without it.
+// Tests Autocast: the dtype in which each function computes, nesting, cached casts, gradients in
+// f32, and threads. Also tests f16 and bf16 tensors without it.
 #include "runtime/autograd/autocast.hpp"
 
 #include <cmath>
@@ -30,7 +30,7 @@ Tensor parameter(const Shape& sizes, std::uint64_t seed, DType dtype = DType::f3
 
 std::vector<float> values(const Tensor& t) { return t.to(DType::f32).to_vector<float>(); }
 
-// The largest |a - b| / max(1, |b|); infinite if there is a NaN.
+// Returns the largest |a - b| / max(1, |b|), or infinity if there is a NaN.
 double distance(const Tensor& a, const Tensor& b) {
   const auto x = values(a), y = values(b);
   if (x.size() != y.size()) return HUGE_VAL;

@@ -1,5 +1,5 @@
-// Activation checkpointing: the same numbers, the same order of events, less memory. On the CPU,
-// and on a device (RINGSMITH_TEST_DEVICE).
+// Activation checkpointing must give the same numbers in the same order with less memory, on the
+// CPU and on a device (RINGSMITH_TEST_DEVICE).
 #include "runtime/autograd/checkpoint.hpp"
 
 #include <string>
@@ -17,7 +17,7 @@ using test::on_device;
 
 namespace {
 
-// Keep all activations, or as few as possible.
+// Whether to keep all activations or as few as possible.
 enum class Way { plain, checkpointed, nested };
 
 Tensor random(const Shape& sizes, std::uint64_t seed) {
@@ -112,7 +112,7 @@ TEST_CASE("checkpoints keep a block's input, and the activations of one block at
     CHECK(held < ((with ? kBlocks : kBlocks * kDepth) + 1) * kSize);
     return stats().peak.value - before;
   };
-  // In addition: y's seed, the current gradient, the next one, and .grad.
+  // The peak also contains y's seed, the current gradient, the next one, and .grad.
   constexpr std::size_t kGradients = 4;
   const std::size_t plain = peak_of(false), with = peak_of(true);
   CHECK(plain >= kBlocks * kDepth * kSize);
@@ -205,7 +205,7 @@ TEST_CASE("what a checkpoint will read again must not be written to before") {
   h.detach().fill_(1);
   CHECK_THROWS_WITH(y.backward(), ContainsSubstring("checkpoint: a tensor of shape [4]") &&
                                       ContainsSubstring("modified in place"));
-  // Also a parameter, although none of its results was kept.
+  // The same holds for a parameter, although none of its results was kept.
   const Tensor w = full({4}, 2.0).requires_grad_();
   const Tensor z = sum(checkpoint([&](const Tensor& t) { return mul(t, w); }, x));
   w.detach().fill_(5);

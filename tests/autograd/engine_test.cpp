@@ -1,5 +1,5 @@
-// The engine: contributions, order, hooks, targets, second backward, deep graphs. Functions are
-// recorded by hand here, to test only the engine.
+// Tests the engine: contributions, order, hooks, targets, a second backward, and deep graphs.
+// Functions are recorded by hand here, so that only the engine is tested.
 #include "runtime/autograd/engine.hpp"
 
 #include <string>
@@ -91,7 +91,7 @@ TEST_CASE("leaf hooks fire once, after all contributions, in the order of the ed
   const HookHandle gone = register_post_accumulate_grad_hook(weight, note("gone"));
   register_post_accumulate_grad_hook(tied, note("t"));
   remove_hook(weight, gone);
-  // One node with edges x, bias, weight, as in linear; tied is also used before and after it.
+  // One node with edges x, bias, weight, as in linear. `tied` is also used before and after it.
   const Tensor h = times(x, tied);
   Tensor y = ones({1});
   record("LinearBackward", {h, bias, weight}, y, {}, [](const Saved&, const Tensor& g) {
@@ -156,7 +156,7 @@ TEST_CASE("the first gradient goes into the target, later ones are added there",
     REQUIRE(x.grad().data<float>() == bucket.data<float>() + 1);
     REQUIRE(values(bucket) == std::vector<float>{-1, 2 * k, 4 * k, 6 * k, -1});
   }
-  x.set_grad({});  // as by zero_grad(set_to_none): the old content is dropped
+  x.set_grad({});  // like zero_grad(set_to_none), drops the old content
   times(x, x).backward(ones({3}));
   REQUIRE(values(bucket) == std::vector<float>{-1, 2, 4, 6, -1});
   REQUIRE_THROWS_AS(set_grad_target(x, bucket), UsageError);
@@ -203,7 +203,7 @@ TEST_CASE("a saved tensor that was changed in place is detected", "[engine]") {
   const Tensor x = leaf({1, 2});
   const Tensor h = times(x, x);
   const Tensor y = times(h, h);
-  h.select(0, 0).fill_(7);  // through a view: the version belongs to the storage
+  h.select(0, 0).fill_(7);  // through a view, because the version belongs to the storage
   REQUIRE_THROWS_WITH(y.backward(ones({2})), ContainsSubstring("modified in place"));
 }
 

@@ -1,5 +1,5 @@
-// Element-wise, reducing and shape functions: values for small cases, slopes in f64 (gradcheck),
-// also with strided and broadcast inputs.
+// Tests element-wise, reducing and shape functions: values for small cases, and slopes in f64
+// (gradcheck), also with strided and broadcast inputs.
 #include "runtime/autograd/functions.hpp"
 
 #include <cmath>
@@ -83,7 +83,7 @@ TEST_CASE("slopes at 0, -0, infinities and NaN are PyTorch's", "[functions]") {
     f(x).backward(full({n}, seed, x.options()));
     return x.grad().to_vector<float>();
   };
-  // From the formulas in PyTorch's derivatives.yaml, and its pow's special cases for these
+  // From the formulas in PyTorch's derivatives.yaml and from the special cases of its pow for these
   // exponents.
   const struct {
     double exponent;

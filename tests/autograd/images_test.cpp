@@ -1,4 +1,4 @@
-// conv2d, pooling and batch_norm: gradients compared with slopes in f64; errors for wrong shapes.
+// Tests conv2d, pooling and batch_norm: gradients against f64 slopes, and errors for wrong shapes.
 
 #include <functional>
 #include <string>

@@ -1,5 +1,5 @@
-// linear, matmul, softmax, losses, layer_norm, embedding, attention: gradients compared with slopes
-// in f64, fast f32 gradients compared with f64, and the errors for wrong inputs.
+// Tests linear, matmul, softmax, losses, layer_norm, embedding and attention: gradients against
+// slopes in f64, fast f32 gradients against f64, and the errors for wrong inputs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -139,7 +139,7 @@ std::vector<Case> cases() {
   return c;
 }
 
-// Output and gradients of f with all inputs converted to dtype; the incoming gradient is fixed.
+// Output and gradients of f with all inputs converted to dtype. The incoming gradient is fixed.
 Inputs run(const Case& c, DType dtype) {
   Inputs inputs, results;
   for (const Tensor& t : c.inputs) inputs.push_back(on_device(t.to(dtype)).requires_grad_());

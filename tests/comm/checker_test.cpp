@@ -19,9 +19,9 @@ using ringsmith::comm::testing::for_each_shipped;
 
 namespace {
 
-std::string all_of(const std::vector<Finding>& findings) {
+std::string all_of(const std::vector<Violation>& findings) {
   std::string out;
-  for (const Finding& finding : findings) out += finding.describe() + "\n";
+  for (const Violation& finding : findings) out += finding.describe() + "\n";
   return out;
 }
 
@@ -186,7 +186,7 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
     const auto findings = check(mutation.schedule);
     REQUIRE(!findings.empty());
     INFO(all_of(findings));
-    const bool found = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+    const bool found = std::any_of(findings.begin(), findings.end(), [&](const Violation& finding) {
       return finding.fault == mutation.fault &&
              finding.reason.find(mutation.reason) != std::string::npos;
     });
@@ -252,10 +252,10 @@ TEST_CASE("the checker's verdict on random mutations is the verdict of running t
     // The reference executor cannot detect two faults: a message that is left over, and a cost
     // other than promised.
     findings.erase(std::remove_if(findings.begin(), findings.end(),
-                                  [&](const Finding& f) { return f.fault == Fault::cost; }),
+                                  [&](const Violation& f) { return f.fault == Fault::cost; }),
                    findings.end());
     const bool left_over =
-        !findings.empty() && std::all_of(findings.begin(), findings.end(), [](const Finding& f) {
+        !findings.empty() && std::all_of(findings.begin(), findings.end(), [](const Violation& f) {
           return f.fault == Fault::unmatched_send;
         });
     if (left_over) continue;

@@ -23,7 +23,7 @@ std::string value_at_start(const std::string& name) {
     if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
   return "";
 }
-// Before any test, and before the first use of a device.
+// Read before any test and before the first use of a device.
 const std::string kLoading = value_of("CUDA_MODULE_LOADING"),
                   kConnections = value_of("CUDA_DEVICE_MAX_CONNECTIONS");
 
@@ -41,7 +41,7 @@ TEST_CASE("devices are named as in PyTorch, and those that do not exist are refu
   CHECK_THROWS_AS(DeviceGuard(Device::cuda(999)), UsageError);
 }
 
-// tests/CMakeLists.txt has an entry that sets the first one.
+// An entry in tests/CMakeLists.txt sets the first variable.
 TEST_CASE("what the driver reads is set before main(), and a value of the user's stays") {
   REQUIRE(device_count() >= 1);
   const std::string loading = value_at_start("CUDA_MODULE_LOADING"),

@@ -1,4 +1,4 @@
-// The profiler: the operations to which it attributes time and work, and the GPU's share.
+// Tests the operations to which the profiler attributes time and work, and the GPU's share.
 #include "runtime/device/profiler.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 
-struct Profiling {  // process-wide: each test enables it for itself, and starts with no rows
+struct Profiling {  // process-wide, so each test enables it and starts without rows
   Profiling() {
     (void)profile::take_rows();
     (void)trace::drain();
@@ -161,11 +161,11 @@ TEST_CASE("on a GPU the time is the kernels' there, not the host's; a track of i
   CHECK(slow.host_ns <= queued - begin);
 
   std::int64_t there = 0;
-  for (const trace::Event& e : events) {
+  for (const trace::FinishedSpan& e : events) {
     if (trace::thread_names().at(static_cast<std::size_t>(e.thread)) != "cuda:0 operations")
       continue;
     there += e.end_ns - e.begin_ns;
-    // On the host's clock, which is read late on a busy machine.
+    // Both bounds have a margin, because the host's clock is read late on a busy machine.
     CHECK(e.begin_ns >= begin - 5 * kMs);
     CHECK(e.end_ns <= end + 5 * kMs);
   }

@@ -1,4 +1,4 @@
-// Attention in both modes compared with float64, in both memory layouts of the models; embedding.
+// Compares attention in both modes and both memory layouts with float64. Also tests embedding.
 #include "kernels/attention.hpp"
 
 #include <cmath>
@@ -19,7 +19,7 @@ using ringsmith::testing::widen;
 
 namespace {
 
-// q, k, v inside one (batch, tokens, 3 * heads * dim) array; out is (batch, tokens, heads * dim).
+// q, k, v inside one (batch, tokens, 3 * heads * dim) array. out is (batch, tokens, heads * dim).
 template <class T>
 struct Packed {
   AttentionShape s;

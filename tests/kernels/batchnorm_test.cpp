@@ -1,4 +1,4 @@
-// Batch normalisation: the fast version compared with the oracle, the oracle with the definition.
+// Compares fast batch normalisation with the oracle, and the oracle with the definition.
 #include "kernels/batchnorm.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Convolution: the fast version compared with the loops, whose sums must have the documented order.
+// Compares fast convolution with the loops, whose sums must have the documented order.
 #include "kernels/conv.hpp"
 
 #include <cmath>
@@ -12,7 +12,7 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// Small multiples of 1/8: every sum below is exact in float, so that all orders agree.
+// Small multiples of 1/8, so that every sum below is exact in float and all orders agree.
 std::vector<float> dyadic(std::int64_t n, unsigned seed) {
   std::mt19937 engine(seed);
   std::uniform_int_distribution<int> d(-16, 16);
@@ -38,7 +38,7 @@ std::vector<Conv2dShape> shapes() {
       {3, 48, 16, 16, 8, 3, 3, 1, 1, 1, 1},  // rows of one vector, more taps than fit in a tile
       {9, 50, 4, 4, 7, 3, 3, 1, 1, 1, 1},    // a sample of one vector, with shorter rows
       {2, 3, 5, 65, 9, 3, 3, 1, 1, 1, 1},    // rows longer than a panel
-      {1, 2, 3, 400, 65, 1, 3, 1, 1, 0, 1},  // and with more pixels than fit in a tile
+      {1, 2, 3, 400, 65, 1, 3, 1, 1, 0, 1},  // the same, with more pixels than fit in a tile
   };
 }
 
@@ -51,7 +51,7 @@ Result run(const Conv2dShape& s, Mode mode) {
   set_mode(mode);
   const auto x = dyadic(s.n * s.c * s.h * s.w, 1), w = dyadic(s.out_c * s.taps(), 2),
              b = dyadic(s.out_c, 3), dy = dyadic(s.n * s.out_c * s.out_pixels(), 4);
-  // Outputs start as garbage: they must be overwritten.
+  // Outputs start as garbage, which must be overwritten.
   const auto garbage = [](std::size_t n) { return std::vector<float>(n, 1e30F); };
   Result r{garbage(dy.size()), garbage(dy.size()), garbage(x.size()), garbage(w.size()),
            garbage(b.size())};
@@ -124,8 +124,8 @@ TEST_CASE("the oracle adds in the documented order: bias first, then ascending t
   std::vector<float> y(1);
   cpu::conv2d<float>({1, 2, 1, 1, 1, 1, 1}, x, w, b, y);
   CHECK(y[0] == 0);
-  // dw: one product per sample starting from zero, then the samples in order. 1 + 2^24 is only
-  // rounded between samples.
+  // dw is one product per sample, starting from zero, and the samples are added in order. 1 + 2^24
+  // is rounded only between samples.
   const std::vector<float> dy{1, 16777216, -16777216}, ones{1, 1, 1};
   std::vector<float> dw(1);
   cpu::conv2d_grad_weight<float>({3, 1, 1, 1, 1, 1, 1}, dy, ones, dw);

@@ -1,4 +1,4 @@
-// Philox compared with its authors' known answers (Random123, kat_vectors), and masks made from it.
+// Compares Philox with its authors' known answers (Random123, kat_vectors), and tests its masks.
 #include "kernels/dropout.hpp"
 
 #include <algorithm>
@@ -28,7 +28,8 @@ Mask draw(std::size_t n, double keep, PhiloxState state) {
 }  // namespace
 
 TEST_CASE("Philox-4x32-10 gives its authors' answers") {
-  // Their counter has 128 bits, ours only the lower 64: their vector of all ones cannot be tested.
+  // Their counter has 128 bits, ours only the lower 64, so their vector of all ones cannot be
+  // tested.
   CHECK(philox(0, 0) == PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
 }
 

@@ -1,4 +1,4 @@
-// Fast element-wise kernels and sums compared with oracles, over strides, broadcasts and threads.
+// Compares fast element-wise kernels and sums with oracles, over strides, broadcasts and threads.
 #include "kernels/elementwise.hpp"
 
 #include "kernels/reduction.hpp"
@@ -121,7 +121,7 @@ TEST_CASE("sums over any dimensions agree with the oracle and with f64", "[reduc
                                   {100003}, {3, 5},    {64, 32},   {257, 100},  {1, 40},
                                   {40, 1},  {4, 3, 5}, {2, 9, 33}, {3, 2, 4, 5}};
   for (const Shape& shape : shapes) {
-    // Shifted away from zero: errors are relative to the sum, which must not cancel to a small one.
+    // Shifted away from zero, so that the sum, to which errors are relative, is not small.
     const Tensor base = raw::scalar(raw::Scalar::add, values_of(shape, 7), 3, "test");
     for (const Tensor& x : layouts(base))
       for (unsigned choice = 0; choice < 1U << shape.size(); ++choice) {

@@ -27,7 +27,8 @@ using ringsmith::testing::random_values;
 
 namespace {
 
-// Rows, columns, rows of a wider matrix, gaps in both directions; the gaps are NaN.
+// A matrix stored by rows, by columns, by rows of a wider matrix, or with gaps in both directions.
+// The gaps are NaN.
 template <class T>
 struct Stored {
   std::vector<T> memory;
@@ -154,8 +155,8 @@ std::vector<float> small_integers(std::int64_t n, unsigned seed) {
   return values;
 }
 
-// Checks every storage order of a and b; for large sizes not every combination, but each order at
-// least once.
+// Checks every storage order of a and b. For large sizes not every combination is checked, but each
+// order at least once.
 void check_bf16_shape(std::int64_t m, std::int64_t n, std::int64_t k, bool integers) {
   const auto values = [&](std::int64_t count, unsigned seed) {
     return rounded<bf16>(integers ? small_integers(count, seed) : random_values(count, seed));
@@ -180,7 +181,7 @@ void check_bf16_shape(std::int64_t m, std::int64_t n, std::int64_t k, bool integ
     }
 }
 
-// Floats whose low bits are at, below and above a tie of T, and the values without neighbours.
+// Floats whose low bits are at, below and above a tie of T, and values near the types' limits.
 template <class T>
 std::vector<float> awkward_floats() {
   std::vector<float> out;
@@ -241,7 +242,7 @@ TEST_CASE("a 16-bit product is the float product of the widened matrices, rounde
 }
 
 TEST_CASE("bf16 products, by everything that this processor has for them, are the exact sums") {
-  // Sizes around those of vectors, tiles, pairs and blocks.
+  // Sizes around multiples of vectors, tiles, pairs and blocks.
   const Shapes shapes = {{1, 1, 1},     {1, 17, 2},   {2, 16, 3},    {5, 15, 31},   {6, 63, 32},
                          {7, 64, 33},   {13, 65, 34}, {16, 32, 64},  {17, 33, 65},  {32, 48, 16},
                          {33, 1, 70},   {47, 80, 63}, {48, 112, 17}, {3, 260, 257}, {257, 4, 300},
@@ -271,7 +272,7 @@ TEST_CASE(
       cpu::matmul<bf16>(square.matrix, no_rows.matrix.t(), none.matrix.t(), how);
     }
 
-    // One non-finite number, in the last row, column and k: it must affect its own row or column of
+    // A single non-finite number in the last row, column and k must affect its own row or column of
     // C and nothing else, even if tiles are padded.
     const std::int64_t m = 19, n = 21, k = 35;
     for (const float x : {inf, -inf, nan})

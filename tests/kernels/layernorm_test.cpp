@@ -1,4 +1,4 @@
-// Layer normalisation in both modes compared with float64, for odd sizes and difficult rows.
+// Compares layer normalisation in both modes with float64, for odd sizes and difficult rows.
 #include "kernels/layernorm.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Products in every storage order, odd shapes, NaN; the Linear layer's sums in PyTorch's order.
+// Tests products in every storage order, odd shapes, NaN, and the Linear layer's order of sums.
 #include "kernels/matmul.hpp"
 
 #include <cmath>
@@ -225,7 +225,7 @@ TEST_CASE("column sums are exact on integers and agree between modes, all widths
 }
 
 TEST_CASE("the oracle's float sums have the bits of ascending order, not of a better one") {
-  // 1 + 2^-24 is rounded down to 1, twice; in any other order 2^-24 + 2^-24 would count.
+  // 1 + 2^-24 is rounded down to 1, twice. In any other order 2^-24 + 2^-24 would change the sum.
   const ModeScope oracle(kernels::Mode::oracle);
   const float half_ulp = std::ldexp(1.0F, -24);
   const std::vector<float> a = {1.0F, half_ulp, half_ulp}, b = {1.0F, 1.0F, 1.0F};
@@ -234,9 +234,9 @@ TEST_CASE("the oracle's float sums have the bits of ascending order, not of a be
   CHECK(c == 1.0F);
 }
 
-// Runs in a separate process: in this one, another case may have opened the library. By default it
-// starts a thread per processor. Forbidding that by an environment variable would be a race with
-// threads that read the environment.
+// Runs in a separate process, because in this one another case may have opened the library. By
+// default OpenBLAS starts a thread per processor. Preventing that by an environment variable would
+// race with threads that read the environment.
 TEST_CASE("opens OpenBLAS", "[.][opens_openblas]") {
   cpu_set_t before{}, after{};
   char** const environment = environ;

@@ -1,4 +1,4 @@
-// Optimizer steps: the fused fast versions compared with the oracle and with the written formulas.
+// Compares the fused fast optimizer steps with the oracle and with the written formulas.
 #include "kernels/optim.hpp"
 
 #include <cmath>

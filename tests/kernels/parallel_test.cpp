@@ -1,4 +1,4 @@
-// parallel_for runs every index once, for any sizes; errors propagate; nesting does not hang.
+// parallel_for must run every index once for any sizes, propagate errors, and not hang if nested.
 #include "kernels/parallel.hpp"
 
 #include <atomic>

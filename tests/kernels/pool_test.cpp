@@ -1,4 +1,4 @@
-// Pooling: the fast versions add and compare in the oracle's order, so they agree bit for bit.
+// The fast pooling versions add and compare in the oracle's order, so they must agree bit for bit.
 #include "kernels/pool.hpp"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The vectorised reduction compared with the oracle, bit for bit, for every dtype, operation,
+// Compares the vectorised reduction with the oracle, bit for bit, for every dtype, operation,
 // number of sources and destinations, odd length and misalignment.
 #include "kernels/reduce.hpp"
 

@@ -1,4 +1,4 @@
-// softmax, log_softmax and the losses: both modes compared with float64, and edge cases.
+// Compares both modes of softmax, log_softmax and the losses with float64, also in edge cases.
 #include "kernels/softmax.hpp"
 
 #include <cmath>

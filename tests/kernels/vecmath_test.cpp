@@ -1,4 +1,4 @@
-// The vectorisable exp, log, tanh, sigmoid and erf compared with float64, over all of float.
+// Compares the vectorisable exp, log, tanh, sigmoid and erf with float64, over all floats.
 #include "kernels/cpu/fast/vecmath.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The operations and bytes of a kernel, computed by hand and as counted by the profiler.
+// Compares the operations and bytes of a kernel as computed by hand with the profiler's counts.
 #include "kernels/work.hpp"
 
 #include <type_traits>
@@ -22,9 +22,9 @@ namespace {
 
 const Device kCpu = Device::cpu();
 
-// The row of the one kernel that body calls.
+// Returns the work that the profiler counts for the only kernel that body calls.
 template <class Body>
-profile::Work counted(const char* name, const Body& body) {
+profile::KernelWork counted(const char* name, const Body& body) {
   (void)profile::take_rows();
   profile::enable(true);
   body();

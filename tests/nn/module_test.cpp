@@ -21,7 +21,7 @@ Names names_of(const NamedTensors& named) {
   return names;
 }
 
-// Two layers, one of which may be shared: chosen to break things.
+// Two linear layers, which may share their weight, and a norm.
 class Toy : public Module {
  public:
   explicit Toy(bool tied) : a(3, 3), b(3, 3, false), norm(3) {

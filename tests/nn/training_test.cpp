@@ -1,5 +1,5 @@
-// Whole models: outputs, trajectories compared with PyTorch's, and generated text; on the CPU, and
-// on a device (tests/support/device.hpp).
+// Tests whole models on the CPU and on a device (tests/support/device.hpp): outputs, trajectories
+// compared with PyTorch's, and generated text.
 #include <cmath>
 
 #include "kernels/mode.hpp"
@@ -23,7 +23,7 @@ struct Tokens {
   Tensor inputs, targets;
 };
 
-// rows x (t + 1) tokens as drawn by torch.randint; inputs are the first t, targets the last t.
+// rows x (t + 1) tokens as drawn by torch.randint. Inputs are the first t, targets the last t.
 Tokens random_tokens(std::int64_t rows, std::int64_t t, std::int64_t vocabulary, Generator& g) {
   Tokens out{Tensor::empty({rows, t}, {DType::i64}), Tensor::empty({rows * t}, {DType::i64})};
   for (std::int64_t r = 0; r < rows; ++r)

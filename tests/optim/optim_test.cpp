@@ -35,7 +35,7 @@ struct Oracle {
   Oracle& operator=(const Oracle&) = delete;
 };
 
-// Parameters of 7 and 1 elements; the gradients of step t are drawn from generator 40 + t.
+// Parameters of 7 and 1 elements. The gradients of step t are drawn from generator 40 + t.
 template <class Opt, class Options>
 std::vector<Values> trajectory(const Options& options, int steps) {
   std::vector<Values> out;
@@ -113,7 +113,7 @@ TEST_CASE("a parameter without gradient keeps its value and its step count") {
   CHECK(optimizer.state_dict().at("state.0.step").item<std::int64_t>() == 1);
   CHECK(optimizer.state_dict().count("state.1.step") == 0);
   CHECK(optimizer.state_dict().count("state.1.exp_avg") == 0);
-  // A parameter's first step has the bias correction of a first step: Adam moves it by lr.
+  // The bias correction uses the parameter's own step count, so Adam moves it by lr at first.
   params[1].set_grad(tensor({3}));
   optimizer.step();
   CHECK(params[1].item<float>() == Approx(4.5));

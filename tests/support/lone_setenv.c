@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <unistd.h>
 
 static atomic_int threads_of_program;
 
@@ -46,8 +47,8 @@ static void look(const char* call, const char* name, void* caller) {
   const int own = is_in_program(caller), beside = atomic_load(&threads_of_program);
   // threads() also counts a thread that has just ended but is still in the list.
   if (own ? threads() == 1 : beside == 0) return;
-  fprintf(stderr, "lone_setenv: %s(%s) by %s while %d threads run, %d of them the program's own\n", call, name,
-          own ? "the program" : "a library", threads(), beside);
+  fprintf(stderr, "lone_setenv: %s(%s) by %s while %d threads run, %d of them the program's own\n",
+          call, name, own ? "the program" : "a library", threads(), beside);
   abort();
 }
 
@@ -90,10 +91,12 @@ static void* run_counted(void* given) {
   return result;
 }
 
-int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* argument) {
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                   void* argument) {
   void* const caller = __builtin_return_address(0);
   struct start* start = NULL;
-  if (!is_in_program(caller) && !is_libstdcxx(caller)) return REAL(pthread_create)(thread, attributes, run, argument);
+  if (!is_in_program(caller) && !is_libstdcxx(caller))
+    return REAL(pthread_create)(thread, attributes, run, argument);
   if ((start = malloc(sizeof *start)) == NULL) return 11;  // EAGAIN
   *start = (struct start){run, argument};
   atomic_fetch_add(&threads_of_program, 1);

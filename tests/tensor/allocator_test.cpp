@@ -1,4 +1,4 @@
-// The caching allocator: reuse, classes, alignment, statistics, threads.
+// Tests the caching allocator: reuse, classes, alignment, statistics, and threads.
 #include <cstring>
 #include <thread>
 #include <vector>

@@ -1,4 +1,4 @@
-// Views, strides, copies, conversions, and the errors for wrong ones.
+// Tests views, strides, copies and conversions, and the errors for wrong ones.
 #include "runtime/tensor/tensor.hpp"
 
 #include <array>

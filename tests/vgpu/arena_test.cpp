@@ -1,5 +1,5 @@
-// An arena whose addresses are used up. It is small: using up a tebibyte of addresses would take
-// days.
+// An arena whose addresses are used up. It is small, because using up a tebibyte of addresses would
+// take days.
 #include "kernels/vgpu/arena.hpp"
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // Every planted bug of tests/vgpu/children/bugs.cu ends with a message that names it, and its right
-// version succeeds: in the plain build, and under ThreadSanitizer.
+// version succeeds, both in the plain build and under ThreadSanitizer.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -67,8 +67,8 @@ void caught_as_race(const std::string& bug, const std::vector<std::string>& word
 #ifdef VGPU_TSAN_PROGRAMS
   std::vector<std::string> all = {"ThreadSanitizer: data race", line_of(bug)};
   all.insert(all.end(), words.begin(), words.end());
-  // No race waits for the deadline. ThreadSanitizer needs time to write a report, and a kernel that
-  // it stops meanwhile must not be ended by the deadline.
+  // No race waits for the deadline, so it can be long. ThreadSanitizer needs time to write a
+  // report, and meanwhile the deadline must not end the kernel that it has stopped.
   caught("vgpu_bugs_tsan", bug, all, kRightDeadline_ms);
 #else
   WARN(bug << ": not run, this build has no ThreadSanitizer programs");
@@ -159,7 +159,7 @@ TEST_CASE("a report of a fault is written to its end, though that takes longer t
 }
 
 TEST_CASE("host access to device memory, and access to a device that is no peer") {
-  use_keys = GENERATE(true, false);  // false, or no keys on this machine: guarded by pages
+  use_keys = GENERATE(true, false);  // false, or without keys: pages guard the memory
   guard = "pages";
   caught_by_emulator("host_access", {"host access to device memory", line_of("host_access")});
   caught_by_emulator("no_peer_access",
@@ -176,7 +176,7 @@ TEST_CASE("without protection keys nothing guards device memory, unless pages ar
     guard = wanted;
     const auto result = run("vgpu_bugs", "host_access", false, kRightDeadline_ms);
     CAPTURE(wanted, result.err);
-    CHECK(result.exit_code <= 1);  // it ran to its end, with whatever it read
+    CHECK(result.exit_code <= 1);  // it ran to its end, with an arbitrary value
     CHECK(result.err.empty());
     use_keys = true;
   }

@@ -1,4 +1,4 @@
-// f16 and bf16 arithmetic in kernels: rounded once, to nearest even, as on the device.
+// f16 and bf16 arithmetic in kernels must be rounded once, to nearest even, as on the device.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Results {
 __device__ __half fused(__half a, __half b, __half c) { return __hfma(a, b, c); }
 __device__ __nv_bfloat16 fused(__nv_bfloat16 a, __nv_bfloat16 b, __nv_bfloat16 c) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-  // There is no such instruction: the closest one, rounded twice.
+  // There is no such instruction, so use the closest one, which rounds twice.
   return __float2bfloat16(fmaf(__bfloat162float(a), __bfloat162float(b), __bfloat162float(c)));
 #else
   return __hfma(a, b, c);
@@ -43,8 +43,8 @@ __global__ void arithmetic(const T* x, int n, Results<T>* out) {
 float value(__half h) { return __half2float(h); }
 float value(__nv_bfloat16 h) { return __bfloat162float(h); }
 
-// The nearest number with p digits and smallest exponent e to the exact value (long double holds
-// sums and products of these): the slow, obvious way.
+// Rounds to the nearest number with p digits and units of at least 2^least_exponent, in the slow,
+// obvious way. long double holds the exact sums and products of such numbers.
 float round_to(long double exact, int p, int least_exponent, float overflow) {
   if (exact == 0 || std::isnan(exact) || std::isinf(exact)) return static_cast<float>(exact);
   int exponent = 0;
@@ -117,7 +117,7 @@ TEST_CASE("conversions from float and double round once") {
   CHECK(std::isinf(value(__float2half(65520.0F))));
   CHECK(value(__float2half(0x1p-25F)) == 0.0F);
   CHECK(value(__float2half(0x1.000002p-25F)) == 0x1p-24F);
-  // Just above the middle of 1 and its successor: rounded to float first, it would be the middle.
+  // Just above the middle of 1 and its successor. Rounded to float first, it would be the middle.
   CHECK(value(__double2half(1.0 + 0x1p-11 + 0x1p-40)) == 1.0F + 0x1p-10F);
   CHECK(value(__double2bfloat16(1.0 + 0x1p-8 + 0x1p-40)) == 1.0F + 0x1p-7F);
 }

@@ -1,5 +1,5 @@
-// Memory and events between processes, in separate programs: a process that has used CUDA cannot
-// fork (tests/vgpu/children/ipc.cu).
+// Tests memory and events between processes, in separate programs (tests/vgpu/children/ipc.cu),
+// because a process that has used CUDA cannot fork.
 #include <dirent.h>
 #include <fstream>
 #include <string>

@@ -1,4 +1,4 @@
-// Kernels on the emulator: indices, barriers, warps, and blocks that wait for each other.
+// Tests kernels on the emulator: indices, barriers, warps, and blocks that wait for each other.
 #include <cuda/atomic>
 #include <numeric>
 #include <vector>
@@ -42,7 +42,7 @@ __global__ void warp_sum(const int* x, int* sum, unsigned n) {
   if (i % 32 == 0) sum[i / 32] = s;
 }
 
-// A chain: every block waits for the one before it.
+// A chain in which every block waits for the one before it.
 __global__ void chain(unsigned* turn, unsigned* order) {
   cuda::atomic_ref<unsigned, cuda::thread_scope_device> t(*turn);
   if (threadIdx.x == 0)
@@ -70,8 +70,8 @@ TEST_CASE("every thread of every block runs once, whatever the shape") {
 }
 
 TEST_CASE("a stream is destroyed when its grid has ended, though a helper may not have begun") {
-  // Enough threads for a helper, whose thread wakes up when all blocks are done: it must not access
-  // the stream then. AddressSanitizer detects it if it does.
+  // Enough threads for a helper, whose thread wakes up when all blocks are done. It must not access
+  // the stream then, which AddressSanitizer would detect.
   const unsigned blocks = 16, threads = 1024;
   DeviceArray<unsigned> out(std::size_t{blocks} * threads);
   std::vector<unsigned> want(std::size_t{blocks} * threads);

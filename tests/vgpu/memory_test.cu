@@ -1,4 +1,4 @@
-// Device and pinned memory, and copies between them.
+// Tests device memory, pinned memory, and copies between them.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Settings that a program presets instead of changing its environment. They are read once per
+// Tests settings that a program presets instead of changing its environment. They are read once per
 // process, so the hidden case runs in a separate process.
 #include "kernels/vgpu/settings.hpp"
 

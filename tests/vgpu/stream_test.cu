@@ -1,4 +1,4 @@
-// Streams and events of the emulator: asynchrony, order, time.
+// Tests streams and events of the emulator: asynchrony, order, and time.
 #include <atomic>
 #include <chrono>
 #include <cuda/atomic>

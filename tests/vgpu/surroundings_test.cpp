@@ -1,4 +1,4 @@
-// vgpu with few addresses, and with invalid settings.
+// Tests vgpu with few addresses and with invalid settings.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Shuffles, votes and atomics.
+// Tests shuffles, votes and atomics.
 #include <cmath>
 #include <cuda/atomic>
 #include <numeric>
@@ -49,7 +49,7 @@ __global__ void halves(int* out) {
   out[lane] = v;
 }
 
-// Lanes leave one by one; the remaining ones still synchronize.
+// Lanes leave one by one, and the remaining ones still synchronize.
 __global__ void leaving(int* out) {
   const unsigned lane = threadIdx.x;
   for (unsigned turn = 0; turn < lane; ++turn) out[lane] = static_cast<int>(__ballot_sync(kAll, 1));

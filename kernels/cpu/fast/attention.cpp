@@ -85,7 +85,7 @@ struct Workspace {
   std::vector<float> keys_t, values_t, p, ds;
 };
 
-// Spreads the heads over threads: f(workspace, b, h, index of the head's first row of scores).
+// Spreads the heads over threads and calls f(workspace, b, h, index of the head's first score row).
 template <class F>
 void for_each_head(const AttentionShape& s, const F& f) {
   if (s.tokens == 0 || s.dim == 0) return;
@@ -133,8 +133,8 @@ void attention_backward(Heads<const float> dout, const AttentionSaved<float>& sa
     float* ds = work.ds.data();
     transpose(k.head(b, h), k.token_stride, s.tokens, s.dim, work.keys_t.data(), s.tokens);
     transpose(v.head(b, h), v.token_stride, s.tokens, s.dim, work.values_t.data(), s.tokens);
-    // Starts with the last tile, which has every key: it overwrites dk and dv, and the others add
-    // to them.
+    // The last tile comes first, because it attends to every key: it overwrites dk and dv, and the
+    // other tiles add to them.
     for (std::int64_t begin = (s.tokens - 1) / kTile * kTile; begin >= 0; begin -= kTile) {
       const Tile tile = tile_at(begin, s);
       const float add = tile.end == s.tokens ? 0.0F : 1.0F;

@@ -2,7 +2,7 @@
 // use kSumLanes independent partial sums, so that the compiler can vectorise without reordering
 // additions. y is (x - mean) * scale + bias.
 //
-// After a Linear layer a channel has one pixel: the input is then processed as rows of channels.
+// After a Linear layer a channel has one pixel, and the input is processed as rows of channels.
 #include "kernels/batchnorm.hpp"
 
 #include <array>
@@ -19,9 +19,9 @@ constexpr std::size_t kSumLanes = 16;
 
 typedef double Lanes __attribute__((vector_size(kSumLanes * sizeof(double))));
 
-// Sums each term over n elements, in one pass: lane l adds elements l, l + kSumLanes, ..., then the
-// lanes are added in order. A term is called with a function that loads from an array: one number
-// or, if the elements are contiguous, a vector of all lanes, which stays in registers.
+// Sums each term over n elements in one pass. Lane l adds the elements l, l + kSumLanes, and so
+// on. Then the lanes are added in order. A term receives a function that loads from an array either
+// one number or, if the elements are contiguous, a vector of all lanes, which stays in registers.
 template <class... Terms>
 std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t step, std::int64_t n,
                                                const Terms&... terms) {

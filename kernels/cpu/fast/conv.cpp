@@ -1,11 +1,11 @@
-// Convolution as matrix products whose second factor is never stored as a whole. Its columns,
+// Convolution as matrix products whose second factor is never stored as a whole:
 //
 //   columns (taps x out pixels): row (c, kh, kw) holds, for every output pixel, the input pixel
 //                                that this tap reads
 //
-// would take nine times the memory of the image for a 3 x 3 kernel. Here they are read from the
-// image: the address is the sum of one offset for the tap and one for the output pixel. To make
-// this true at the border too, the image is copied into a frame of zeros.
+// For a 3 x 3 kernel, the columns would take nine times the memory of the image. Here they are read
+// from the image, where an address is the sum of one offset for the tap and one for the output
+// pixel. The image is copied into a frame of zeros, so that this also holds at the border.
 //
 //   y    = weight (out_c x taps) columns + bias       columns read in place if neighbouring outputs
 //                                                     read neighbouring pixels for a vector or
@@ -15,8 +15,8 @@
 //          taps that reach it
 //   dw^T = columns dy^T                               columns read in place, dy^T packed
 //
-// All samples form one product: deep layers have more weights than pixels, and a product per sample
-// would read all weights each time.
+// All samples form one product, because deep layers have more weights than pixels, and a product
+// per sample would read all weights each time.
 //
 // Every element is one chain of fused multiply-adds: y over ascending (c, kh, kw), starting from
 // the bias; dx over ascending (output channel, kh, kw) of the reversed kernel; dw over ascending
@@ -37,9 +37,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// The amount that a tile processes in one pass: kPixels pixels for dw; for y and dx, as many taps
-// as let the weights of all rows fit in L2 with B. (A tile needs less of B per cycle than L2
-// gives.)
+// The amount of work that a tile does in one pass: kPixels pixels for dw; for y and dx, as many
+// taps as possible while the weights of all rows and B fit in L2. (A tile reads less of B per cycle
+// than L2 delivers.)
 constexpr std::int64_t kPixels = 512;
 constexpr std::int64_t kWeights = 3 << 15, kLeastTaps = 384, kMostTaps = 1024;
 constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
@@ -47,13 +47,14 @@ constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
                      passes = (taps + most - 1) / most;
   return (taps + passes - 1) / passes;
 }
-constexpr std::int64_t kBlockColumns = 256;     // processed before the next taps
-constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that dw frames at a time
+constexpr std::int64_t kBlockColumns = 256;     // columns that are processed before the next taps
+constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that dw frames together
 
 using Offsets = std::vector<std::int64_t>;
 
-// A tile of C as in gemm_tile.hpp with an image as one operand: a table gives the offset from the
-// first element to the one that step k reads. The other operand is contiguous in k.
+// A tile of C as in gemm_tile.hpp, with an image as one operand. `at` contains the offset from the
+// operand's first element to the element that step k reads. The other operand is stored in the
+// order of k.
 //
 //   image as B   C[r][v] += A[r][k]     * B[v][at[k]]       y and dx
 //   image as A   C[r][v] += A[r][at[k]] * B[v][k kWidth]    dw
@@ -64,7 +65,7 @@ struct ConvTile {
   std::int64_t depth;
   std::array<float*, kVectors> c;
   std::int64_t c_row;
-  const float* start;  // initial value of each row; null: the contents of C
+  const float* start;  // initial value of each row, or null to add to C
 };
 enum class ImageOf { kA, kB };
 
@@ -119,12 +120,12 @@ constexpr std::array<float, static_cast<std::size_t>(kRows)> kZeros{};
 struct Frame {
   std::int64_t planes;         // per image
   std::int64_t h, w;           // of a plane, without zeros
-  std::int64_t top, left;      // zeros before the plane; if negative, rows or columns to skip
+  std::int64_t top, left;      // zeros before the plane. If negative, rows or columns to skip
   std::int64_t rows, columns;  // with zeros
   [[nodiscard]] std::int64_t size() const { return planes * rows * columns; }
 };
 
-// Like std::copy_n, but inlined: most rows of images are only a few vectors long.
+// Like std::copy_n, but inlined, because most rows of images are only a few vectors long.
 void copy_row(const float* from, std::int64_t n, float* to) {
   constexpr std::int64_t kChunk = 8;
   if (n < kChunk) {
@@ -164,16 +165,16 @@ float* scratch(std::vector<float>& memory, std::int64_t floats) {
 struct ImageProduct {
   const float* a;          // (rows, taps)
   std::int64_t rows;       // of a and of out
-  const float* start;      // rows floats; null: zeros
+  const float* start;      // rows floats, or null for zeros
   const float* in;         // the images, not yet framed
-  std::int64_t in_stride;  // from sample to sample
+  std::int64_t in_stride;  // distance between samples
   Frame frame;
   bool bare;     // the images need no frame
   Offsets taps;  // offsets in an image's frame
   std::int64_t samples;
   Offsets pixels;  // offsets in an image's frame
   float* out;
-  std::int64_t out_stride;  // from sample to sample; rows are contiguous
+  std::int64_t out_stride;  // distance between samples (rows are contiguous)
 };
 
 // kWidth consecutive columns of out, which has a column per (sample, pixel). The last panel may
@@ -181,7 +182,7 @@ struct ImageProduct {
 struct Panel {
   std::int64_t count = 0;
   std::array<std::int64_t, static_cast<std::size_t>(kWidth)> from{}, to{};  // 0 beyond count
-  std::int64_t run = 1;         // `from` is contiguous in groups of this size; divides kWidth
+  std::int64_t run = 1;         // `from` is contiguous in groups of this size, which divides kWidth
   bool writes_vectors = false;  // the panel is full, and `to` is contiguous within a vector
 };
 
@@ -195,7 +196,7 @@ std::int64_t run_of(std::span<const std::int64_t> at) {
   return run;
 }
 
-// frame_stride: distance between samples; `from` starts at first_sample.
+// frame_stride: distance between samples. Panel::from counts from first_sample.
 Panel make_panel(const ImageProduct& p, std::int64_t first, std::int64_t count,
                  std::int64_t first_sample, std::int64_t frame_stride) {
   const std::int64_t pixels = std::ssize(p.pixels);
@@ -231,8 +232,9 @@ void pack(const float* in, const Panel& panel, const std::int64_t* taps, std::in
   pack_runs<1>(in, panel, taps, depth, out);
 }
 
-// Adds the products of `depth` taps, from tap k on, to a panel of out, which starts from p.start if
-// k is 0. Columns that form contiguous vectors are read in place; others are first packed.
+// Adds the products of `depth` taps, starting at tap k, to a panel of out. If k is 0, the panel
+// starts from p.start. Columns that form contiguous vectors are read in place. Others are packed
+// first.
 void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::int64_t k,
                std::int64_t depth, float* packed) {
   const std::int64_t row = std::ssize(p.pixels), all = std::ssize(p.taps);
@@ -270,7 +272,7 @@ void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::
   }
 }
 
-// Computes the (sample, pixel) columns [begin, end) of out; begin is a multiple of kWidth.
+// Computes the (sample, pixel) columns [begin, end) of out, where begin is a multiple of kWidth.
 void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
   const std::int64_t depth = std::ssize(p.taps), pixels = std::ssize(p.pixels);
   thread_local std::vector<float> frame_memory;
@@ -333,12 +335,12 @@ Windows windows_of(const Conv2dShape& s) {
   return out;
 }
 
-// The input pixels of one class in one dimension, which are those with (pixel + pad) mod stride ==
-// phase, and the taps that reach them. Pixel m of the class is pixel first + m stride of the image;
-// each tap links it to output m + shift.
+// The input pixels of one class in one dimension, i.e. those with (pixel + pad) mod stride ==
+// phase, and the taps that reach them. Pixel m of the class is pixel first + m stride of the image.
+// Each tap links it to output m + shift.
 struct Phase {
   std::int64_t first = 0, count = 0;                        // the first pixel, the number of pixels
-  std::vector<std::pair<std::int64_t, std::int64_t>> taps;  // tap, shift; ascending in shift
+  std::vector<std::pair<std::int64_t, std::int64_t>> taps;  // (tap, shift), ascending in shift
 };
 Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t stride, std::int64_t pad,
                std::int64_t kernel, std::int64_t dilation) {
@@ -419,13 +421,13 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
         for (const auto& [kw, column] : columns.taps)
           p.taps.push_back((o * frame.rows + row - up) * frame.columns + column - left);
     const auto turn = [&](const float* kernel, float* to) {
-      constexpr std::int64_t kUsual = 9;  // usual number of taps: a constant trip count
+      constexpr std::int64_t kUsual = 9;  // the usual number of taps gets a constant trip count
       if (whole && taps == kUsual)
         for (std::int64_t t = 0; t < kUsual; ++t) to[t] = kernel[kUsual - 1 - t];
       else
         for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
     };
-    constexpr std::int64_t kStreams = 8;  // rows written in turn; few enough for the cache
+    constexpr std::int64_t kStreams = 8;  // rows that are written in turn, few enough for the cache
     for (std::int64_t block = 0; block < channels; block += kStreams)
       for (std::int64_t o = 0; o < out_channels; ++o)
         for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c)
@@ -486,7 +488,7 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::sp
       put_in_frames(frame, x.data() + (sample * s.c + g * s.group_c()) * s.h * s.w, samples,
                     s.c * s.h * s.w, frames);
       parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
-        // dy^T for kPixels pixels; zeros beyond the last channel.
+        // dy^T for kPixels pixels, with zeros beyond the last channel.
         std::vector<float> b(static_cast<std::size_t>(kPixels * kWidth));
         for (std::int64_t panel = begin; panel < end; ++panel) {
           const std::int64_t first = g * channels + panel * kWidth,

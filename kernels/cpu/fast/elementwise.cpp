@@ -7,10 +7,10 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// Always inlined: a call in the loop would prevent vectorisation.
+// Always inlined, because a call in the loop would prevent vectorisation.
 #define RINGSMITH_INLINE [[gnu::always_inline]]
 
-// float uses the vectorised functions; double, which is only for checks, the C library's.
+// float uses the vectorised functions. double, which is only for checks, uses the C library's.
 struct VectorMath : LibraryMath {
   using LibraryMath::exp;
   using LibraryMath::gelu_erf;

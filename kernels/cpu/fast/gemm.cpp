@@ -1,11 +1,11 @@
 // A matrix product built on three ideas, about as fast as OpenBLAS on one core (kernel_bench
 // --family matmul shows both).
 //
-// 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs: gemm_tile.hpp.
+// 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs (gemm_tile.hpp).
 // 2. Caches. B is copied into panels as wide as the tile, in the order in which the tile reads
 //    them. Panels have kDepth rows, so that one fits in L1. A is read in place, or copied in the
 //    same way if it is stored transposed.
-// 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less: for a small batch times a large
+// 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less. For a small batch times a large
 //    transposed weight, the batch is copied and the weight is read once, in place.
 //
 // Every element of C is one chain of fused multiply-adds over ascending k that starts from 0, the
@@ -71,7 +71,7 @@ void pack_rows(Matrix<const float> a, Range i, Range k, std::int64_t tile_rows,
   const std::int64_t space = tile_space(tile_rows, k.size);
   for (std::int64_t c = 0; c < k.size; ++c) {
     const float* from = &a(i.begin, k.begin + c);
-    if (tile_rows == kRows)  // a constant: 6 floats are two instructions
+    if (tile_rows == kRows)  // copying a constant number of floats takes two instructions
       for (std::int64_t t = 0; t < tiles; ++t)
         std::memcpy(out + t * space + c * kRows, from + t * kRows, kRows * sizeof(float));
     else
@@ -101,7 +101,7 @@ class Scratch {
   std::int64_t size_ = 0;
 };
 
-// Copies to and from the separate buffer of a tile that has a partial vector or a transposed C.
+// Copy C to and from a separate buffer, for tiles with a partial vector or a transposed C.
 void copy_in(Matrix<const float> from, float* tile, std::int64_t tile_row) {
   for (std::int64_t r = 0; r < from.rows; ++r)
     for (std::int64_t j = 0; j < from.cols; ++j) tile[r * tile_row + j] = from(r, j);
@@ -122,8 +122,8 @@ Matrix<T> part(Matrix<T> c, Range i, Range j) {
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-// One product on one thread. start: initial value of C, with its shape and any strides (C itself,
-// or a bias that is the same in every row); no data: zeros.
+// One product on one thread. `start` is the initial value of C, with C's shape and any strides: C
+// itself, or a bias that is the same in every row. If it has no data, C starts from zero.
 class Product {
  public:
   Product(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Matrix<const float> start)
@@ -136,7 +136,7 @@ class Product {
     for (Range k{0, 0}; k.begin < a_.cols; k.begin += k.size) {
       k.size = std::min(most, a_.cols - k.begin);
       const std::int64_t block = round_up(std::max<std::int64_t>(1, kBlock / k.size), kWidth);
-      // If A is short and read in place, takes one panel of B at a time, while the panel is in L1.
+      // If A is short and read in place, one panel of B is used at a time, while it is in L1.
       const std::int64_t columns = !copies_a(k.size) && c_.rows <= block ? kWidth : block;
       for (std::int64_t j = 0; j < c_.cols; j += columns)
         for (std::int64_t i = 0; i < c_.rows; i += block)

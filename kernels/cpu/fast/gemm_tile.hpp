@@ -5,10 +5,10 @@
 //    col  a1 ->     [ c10  c11  c12  c13 ]   c_ij += a_i * b_j,  k = 0, 1, 2, ...
 //     k   ..        [ ..                 ]
 //
-// One step loads 4 vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds: each loaded
-// vector is used 6 times and each number for 4 vectors, so the arithmetic is the bottleneck, not
-// the loads. (With AVX, 2 vectors and 12 multiply-adds: it has half the registers.) Two dozen
-// independent sums also hide the latency of a multiply-add.
+// One step loads 4 vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds. Each vector
+// is used 6 times and each number 4 times, so the arithmetic is the bottleneck, not the loads. AVX
+// has half the registers, so its steps have 2 vectors and 12 multiply-adds. The independent sums
+// also hide the latency of a multiply-add.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ inline constexpr std::int64_t kTallRows = 12;  // of a narrow tile, to use as ma
 
 // One register of floats.
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
-// Load from and store to any address; each compiles to one instruction.
+// Load from and store to any address. Each compiles to one instruction.
 [[gnu::always_inline]] inline Vec load(const float* from) {
   Vec v;
   std::memcpy(&v, from, sizeof v);
@@ -51,7 +51,7 @@ struct Tile {
   std::int64_t depth;
   float* c;
   std::int64_t c_row;
-  const float* start;  // initial value of the sums, laid out like c; null: zeros
+  const float* start;  // initial value of the sums, laid out like c, or null for zeros
   std::int64_t start_row;
 };
 

@@ -1,6 +1,6 @@
-// Forward: a row is read from memory once; mean, variance and result are computed while it is in
-// L1. Backward: a row gives first dx, then its part of dweight and dbias, while it is in cache. The
-// rows of a block add to one share of dweight and dbias.
+// Forward reads each row from memory once, and computes mean, variance and result while the row is
+// in L1. Backward computes a row's dx and then its part of dweight and dbias while the row is in
+// cache. The rows of a block add to the same share of dweight and dbias.
 #include "kernels/layernorm.hpp"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ constexpr float kFarOff = 1024;
 
 // Normalises such a row. The differences between its elements and a first mean are exact, or nearly
 // so, and the mean of these differences corrects the first mean. `rest` is the part of the
-// correction that does not fit into `mean`, the value that backward gets. The two additional passes
-// read from L1. Never inlined, so that the loop for other rows remains as it is.
+// correction that does not fit into `mean`, which backward reads. The two additional passes read
+// from L1. Never inlined, so that the loop for other rows remains as it is.
 [[gnu::noinline]] void far_off_row(const float* row, std::int64_t n, float eps, const float* w,
                                    const float* b, float* __restrict out, float& mean,
                                    float& rstd) {
@@ -92,7 +92,7 @@ void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
   const float* w = weight.empty() ? ones.data() : weight.data();
   const float inverse = 1.0F / static_cast<float>(n);
   const std::int64_t blocks = (rows + kBlock - 1) / kBlock;
-  std::vector<float> shares(static_cast<std::size_t>(2 * blocks * n));  // of dweight, of dbias
+  std::vector<float> shares(static_cast<std::size_t>(2 * blocks * n));  // of dweight and dbias
   parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin * kBlock; r < std::min(rows, end * kBlock); ++r) {
       const float* g = dy.data() + r * n;
@@ -115,7 +115,7 @@ void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
       }
     }
   });
-  // Added in the order of the blocks, so that sums do not depend on the number of threads.
+  // The shares are added in order, so that sums do not depend on the number of threads.
   for (std::int64_t block = 0; block < blocks; ++block) {
     const float* share = shares.data() + block * 2 * n;
     for (std::size_t i = 0; i < dweight.size(); ++i) dweight[i] += share[i];

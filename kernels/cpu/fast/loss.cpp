@@ -8,7 +8,7 @@
 
 namespace ringsmith::kernels::cpu::fast {
 
-// One pass: the gradient of log_softmax with the one-hot row (plus the smoothing) applied directly.
+// Computes the gradient of log_softmax and applies the one-hot target and smoothing, in one pass.
 void cross_entropy_backward(std::span<const float> log_probs, const Targets& t,
                             std::span<const float> row_grad, std::span<float> dx) {
   const auto keep = static_cast<float>(1 - t.smoothing);

@@ -1,4 +1,4 @@
-// Products by sgemm (kernels/cpu/gemm.hpp), which takes matrices with one stride of 1; other
+// Products by sgemm (kernels/cpu/gemm.hpp), which requires one stride of each matrix to be 1. Other
 // matrices are packed first.
 #include "kernels/matmul.hpp"
 
@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t kOne = 1;
 
-// A matrix in sgemm's terms. sgemm requires leading dimensions of at least 1 and the row length,
-// even where they have no effect (a single row).
+// A matrix in sgemm's terms. sgemm requires a leading dimension of at least 1 and at least the row
+// length, even where it has no effect (a single row).
 struct Operand {
   const float* data;
   std::int64_t leading;
@@ -86,8 +86,8 @@ void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float>
   sgemm(gemm);
 }
 
-// Sums strips of columns in registers over blocks of rows, then adds the blocks: one pass over x in
-// memory order, and no sum has more than kRows + rows / kRows terms.
+// Sums strips of columns in registers over blocks of rows, then adds the blocks. This reads x once,
+// and a sum is a chain of at most kRows additions per block plus one addition per block.
 void column_sum(Matrix<const float> x, std::span<float> sums, Store store) {
   constexpr std::int64_t kRows = 128, kLanes = 64;
   if (store == Store::replace) std::fill(sums.begin(), sums.end(), 0.0F);

@@ -1,22 +1,22 @@
 // Computes a block of C with AVX-512-BF16 or AMX-BF16, in two steps.
 //
-// 1. Both operands become 32-bit words, each a pair of neighbouring k. They are copied unless they
-//    are already stored this way:
+// 1. Both operands become 32-bit words, each a pair of elements with neighbouring k. They are
+//    copied unless they are already stored this way:
 //
 //      A   (row, pair)      the pairs of a row are contiguous: one word is broadcast, or 16 words
 //                           are a row of a tile
 //      B   (pair, column)   pair p of 16 columns: a vector, or a row of a tile
 //
 //    Zeros fill columns up to whole vectors and k up to whole pairs, and for AMX all dimensions up
-//    to whole tiles, so step 2 has no remainders there. A copied word serves all rows, or columns,
-//    of a block of C.
+//    to whole tiles, so that step 2 has no remainders there. Each copied word serves all rows, or
+//    all columns, of a block of C.
 //
 // 2. Sums stay in registers while k runs: 6 rows by 4 vectors, as in gemm_tile.hpp, or 2 x 2 tiles,
 //    so that each loaded tile is used twice.
 //
 // Functions with instructions that the rest of the program may not use have a target attribute,
-// whatever processor the file is compiled for. Tile instructions are written in assembler: g++'s
-// intrinsics do not tell the compiler which memory they read.
+// whatever processor the file is compiled for. Tile instructions are written in assembler, because
+// g++'s intrinsics do not tell the compiler which memory they read.
 #include "kernels/cpu/fast/matmul_bf16.hpp"
 
 #if defined(__x86_64__)
@@ -81,8 +81,8 @@ bool has_amx_bf16() {
 using Pair = std::uint32_t;  // the lower half has the even k
 constexpr std::int64_t kTilePairs = 16, kTileDepth = 2 * kTilePairs;
 
-// Pairs, or sums, in rows of `stride`. Rows of pairs are a cache line longer than needed: rows a
-// power of two apart would compete for a few cache sets.
+// Pairs, or sums, in rows of `stride`. Rows of pairs are a cache line longer than needed, because
+// rows a power of two apart would compete for a few cache sets.
 template <class T>
 struct Packed {
   T* data;
@@ -91,7 +91,7 @@ struct Packed {
   operator Packed<const T>() const { return {data, rows, cols, stride}; }
 };
 
-// Memory that a thread reuses, in whole cache lines: a row of a tile is one line.
+// Memory that a thread reuses, in whole cache lines, because a row of a tile is one line.
 class Scratch {
  public:
   Packed<Pair> get(std::int64_t rows, std::int64_t cols) {
@@ -130,7 +130,7 @@ Packed<const Pair> pairs_along_rows(const Matrix<const bf16>& m, std::int64_t ro
   return out;
 }
 
-// Rows 2 p and 2 p + 1 of m, whose rows are contiguous, become row p of `out`; zeros beyond.
+// Interleaves the contiguous rows 2 p and 2 p + 1 of m into row p of `out`, padded with zeros.
 void interleave(const Matrix<const bf16>& m, const Packed<Pair>& out) {
   for (std::int64_t p = 0; p < out.rows; ++p) {
     Pair* __restrict to = out.row(p);
@@ -176,7 +176,7 @@ Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::
 
 constexpr int kRows = 6, kVectors = 4;  // 24 accumulators of 32 registers
 
-// c = or += R rows of A, starting at a, times V vectors of columns of B, starting at b.
+// Sets c to, or adds, R rows of A, starting at a, times V vectors of columns of B, starting at b.
 template <int R, int V>
 [[gnu::target("avx512f,avx512bf16")]] void add_vectors(const Pair* a, std::int64_t a_stride,
                                                        const Pair* b, std::int64_t b_stride,
@@ -259,7 +259,7 @@ RINGSMITH_TILES void add_tile() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
 
-// R tiles of rows and V of columns, 1 or 2 each. Tiles 0 to 3 hold C, 4 and 5 A, 6 and 7 B.
+// R tiles of rows by V tiles of columns, 1 or 2 each. Tiles 0 to 3 hold C, 4 and 5 A, 6 and 7 B.
 template <int R, int V>
 RINGSMITH_TILES void add_tiles(const Packed<const Pair>& a, const Packed<const Pair>& b,
                                const Packed<float>& c, std::int64_t i, std::int64_t j,

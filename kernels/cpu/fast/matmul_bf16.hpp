@@ -4,15 +4,15 @@
 //   AMX-BF16       tdpbf16ps   16 x 16 sums, each += 16 such pairs: 8,192 multiply-adds
 //
 // Both take pairs of neighbouring k, add in float, and round to nearest even. They differ from the
-// float product of the widened matrices in two ways. First, in the order of the sums: vdpbf16ps
-// adds a pair's second product first; tdpbf16ps adds even and odd k separately, 16 pairs at a time,
-// then their sum to C. Second, operands and results below 2^-126 are treated as zero. NaN and
-// infinity propagate, and sums of integers below 2^24 are exact. Otherwise a sum of k products is
-// within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of the exact sum if no operand is below 2^-126:
-// the bound of tests/kernels/half_test.cpp.
+// float product of the widened matrices in two ways. First, they add in another order: vdpbf16ps
+// adds a pair's second product first, and tdpbf16ps adds even and odd k separately, 16 pairs at a
+// time, and then their sum to C. Second, they treat operands and results below 2^-126 as zero. NaN
+// and infinity propagate, and sums of integers below 2^24 are exact. If no operand is below 2^-126,
+// other sums of k products are within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of the exact sum,
+// which is the bound of tests/kernels/half_test.cpp.
 //
-// So the bits of a bf16 training run depend on the processor. Within DDP this does no harm: each
-// rank computes gradients with its own instructions, then all ranks take the same step with the
+// The bits of a bf16 training run therefore depend on the processor. Within DDP this does no harm:
+// each rank computes gradients with its own instructions, but all ranks take the same step with the
 // same average, so parameters remain equal to the bit (runtime/parallel/drift.hpp). A run that must
 // have the same bits on another kind of processor uses Bf16Products::widened (--bf16-products
 // widened).
@@ -29,7 +29,7 @@ namespace ringsmith::kernels::cpu::fast {
 [[nodiscard]] bool processor_has(Bf16Products how);
 
 // sums = a b, or sums += a b. `how` must not be `widened`, and the processor must support it. The
-// memory of sums must have whole_tiles(sums.rows) rows of whole_tiles(sums.cols) floats; the part
+// memory of sums must have whole_tiles(sums.rows) rows of whole_tiles(sums.cols) floats. The part
 // beyond sums is overwritten.
 void product_bf16(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
                   const Matrix<float>& sums, Store store, Bf16Products how);

@@ -1,13 +1,13 @@
 // Products of f16 and bf16 matrices with float sums.
 //
-// C is computed block by block. The sums of a block are floats in cache. The blocks of A and B that
-// it needs are widened into cache in their stored order, and the float product
-// (kernels/cpu/gemm.hpp) adds their products to the sums. Every element is therefore the sum that
-// the float product of the widened matrices gives, bit for bit, rounded once. An element of A is
-// widened once per column of blocks of C, an element of B once per row.
+// C is computed block by block. The sums of a block are floats in cache. The required blocks of A
+// and B are widened into cache in their stored order, and the float product (kernels/cpu/gemm.hpp)
+// adds their products to the sums. Every element therefore equals, bit for bit, the float product
+// of the widened matrices, rounded once. An element of A is widened once per block column of C, and
+// an element of B once per block row.
 //
-// On a processor that multiplies pairs of bf16 with float sums (AVX-512-BF16, AMX), its
-// instructions are used instead; they add in a different order (matmul_bf16.hpp).
+// A processor with AVX-512-BF16 or AMX multiplies pairs of bf16 with float sums. Its instructions
+// are used instead, although they add in a different order (matmul_bf16.hpp).
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -33,7 +33,7 @@ struct Range {
 
 std::int64_t blocks(std::int64_t n, std::int64_t side) { return (n + side - 1) / side; }
 
-// Number of rows and columns of a block of C. Large blocks copy less; small ones are used if large
+// Number of rows and columns of a block of C. Large blocks copy less. Small ones are used if large
 // ones would leave some threads with less work. The size does not affect the bits, because all sums
 // run over k in the same order.
 template <class T>

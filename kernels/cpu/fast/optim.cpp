@@ -1,4 +1,4 @@
-// Each array is read and written once; the compiler vectorises every loop. Choices (first step,
+// Each array is read and written once. The compiler vectorises every loop. Choices (first step,
 // Nesterov, amsgrad) are made outside the loops, by template parameters.
 #include "kernels/optim.hpp"
 
@@ -52,7 +52,7 @@ void adam_loop(std::int64_t n, float* __restrict p, const float* __restrict g, f
     m[i] = mean;
     v[i] = second;
     if constexpr (kAmsgrad) {
-      // The old maximum wins if it is larger or NaN; a NaN in v wins over a number.
+      // The old maximum wins if it is larger or NaN. A NaN in v wins over a number.
       const float old = largest[i];
       second = second <= old || old != old ? old : second;
       largest[i] = second;
@@ -88,8 +88,8 @@ void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std:
   loop(n, p.data(), g.data(), m.data(), v.data(), largest.data(), step);
 }
 
-// Adds in 32 lanes of double: in float, the square of 1e20 would be infinite and that of 1e-25
-// zero.
+// Adds in 32 lanes of double, because in float the square of 1e20 would be infinite and the square
+// of 1e-25 zero.
 void sum_of_squares(std::span<const float> x, std::span<double> sum) {
   constexpr std::size_t kLanes = 32;
   const auto square = [](float v) { return static_cast<double>(v) * static_cast<double>(v); };

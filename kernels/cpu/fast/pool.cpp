@@ -4,7 +4,7 @@
 //   oracle   for each output: for each tap          a short loop with bounds checks
 //   here     for each tap: for each output of a row  a long loop without bounds checks
 //
-// Every sum still adds the same terms in the same order: the results equal the oracle's bit for
+// Every sum still adds the same terms in the same order, so the results equal the oracle's bit for
 // bit.
 #include "kernels/pool.hpp"
 
@@ -20,9 +20,10 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// Calls f(first output, one past the last, position in the plane of the first output's pixel) for
-// each tap of output row i that is inside the image for some outputs. Forwards, an output meets its
-// taps in ascending (row, column); backwards, a pixel meets its outputs in ascending order.
+// For each tap of output row i that is inside the image for some outputs, calls f(first output, one
+// past the last, position in the plane of the first output's pixel). Order::forwards visits the
+// taps of an output in ascending (row, column); Order::backwards visits the outputs of a pixel in
+// ascending order.
 enum class Order : std::uint8_t { forwards, backwards };
 template <class F>
 void for_each_tap_of_row(const Pool2dShape& s, std::int64_t i, const F& f,
@@ -49,7 +50,7 @@ void max_row(T* __restrict best, std::int32_t* __restrict where, const T* __rest
   }
 }
 
-// Number of rows (or columns) of a window that count. Divisor of output (i, j): rows times columns.
+// Number of rows (or columns) of a window that count. An output's divisor is rows times columns.
 std::int64_t counted(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t kernel,
                      std::int64_t size, bool include_pad) {
   const std::int64_t begin = o * stride - pad;

@@ -1,6 +1,6 @@
-// Sums with many running totals, in several vector registers: an addition waits four cycles for its
-// predecessor, so a single total would leave most of the machine idle. The totals are double, so
-// that a sum of floats is correct even when its terms nearly cancel: a loss or the gradient of a
+// Runs are summed with many totals in several vector registers. An addition waits four cycles for
+// its predecessor, so a single total would leave most of the processor idle. The totals are double,
+// so that a sum of floats is correct even when its terms nearly cancel. A loss or the gradient of a
 // scale may be the sum of a million terms.
 #include "kernels/reduction.hpp"
 

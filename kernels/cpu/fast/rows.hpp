@@ -1,5 +1,5 @@
-// Reductions over a contiguous row that compilers vectorise without -ffast-math: the lanes, which
-// the language does not allow a compiler to introduce, are written out.
+// Reductions over a contiguous row that compilers vectorise without -ffast-math. The lanes are
+// written out, because the language does not allow a compiler to introduce them.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ template <class Term>
   return lane[0];
 }
 
-// The largest element of a row without NaN; n is at least 1. With a NaN the result is some element
-// of the row; the softmax is still NaN, because its sum is.
+// The largest element of a row of n >= 1 elements without NaN. With a NaN the result is some
+// element of the row, but the softmax is still NaN, because its sum is.
 [[maybe_unused, gnu::always_inline]] inline float row_max_of(std::int64_t n, const float* x) {
   const auto larger = [](float old, float value) { return value > old ? value : old; };
   RowLanes lane;

@@ -1,4 +1,4 @@
-// Softmax over the last dimension processes one row at a time; over another dimension, it processes
+// Softmax over the last dimension processes one row at a time. Over another dimension it processes
 // one row of `inner` neighbours at a time, so that memory is always read in order.
 #include "kernels/softmax.hpp"
 
@@ -26,7 +26,8 @@ void for_each_outer(Slices s, const F& f) {
   });
 }
 
-// m[i] = the largest of column i, NaN if it contains one; sum[i] = sum of exp(x - m).
+// Sets m[i] to the largest element of column i, or to NaN if it has one, and sum[i] to the sum of
+// exp(x - m[i]).
 void column_statistics(const float* x, std::int64_t n, std::int64_t inner, float* __restrict m,
                        float* __restrict sum) {
   std::copy(x, x + inner, m);

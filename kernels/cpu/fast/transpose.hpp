@@ -1,7 +1,7 @@
 // out = x^T in blocks of 4 x 4: four loads, eight shuffles, four stores, all in registers.
 //
-// A plain double loop reads or writes one number in each cache line it touches; this version moves
-// 16 bytes at a time in both directions, and 16 rows together fill whole lines.
+// A plain double loop reads or writes one number in each cache line that it touches. This version
+// moves 16 bytes at a time in both directions, and 16 rows together fill whole lines.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ template <class T>
   std::memcpy(out + 3 * out_stride, &d, sizeof d);
 }
 
-// x is (rows, cols), out (cols, rows), each with contiguous rows; strides are from row to row. T is
+// x is (rows, cols), out (cols, rows), each with contiguous rows. Strides are from row to row. T is
 // any type of four bytes.
 template <class T>
 requires(sizeof(T) == 4) void transpose(const T* x, std::int64_t x_stride, std::int64_t rows,

@@ -1,15 +1,15 @@
 // exp, log, tanh, sigmoid, erf and GELU as straight-line float arithmetic that compilers vectorise.
 //
-// A loop over std::exp calls the C library once per element; a loop over vec::exp below processes 8
+// A loop over std::exp calls the C library once per element. A loop over vec::exp below processes 8
 // or 16 lanes at a time, because nothing here branches: both sides of a choice are computed and one
 // is selected. Each function reduces its argument to a short interval and evaluates a minimax
 // polynomial there (fitted with Remez exchange in 40 digits).
 //
-// Accuracy against float64, over all finite floats (tests/kernels/vecmath_test.cpp): exp, log,
-// tanh and erf within 2 ulp, sigmoid within 3, subnormal results included. NaN stays NaN;
-// exp(+-inf), log(0), log(inf), tanh(+-inf), erf(+-inf) are exact; log of a negative number is NaN.
+// Accuracy against float64, over all finite floats (tests/kernels/vecmath_test.cpp): exp, log, tanh
+// and erf within 2 ulp, sigmoid within 3, subnormal results included. NaN stays NaN; exp(+-inf),
+// log(0), log(inf), tanh(+-inf), erf(+-inf) are exact. log of a negative number is NaN.
 //
-// Internal linkage on purpose: files with and without -ffp-contract may both include this header.
+// The functions have internal linkage, because files with and without -ffp-contract include them.
 #pragma once
 
 #include <bit>
@@ -52,8 +52,8 @@ RINGSMITH_VEC float exp(float x) {
   p = p * r + 0.166665196F;
   p = p * r + 0.49999994F;
   const float y = p * (r * r) + r + 1.0F;
-  // Two factors, because 2^n alone leaves the range before exp does (overflow, subnormals). The
-  // integer is in the low bits of shifted; for NaN it is arbitrary, and y is NaN.
+  // Two factors, because 2^n alone leaves the range before exp does (overflow, subnormals). n is in
+  // the low bits of `shifted`. For NaN these bits are arbitrary, but y is NaN.
   const auto k = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) -
                                            std::bit_cast<std::uint32_t>(kRound));
   const std::int32_t half = k >> 1;
@@ -89,7 +89,7 @@ RINGSMITH_VEC float log(float x) {
   return x < kInf ? y : x;  // inf and NaN are their own logarithms
 }
 
-// An odd polynomial below 0.5625, 1 - 2 / (exp(2|x|) + 1) above.
+// An odd polynomial for |x| < 0.5625, otherwise 1 - 2 / (exp(2|x|) + 1).
 RINGSMITH_VEC float tanh(float x) {
   const float a = magnitude(x);
   const float s = x * x;
@@ -110,7 +110,8 @@ RINGSMITH_VEC float sigmoid(float x) {
   return x < 0.0F ? e * y : y;
 }
 
-// An odd polynomial below 1; above, 1 - exp(q(|x|)), where the polynomial q is log(erfc) on [1, 4].
+// An odd polynomial for |x| < 1, otherwise 1 - exp(q(|x|)). The polynomial q approximates
+// log(erfc) on [1, 4].
 RINGSMITH_VEC float erf(float x) {
   const float a = magnitude(x);
   const float s = x * x;
@@ -149,7 +150,7 @@ RINGSMITH_VEC float gelu_tanh(float x) {
   return x / (1.0F + exp(-u2));
 }
 
-// s (1 - s) as e / (1 + e)^2 with e = exp(-|2u|): 1 - s itself would lose its digits near s = 1.
+// s (1 - s) as e / (1 + e)^2 with e = exp(-|2u|), because 1 - s would lose its digits near s = 1.
 RINGSMITH_VEC float gelu_tanh_derivative(float x) {
   const float u2 = x * (1.59576912F + 0.0713548163F * x * x);
   const float e = exp(-magnitude(u2));

@@ -1,8 +1,8 @@
 // Shared by __half and __nv_bfloat16: storage in 16 bits, and arithmetic that rounds once, to
-// nearest even. A sum computed in float is correct: float has at least 2p + 2 digits for both.
-// Products and quotients of bf16 can be so small that float would round them a first time, so these
-// use double, as does a fused multiply-add. The part that double or float cannot hold is kept as a
-// last odd bit, so that the last rounding is the only one.
+// nearest even. Float is enough for sums, because it has at least 2p + 2 digits for both types.
+// Products and quotients of bf16 can be so small that float would round them, too, so they use
+// double, as does a fused multiply-add. If a value does not fit into double or float, its last bit
+// is made odd, so that only the last rounding has an effect.
 #pragma once
 
 #include <bit>
@@ -13,8 +13,8 @@
 
 namespace vgpu {
 
-// Storage, ringsmith::f16 or ringsmith::bf16, has the conversions. A default constructor leaves the
-// value undefined, as on the device.
+// Storage, ringsmith::f16 or ringsmith::bf16, has the conversions. The default constructor leaves
+// the value undefined, as on the device.
 template <class Storage>
 class Float16 {
  public:
@@ -50,8 +50,8 @@ class Float16 {
     h.bits_ = static_cast<std::uint16_t>(bits);
     return h;
   }
-  // a * b + c, rounded once. The product is exact in double; the part of the sum that double cannot
-  // hold is kept as a last odd bit.
+  // a * b + c, rounded once. The product is exact in double. If the sum does not fit into double,
+  // its last bit is made odd.
   static Float16 fma(Float16 a, Float16 b, Float16 c) {
     const double product = double(float(a)) * double(float(b)), addend = double(float(c));
     const double sum = product + addend;
@@ -64,7 +64,7 @@ class Float16 {
   }
 
  private:
-  // Keeps the part that float cannot hold as a last odd bit.
+  // If float cannot hold the value, makes its last bit odd.
   static float round_to_odd(double d) {
     float f = static_cast<float>(d);
     if (static_cast<double>(f) != d && std::isfinite(f)) {

@@ -1,5 +1,5 @@
-// CUDA graphs of a single stream: operations added to a stream between begin and end of the capture
-// are stored, and every launch adds all of them to a stream again.
+// CUDA graphs of a single stream. The operations that are added to the stream during a capture are
+// stored, and every launch adds all of them to a stream again.
 //
 //     cudaStreamBeginCapture   kernel, copy, kernel   cudaStreamEndCapture --> graph
 //     cudaGraphInstantiate(graph) --> exec      cudaGraphLaunch(exec, stream), repeatedly
@@ -39,8 +39,8 @@ inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph
                                         std::size_t /*size*/) {
   return cudaGraphInstantiate(exec, graph, 0);
 }
-// Returns the number of nodes. `nodes` must be null: nodes have no handles here.
+// Returns the number of nodes. `nodes` must be null, because nodes have no handles here.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);  // its launches still run
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);  // queued launches still run
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);         // instantiated graphs remain

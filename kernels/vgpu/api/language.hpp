@@ -1,7 +1,7 @@
 // CUDA's keywords, vector types and device functions, as the host compiler sees them.
 //
 // A kernel is an ordinary function. One OS thread runs one block at a time, and a block stays on
-// its thread until it ends, so that a thread_local variable is exactly a variable of the block.
+// its thread until it ends, so a thread_local variable is exactly a variable of the block.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 
 // ---- vector types ----
 //
-// dim3, uint3 and the short vectors with their make_ functions. Alignment as on the device, so that
-// a misaligned vector load is an error here too (UBSan reports it).
+// dim3, uint3 and the short vectors with their make_ functions. They are aligned as on the device,
+// so that a misaligned vector load is an error here too (UBSan reports it).
 
 struct uint3 {
   unsigned x, y, z;

@@ -1,4 +1,4 @@
-// Launches a kernel: cudaLaunchKernel, with a function that knows the parameter types. Use
+// Launches kernels: cudaLaunchKernel for a function whose parameter types are known. Use
 // ringsmith::launch (kernels/cuda/launch.hpp), which also works under nvcc.
 //
 // The rest is for sources written for nvcc alone, which kernels/vgpu/nvcc translates:
@@ -6,8 +6,8 @@
 //     scale<<<blocks, threads, 0, stream>>>(x, n);          vgpu::Configured(blocks, ...).run(...)
 //     f = (const void*)&scale<float>; cudaLaunchKernel(f, ..., pointers to arguments, ...)
 //
-// nvcc knows the parameters of a kernel by its address. Here an address must be announced, with the
-// types, before it is launched: vgpu::kernel_address().
+// nvcc knows a kernel's parameters from its address. Here vgpu::kernel_address() must announce an
+// address and its parameter types before the kernel is launched.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +57,7 @@ Call make_call(void (*kernel)(Parameters...), Parameters... arguments) {
 }
 
 using MakeCall = Call (*)(const void* kernel, void* const* arguments);
-// Stores `make` for the kernel; returns the kernel's address.
+// Stores `make` for the kernel and returns the kernel's address.
 const void* announce_kernel(const void* kernel, MakeCall make);
 
 template <class... Parameters, std::size_t... i>
@@ -80,7 +80,7 @@ class Configured {
  public:
   Configured(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr)
       : grid_(grid), block_(block), shared_bytes_(shared_bytes), stream_(stream) {}
-  // Every thread calls call(arguments...). Errors are left to cudaGetLastError(), as with nvcc.
+  // Every thread calls call(arguments...). As with nvcc, only cudaGetLastError() reports errors.
   template <class Function, class... Arguments>
   void run(const char* name, Function call, Arguments&&... arguments) const {
     struct Bound {

@@ -6,7 +6,7 @@
 // ---- error codes and their texts ----
 //
 // In addition to the code, the emulator stores a sentence for the calling thread that describes the
-// error in the arguments (vgpu::why()); ringsmith's cuda_check appends it.
+// error in the arguments (vgpu::why()). ringsmith's cuda_check appends it.
 
 enum cudaError_t : int {
   cudaSuccess = 0,
@@ -41,7 +41,7 @@ cudaError_t cudaGetLastError();  // also resets it
 cudaError_t cudaPeekAtLastError();
 
 namespace vgpu {
-// A sentence that describes the error of this thread's last failed call; "" if there is none.
+// A sentence that describes the error of this thread's last failed call, or "" if there is none.
 const char* why();
 }  // namespace vgpu
 
@@ -92,21 +92,21 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
-// Writes "0000:03:00.0" to text; length must be at least 13.
+// Writes e.g. "0000:03:00.0" to text. length must be at least 13.
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
 // Waits for the device. (CUDA would also free the process's memory there, which makes no difference
 // at the end of a program, where this is called.)
 cudaError_t cudaDeviceReset();
 
-// Peer access: device can access memory of peer. Without enabling it, a kernel's access faults.
+// Peer access lets a device access a peer's memory. Without it, a kernel's access faults.
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 
 // ---- streams and events ----
 //
 // Every stream has a worker thread, so operations on different streams are ordered only by events.
-// Each may be delayed by a seeded amount (VGPU_SEED, VGPU_DELAY_US), so that a forgotten wait
-// shows.
+// Each operation may be delayed by a seeded amount (VGPU_SEED, VGPU_DELAY_US), so that a forgotten
+// wait shows up.
 //
 // The legacy default stream (0) is refused, because its hidden synchronisation prevents overlap. If
 // VGPU_LEGACY_STREAM=1 allows it, for existing programs, it synchronises as CUDA specifies: it and
@@ -134,7 +134,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);  // queued operations still 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);  // cudaErrorNotReady while work is left
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
-// Runs a host function in stream order; it must not call CUDA.
+// Runs a host function, which must not call CUDA, in stream order.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);
 
 cudaError_t cudaEventCreate(cudaEvent_t* event);
@@ -147,7 +147,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 // ---- device memory, pinned host memory and copies ----
 //
-// All copies are asynchronous, also from and to pageable memory: CUDA promises no more.
+// All copies are asynchronous, even from and to pageable memory, because CUDA promises no more.
 
 enum cudaMemcpyKind : int {
   cudaMemcpyHostToHost = 0,
@@ -199,7 +199,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
                               std::size_t from_pitch, std::size_t width, std::size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream);
-// Use the legacy default stream, and fail if it is refused. cudaMemcpy waits for the copy.
+// These use the legacy default stream and fail if it is refused. cudaMemcpy waits for the copy.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes);
 
@@ -222,11 +222,11 @@ cudaError_t cudaHostGetDevicePointer(T** device_pointer, void* host_pointer, uns
 
 // ---- memory and events between processes ----
 //
-// The pitfalls of CUDA are kept. A handle names the whole block of memory that contains the
-// allocation (small allocations share one): send the pointer's offset from the block's base, which
-// cuMemGetAddressRange returns (cuda.h), and add it to the result of cudaIpcOpenMemHandle. A
-// process cannot open its own handles. Opening a handle twice gives the same pointer, which must be
-// closed twice.
+// CUDA's pitfalls are reproduced. A handle names the whole block of memory that contains the
+// allocation, and small allocations share a block. So send the pointer's offset from the block's
+// base, which cuMemGetAddressRange returns (cuda.h), and add it to the result of
+// cudaIpcOpenMemHandle. A process cannot open its own handles. Opening a handle twice returns the
+// same pointer, which must be closed twice.
 
 #define CUDA_IPC_HANDLE_SIZE 64
 #define cudaIpcMemLazyEnablePeerAccess 0x01
@@ -243,6 +243,6 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer);
 cudaError_t cudaIpcOpenMemHandle(void** base, cudaIpcMemHandle_t handle, unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void* base);
 
-// The event must have been made with cudaEventInterprocess | cudaEventDisableTiming.
+// The event must have been created with cudaEventInterprocess | cudaEventDisableTiming.
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event);
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle);

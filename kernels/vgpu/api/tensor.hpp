@@ -1,10 +1,10 @@
 // A warp's tensor core operations, and asynchronous copies: the PTX instructions that
 // kernels/cuda/mma.cuh uses on a device.
 //
-//   ldmatrix   all 32 lanes meet; the last one reads all rows
+//   ldmatrix   all 32 lanes meet, and the last one reads all rows
 //   mma        all 32 lanes meet
-//   cp.async   arrives when its thread waits for its group, or immediately: one of the two is drawn
-//              with VGPU_SEED for each copy. So a missing wait, commit or barrier shows: a stage is
+//   cp.async   arrives either immediately or when its thread waits for its group. VGPU_SEED decides
+//              for each copy. Thus a missing wait, commit or barrier shows up, because a stage is
 //              read before it has arrived, or written while others still read it
 #pragma once
 
@@ -15,8 +15,8 @@
 namespace vgpu {
 
 // ldmatrix.sync.aligned.m8n8.x4{.trans}.shared.b16: four 8 x 8 matrices of 16-bit elements. Lane
-// 8 m + r gives row r of matrix m; to[m] receives elements 2 (lane % 4) and the next of row
-// lane / 4 (transposed: of column lane / 4).
+// 8 m + r passes row r of matrix m. to[m] receives element 2 (lane % 4) of row lane / 4
+// (transposed: of column lane / 4) and the element after it.
 void load_matrices(std::uint32_t (&to)[4], const void* row, bool transposed, const Source& where);
 
 // mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: sums += a b, in the layouts of PTX ISA,
@@ -29,9 +29,9 @@ void copy_async(void* to, const void* from, unsigned bytes, const Source& where)
 void commit_copies();                       // cp.async.commit_group
 void wait_for_copies(unsigned may_remain);  // cp.async.wait_group for all but may_remain groups
 
-// All 32 lanes of the warp meet, and the last one calls together(pointers), in which pointers[l] is
-// the `brought` of lane l. `together` runs in Quiet (order.hpp). Fewer lanes are reported as an
-// error.
+// All 32 lanes of the warp meet, and the last one calls together(pointers), where pointers[l] is
+// lane l's `brought`. `together` runs in Quiet (order.hpp). If a lane is missing, an error is
+// reported.
 using Together = void (*)(void* const* brought);
 void meet_together(Together together, void* brought, const Source& where);
 

@@ -11,7 +11,7 @@
 
 namespace vgpu {
 
-// The position of a call in the source, as a default argument: like std::source_location, which
+// The source position of a call, as a default argument. It replaces std::source_location, which
 // clang 14 does not have.
 class Source {
  public:
@@ -41,10 +41,10 @@ struct BlockView {
   void* dynamic_shared;
 };
 // Null on a thread that runs no kernel. A block never moves to another OS thread, so these may be
-// cached across a switch. The model is local-exec if the library is linked into the program: with
-// any other, the linker rejects some loads that g++ generates for AVX-512 ("TLS transition
-// failed"). With VGPU_SHARED the variables are in a shared library, for every object of the
-// process.
+// cached across a switch. If the library is linked into the program, the TLS model is local-exec,
+// because with any other the linker rejects some loads that g++ generates for AVX-512 ("TLS
+// transition failed"). With VGPU_SHARED the variables are in a shared library, which all objects of
+// the process share.
 #ifdef VGPU_SHARED
 #define VGPU_TLS __attribute__((tls_model("initial-exec")))
 #else
@@ -58,7 +58,7 @@ extern constinit thread_local BlockView* current_block VGPU_TLS;
 void loaded(const void* address, std::uint64_t value, const Source& where);
 // Orders plain accesses under ThreadSanitizer, which does not model fences.
 void fence(bool acquire, bool release);
-// Called before an atomic store to p: after a release fence, the store publishes all earlier
+// Called before an atomic store to p. After a release fence, the store publishes all earlier
 // writes.
 void publish(void* p);
 enum class Combine : std::uint8_t { none, count, all, any };
@@ -74,8 +74,8 @@ void nanosleep(unsigned ns, const Source& where);
 #define gridDim (::vgpu::current_block->grid_dim)
 inline constexpr int warpSize = 32;
 
-// All threads of the block must meet here; otherwise the kernel is reported: a thread that has
-// left, or that waits at another line, never arrives. Orders memory within the block.
+// All threads of the block must meet here. A thread that has left, or that waits at another line,
+// never arrives, and the kernel is reported. Orders memory within the block.
 inline void __syncthreads(vgpu::Source where = vgpu::Source::current()) {
   vgpu::barrier(vgpu::Combine::none, false, where);
 }
@@ -103,8 +103,8 @@ long long clock64();  // nanoseconds, whatever the clock rate of a device
 // ---- warp shuffles and votes: 32 neighbouring threads exchange registers ----
 //
 // All lanes named in the mask meet at the call. As on the device, a shuffle orders no memory
-// (__syncwarp does), and a lane that does not take part has no value: reading it gives a pattern of
-// ones, which is NaN in every float.
+// (__syncwarp does), and reading from a lane that did not call it gives a pattern of ones, which is
+// NaN in every float.
 
 namespace vgpu {
 
@@ -128,7 +128,7 @@ T shuffle_value(unsigned mask, T value, unsigned from, const Source& where) {
 
 }  // namespace vgpu
 
-// width splits the warp into groups of `width` lanes; a lane whose partner is outside its group
+// width splits the warp into groups of `width` lanes. A lane whose partner is outside its group
 // keeps its own value.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int from, int width = 32,

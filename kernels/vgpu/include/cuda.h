@@ -1,4 +1,4 @@
-// <cuda.h> of the emulator: the one call of the driver API that IPC needs.
+// <cuda.h> of the emulator, with the only call of the driver API that IPC needs.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// <mma.h> of the emulator: the part of nvcuda::wmma that ringsmith uses: 16 x 16 results in float,
-// of bf16 (k = 16) or TF32 (k = 8) operands, stored by rows.
+// <mma.h> of the emulator, with the part of nvcuda::wmma that ringsmith uses: 16 x 16 results in
+// float from bf16 (k = 16) or TF32 (k = 8) operands, stored by rows.
 //
 // On a device the position of an element in the lanes is unspecified. Here lane l has the elements
 // l, l + 32, ... in the order of rows.
@@ -23,7 +23,7 @@ namespace precision {
 struct tf32;
 }
 
-// TF32 keeps 10 bits of the mantissa: to nearest, ties away from zero, like cvt.rna.tf32.
+// TF32 keeps 10 bits of the mantissa. Rounds to nearest, ties away from zero, like cvt.rna.tf32.
 inline float __float_to_tf32(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   if ((bits & 0x7f800000U) == 0x7f800000U) return x;  // infinity, NaN
@@ -108,7 +108,7 @@ void multiply(void* const* brought) {
 
 }  // namespace vgpu_detail
 
-// d = a b + c; d may be c. All 32 lanes meet.
+// d = a b + c, where d may be c. All 32 lanes meet.
 template <class A, class B, class C>
 void mma_sync(C& d, const A& a, const B& b, const C& c,
               vgpu::Source where = vgpu::Source::current()) {

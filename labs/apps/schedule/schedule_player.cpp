@@ -68,7 +68,7 @@ std::string counted(int slots) { return fmt::format("{} slot{}", slots, slots ==
 
 bool check_and_report(const Schedule& schedule, const Options& o) {
   const auto findings = check(schedule, how_to_check(o));
-  for (const Finding& finding : findings) fmt::print("FAULT  {}\n", finding.describe());
+  for (const Violation& finding : findings) fmt::print("FAULT  {}\n", finding.describe());
   if (!findings.empty()) return false;
   const auto runs = [&](LinkModel wires) { return interpret(schedule, wires).empty(); };
   const CreditReport mapped = check_credits(schedule);

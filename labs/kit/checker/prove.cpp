@@ -16,7 +16,7 @@ std::string fault_of(const Schedule& given) {
       schedule.steps.back().push_back(
           {s.to, s.send_chunk, s.from, s.recv_chunk, s.adds ? Action::reduce : Action::copy});
   }
-  const std::vector<Finding> findings = check(schedule);
+  const std::vector<Violation> findings = check(schedule);
   return findings.empty() ? "" : findings.front().describe();
 }
 

@@ -24,7 +24,7 @@ Heads<T> heads_of(const Tensor& t) {
   return {t.kernel_data<T>(), t.strides()[0], t.strides()[1], t.strides()[2]};
 }
 
-// Part 0, 1, 2 (q, k, v) of a packed, contiguous (b, t, 3 c); or all of a (b, t, c) with parts = 1.
+// Part 0, 1 or 2 (q, k or v) of a contiguous (b, t, 3 c), or a whole (b, t, c) if parts = 1.
 template <class T>
 Heads<T> packed_heads(const Tensor& t, std::int64_t heads, std::int64_t part, std::int64_t parts) {
   const std::int64_t channels = t.size(2) / parts;
@@ -35,7 +35,7 @@ Tensor rows_contiguous(const Tensor& t) {
   return t.size(3) == 1 || t.strides()[3] == 1 ? t : t.contiguous();
 }
 
-// The statistics are stored in a separate tensor of their dtype, two numbers per row.
+// A separate tensor for the statistics, two numbers per row.
 Tensor empty_statistics(const AttentionShape& s, TensorOptions options) {
   return Tensor::empty({s.rows(), 2}, options);
 }
@@ -46,7 +46,7 @@ std::span<RowStatistic<T>> statistics_of(const Tensor& t) {
           static_cast<std::size_t>(t.size(0))};
 }
 
-// ---- bf16, if the device has a kernel for it: no widened copies ----
+// ---- bf16 without widened copies, if the device has a kernel for it ----
 
 bool on_tensor_cores(const Tensor& t, const AttentionShape& s) {
   if (t.dtype() != DType::bf16 || !t.device().is_cuda()) return false;
@@ -69,7 +69,7 @@ void half_backward(Device device, Heads<const bf16> dout, const AttentionBf16Sav
 
 TensorOptions statistics_options(const Tensor& t) { return {DType::f32, t.device()}; }
 
-// a, b, c: the operands with contiguous rows.
+// a, b, c: q, k and v with contiguous rows.
 Tensor attention_of_halves(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& a,
                            const Tensor& b, const Tensor& c, const AttentionShape& s) {
   const Tensor statistics = empty_statistics(s, statistics_options(q));

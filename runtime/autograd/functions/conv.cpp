@@ -1,5 +1,7 @@
-// conv2d: x (n, c, h, w), weight (out, c / groups, kh, kw), bias (out) or undefined; and pooling
-// over (n, c, h, w), whose n * c planes are pooled separately.
+// Convolution and pooling.
+//
+// conv2d takes x (n, c, h, w), weight (out, c / groups, kh, kw), and bias (out) or an undefined
+// tensor. Pooling takes (n, c, h, w) and pools the n * c planes separately.
 
 #include "kernels/conv.hpp"
 
@@ -20,7 +22,7 @@ namespace {
 using kernels::Conv2dShape;
 using kernels::Pool2dShape;
 
-// Limit of strides, paddings, dilations and windows, so that products of two, and sums, cannot
+// Limits strides, paddings, dilations and windows, so that sums and products of two cannot
 // overflow.
 constexpr std::int64_t kMostPixels = std::numeric_limits<std::int32_t>::max();
 

@@ -21,7 +21,7 @@ using raw::Scalar;
 using raw::Unary;
 using Grads = std::vector<Tensor>;
 
-// y = f(x); the backward is one kernel of the gradient and x or y.
+// y = f(x). Backward is a single kernel on the gradient and either x or y.
 enum class Keep : std::uint8_t { input, output };
 Tensor unary_function(const char* what, const char* node, Unary op, Binary backward, Keep keep,
                       const Tensor& x) {
@@ -32,9 +32,9 @@ Tensor unary_function(const char* what, const char* node, Unary op, Binary backw
                 });
 }
 
-// Operands of two dtypes out of f32, f16 and bf16, as in mixed precision, are computed in f32. A
-// tensor without dimensions counts as a number and takes the other's dtype. f64 is never converted
-// implicitly.
+// If the operands have two different dtypes out of f32, f16 and bf16, as in mixed precision, the
+// result is f32. A tensor without dimensions counts as a number and takes the other operand's
+// dtype. f64 is never converted implicitly.
 bool to_promote(const Tensor& a, const Tensor& b) {
   const auto mixed = [](DType dtype) { return dtype == DType::f32 || is_half(dtype); };
   return a.dtype() != b.dtype() && mixed(a.dtype()) && mixed(b.dtype());
@@ -129,7 +129,7 @@ Tensor pow(const Tensor& given, double exponent) {
   const Tensor x = autocast::f32(given);
   return record("PowBackward", {x}, raw::scalar(Scalar::pow, x, exponent, "pow"), {x},
                 [exponent](const Saved& saved, Tensor g) {
-                  if (exponent == 0) return Grads{zeros_like(saved[0])};  // 0 x^-1: NaN at 0
+                  if (exponent == 0) return Grads{zeros_like(saved[0])};  // 0 x^-1 is NaN at 0
                   const Tensor slope = raw::scalar(Scalar::pow_backward, saved[0], exponent, "pow");
                   return Grads{raw::binary(Binary::mul, std::move(g), slope, "pow")};
                 });
@@ -183,8 +183,8 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
 
 // ---- dropout ----
 // Each element is kept with probability 1 - p and scaled by 1 / (1 - p), which preserves the
-// expectation. On the CPU the mask is drawn as by PyTorch's generator, one double per element; on a
-// GPU each element is computed independently from a counter (kernels/dropout.hpp).
+// expectation. On the CPU the mask is drawn like PyTorch's, one double per element. On a GPU each
+// element is computed independently from a counter (kernels/dropout.hpp).
 
 namespace {
 
@@ -209,7 +209,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   if (!training || p == 0 || x.numel() == 0) return x;
   const profile::Operation operation("dropout");
   const Tensor mask = draw_mask(x, 1 - p);
-  // In float, as 1 / (1 - p) of a float tensor; 0 for p = 1, where no element is kept.
+  // Computed in float unless x is f64. It is 0 for p = 1, where no element is kept.
   const double scale = p == 1                    ? 0
                        : x.dtype() != DType::f64 ? 1 / static_cast<float>(1 - p)
                                                  : 1 / (1 - p);

@@ -1,7 +1,7 @@
 // linear, matmul and embedding.
 //
 // The backward of linear and of embedding writes the gradients of weights directly to their
-// destination (grad_destination): one pass over a 4 MiB gradient instead of three.
+// destination (grad_destination), in one pass over a 4 MiB gradient instead of three.
 
 #include <array>
 #include <vector>
@@ -39,14 +39,15 @@ Matrix<T> matrix(const Tensor& t, std::int64_t offset = 0) {
           t.strides().back()};
 }
 
-// t (..., features) as a contiguous (rows, features).
+// t (..., features) as a contiguous (rows, features) matrix.
 Tensor flat_rows(const Tensor& t) {
   const std::int64_t features = t.sizes().back();
   const std::int64_t rows = features == 0 ? 0 : t.numel() / features;
   return t.contiguous().view({rows, features});
 }
 
-// c = a b over equal batch dimensions. accumulate: c += a b; c may then have batch strides of 0.
+// c = a b over the same batch dimensions. With accumulate, c += a b, and c may have batch strides
+// of 0.
 void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate) {
   const auto batch_dims = static_cast<std::size_t>(c.dim() - 2);
   std::int64_t batches = 1;
@@ -68,7 +69,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate
   });
 }
 
-// Expands the batch dimensions of t to `batch`; the last two are kept.
+// Expands the batch dimensions of t to `batch`. The last two dimensions are kept.
 Tensor with_batch(const Tensor& t, const Shape& batch) {
   Shape sizes = batch;
   sizes.push_back(t.size(-2));
@@ -92,8 +93,8 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
   return batch;
 }
 
-// a b, summed over the batch dimensions that `sizes` lacks or has as 1: the gradient of a broadcast
-// operand. Otherwise a batched product; a single product if one matrix b applies to all of a.
+// Returns a b, summed over the batch dimensions that `sizes` lacks or has as 1, which is the
+// gradient of a broadcast operand. If one matrix b applies to all of a, this is a single product.
 Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   if (a.dim() > 2 && b.dim() == 2 && sizes.size() == a.sizes().size()) {
     Tensor c = Tensor::empty(sizes, a.options());
@@ -104,7 +105,7 @@ Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   Shape full = batch;
   full.insert(full.end(), sizes.end() - 2, sizes.end());
   const bool broadcast = full != sizes;
-  if (broadcast && is_half(a.dtype()))  // sums over the batch in f32, rounded once
+  if (broadcast && is_half(a.dtype()))  // sum over the batch in f32 and round once
     return product(detail::wide(a), detail::wide(b), sizes).to(a.dtype());
   Tensor c = broadcast ? zeros(sizes, a.options()) : Tensor::empty(sizes, a.options());
   multiply(with_batch(a, batch), with_batch(b, batch), c.expand(full), broadcast);
@@ -143,7 +144,7 @@ Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
 
 Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias) {
   const profile::Operation operation("linear");
-  // The bias is cast last: backward then visits its cast first, which keeps the order below.
+  // The bias is cast last, so that backward visits its cast first, which keeps the order below.
   const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
                bias = autocast::lower(given_bias);
   require(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&

@@ -1,4 +1,4 @@
-// layer_norm over the last dimension, batch_norm over all dimensions but the channels.
+// layer_norm over the last dimension, batch_norm over all dimensions except the channels.
 
 #include <memory>
 #include <vector>
@@ -48,7 +48,7 @@ Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tenso
     kernels::layer_norm(device, input<T>(in), input<T>(scale), input<T>(shift), eps, output<T>(y),
                         output<T>(mean), output<T>(rstd));
   });
-  // Bias before weight, as in linear.
+  // The bias comes before the weight, as in linear.
   return record("LayerNormBackward", {bias, weight, x}, y.to(x.dtype()), {kept, scale, mean, rstd},
                 [visit](const Saved& saved, const Tensor& grad) {
                   const Tensor dy = wide(grad.contiguous()), rows_in = wide(saved[0]);
@@ -71,8 +71,8 @@ Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tenso
 
 namespace {
 
-// Gradients of (bias, weight, x, residual), given the gradients of the sum and of its norm, either
-// of which may be undefined.
+// Gradients of (bias, weight, x, residual), given the gradients of the sum and of its
+// normalisation, either of which may be undefined.
 class AddLayerNormBackward : public Node {
  public:
   AddLayerNormBackward(const Tensor& sum, const Tensor& weight, const Tensor& mean,
@@ -117,7 +117,8 @@ class AddLayerNormBackward : public Node {
 
 AddNorm add_layer_norm(const Tensor& given_x, const Tensor& given_residual,
                        const Tensor& given_weight, const Tensor& given_bias, double eps) {
-  // The CPU reads the sum from its cache anyway; broadcasting and widening are left to add().
+  // Fused only on GPUs, because a CPU reads the sum from its cache anyway. add() broadcasts and
+  // widens.
   const auto fits = [&] {
     return given_x.defined() && given_residual.defined() && given_x.device().is_cuda() &&
            given_x.sizes() == given_residual.sizes() && !is_half(given_x.dtype()) &&

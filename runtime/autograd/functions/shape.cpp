@@ -1,4 +1,4 @@
-// Functions that change only the view: forward and backward are views if the strides allow it.
+// Functions that change a tensor's shape or copy it. Results are views where the strides allow it.
 
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
@@ -13,14 +13,14 @@ namespace {
 
 using Grads = std::vector<Tensor>;
 
-// y presents x's elements in order with another shape; the backward reshapes the gradient.
+// y has x's elements in order with another shape, so backward reshapes the gradient.
 Tensor reshaped(const char* node, const Tensor& x, Tensor y) {
   return record(node, {x}, y, {}, [sizes = x.sizes()](const Saved&, const Tensor& g) {
     return Grads{g.reshape(sizes)};
   });
 }
 
-// y is a part of x: the gradient is zero elsewhere. part(t) returns the same part of t.
+// y is a part of x, so the gradient is zero elsewhere. part(t) returns the same part of t.
 template <class Part>
 Tensor part_of(const char* node, const Tensor& x, const Part& part) {
   return record(node, {x}, part(x), {}, [sizes = x.sizes(), part](const Saved&, const Tensor& g) {
@@ -96,8 +96,8 @@ Tensor to(const Tensor& x, Device device) {
                 [from = x.device()](const Saved&, const Tensor& g) { return Grads{g.to(from)}; });
 }
 
-// The gradient of a leaf is written directly to its destination: under autocast every f32 weight
-// has a 16-bit copy, whose gradient is widened while it is written into the bucket.
+// The gradient of a leaf is written directly to its destination. Under autocast every f32 weight
+// has a 16-bit copy, and the copy's gradient is widened while it is written into the bucket.
 Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const profile::Operation operation("to");
@@ -119,7 +119,7 @@ Tensor cat(const std::vector<Tensor>& given, int dim) {
   require(!tensors.empty(), "cat: no tensors");
   const Tensor& first = tensors[0];
   Shape sizes = first.sizes();
-  (void)first.size(dim);  // for its check
+  (void)first.size(dim);  // checks dim
   const auto d = static_cast<std::size_t>(dim < 0 ? dim + first.dim() : dim);
   sizes[d] = 0;
   std::vector<std::int64_t> starts{0};

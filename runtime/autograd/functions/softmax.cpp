@@ -27,27 +27,27 @@ Slices slices_of(const Tensor& x, int dim) {
 }
 
 // softmax and log_softmax differ only in their kernels.
-enum class Kind : std::uint8_t { softmax, log_softmax };
+enum class SoftmaxKind : std::uint8_t { softmax, log_softmax };
 
-Tensor softmax_of(Kind kind, const Tensor& given, int dim) {
+Tensor softmax_of(SoftmaxKind kind, const Tensor& given, int dim) {
   const Tensor x = autocast::f32(given);
-  const char* name = kind == Kind::softmax ? "softmax" : "log_softmax";
+  const char* name = kind == SoftmaxKind::softmax ? "softmax" : "log_softmax";
   require(x.defined() && x.dim() >= 1, std::string(name) + ": x needs at least one dimension");
   const Tensor in = wide(x.contiguous());
   const Slices slices = slices_of(x, detail::checked_dim(name, x, dim));
   const Tensor wide_y = Tensor::empty(x.sizes(), in.options());
   detail::visit_float_type(name, in.dtype(), [&]<class T>(TypeTag<T>) {
-    kind == Kind::softmax
+    kind == SoftmaxKind::softmax
         ? kernels::softmax(x.device(), input<T>(in), output<T>(wide_y), slices)
         : kernels::log_softmax(x.device(), input<T>(in), output<T>(wide_y), slices);
   });
   const Tensor y = wide_y.to(x.dtype());
-  return record(kind == Kind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y, {y},
-                [kind, slices](const Saved& saved, const Tensor& grad) {
+  return record(kind == SoftmaxKind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y,
+                {y}, [kind, slices](const Saved& saved, const Tensor& grad) {
                   const Tensor dy = wide(grad.contiguous()), out = wide(saved[0]);
                   const Tensor dx = Tensor::empty(dy.sizes(), dy.options());
                   detail::visit_float_type("softmax", dy.dtype(), [&]<class T>(TypeTag<T>) {
-                    kind == Kind::softmax
+                    kind == SoftmaxKind::softmax
                         ? kernels::softmax_backward(dy.device(), input<T>(dy), input<T>(out),
                                                     output<T>(dx), slices)
                         : kernels::log_softmax_backward(dy.device(), input<T>(dy), input<T>(out),
@@ -73,8 +73,9 @@ std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
           static_cast<std::size_t>(t.size(0))};
 }
 
-// nll_loss of log-probabilities, which are given or, if through_softmax, computed here from x. In
-// the latter case a device never stores them: the kernels recompute them from x each time.
+// nll_loss of the log-probabilities `given` or, if through_softmax, cross_entropy of the logits
+// `given`. A GPU never stores log-probabilities: its kernels recompute them from the logits each
+// time.
 Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& target,
                        Reduction reduction, std::int64_t ignore_index, double smoothing,
                        bool through_softmax) {
@@ -91,7 +92,7 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
   const Tensor kept = through_softmax && !from_logits ? empty_like(in) : in;
   const Tensor statistics = from_logits ? Tensor::empty({x.size(0), 2}, x.options()) : Tensor();
   const Tensor losses = Tensor::empty({x.size(0)}, x.options());
-  // Reduction none returns the losses of the rows, so their gradients arrive per row.
+  // Reduction::none returns one loss per row, so backward receives one gradient per row.
   const bool whole = reduction != Reduction::none;
   Tensor loss = whole ? Tensor::empty({}, x.options()) : losses;
   const Tensor divisor = whole ? empty_like(loss) : Tensor();
@@ -115,7 +116,7 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
       [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
         const Tensor& rows = saved[0];
         const Targets t{input<std::int64_t>(saved[1]), rows.size(1), ignore_index, smoothing};
-        // The gradient of each row's loss: one number for all rows, or one per row.
+        // The gradient of each row's loss: either one number for all rows or one per row.
         const Tensor g =
             saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name) : grad.contiguous();
         const Tensor dx = empty_like(rows);
@@ -139,11 +140,11 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
 
 Tensor softmax(const Tensor& x, int dim) {
   const profile::Operation operation("softmax");
-  return softmax_of(Kind::softmax, x, dim);
+  return softmax_of(SoftmaxKind::softmax, x, dim);
 }
 Tensor log_softmax(const Tensor& x, int dim) {
   const profile::Operation operation("log_softmax");
-  return softmax_of(Kind::log_softmax, x, dim);
+  return softmax_of(SoftmaxKind::log_softmax, x, dim);
 }
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction,

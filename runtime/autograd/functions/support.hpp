@@ -10,8 +10,8 @@ namespace ringsmith::detail {
 
 using raw::common_device, raw::wide;
 
-// Calls f(TypeTag<float>) or f(TypeTag<double>); throws UsageError naming the function for another
-// dtype. Callers must have widened 16-bit operands with wide().
+// Calls f(TypeTag<float>) or f(TypeTag<double>). Throws a UsageError that names the function for
+// any other dtype. Callers must have widened 16-bit operands with wide().
 template <class F>
 void visit_float_type(const char* function, DType dtype, const F& f) {
   if (dtype == DType::f32) return f(TypeTag<float>{});
@@ -20,7 +20,7 @@ void visit_float_type(const char* function, DType dtype, const F& f) {
                    ", expected f32, f64, f16 or bf16");
 }
 
-// A contiguous tensor as a span for a kernel; empty if undefined.
+// Returns a contiguous tensor as a span for a kernel, or an empty span if it is undefined.
 template <class T>
 std::span<const T> input(const Tensor& t) {
   return t.defined() ? t.kernel_span<T>() : std::span<T>();
@@ -40,7 +40,7 @@ inline void require_dims(const char* function, const char* what, const Tensor& t
           std::string(function) + ": " + what + " must be " + meaning + ", got " + shape_of(t));
 }
 
-// Returns dimension dim of t; negative dims count from the end.
+// Returns the index of dimension dim of t. Negative dims count from the end.
 inline int checked_dim(const char* function, const Tensor& t, int dim) {
   const int dims = t.dim();
   require(dim >= -dims && dim < dims, std::string(function) + ": dimension " + std::to_string(dim) +
@@ -48,8 +48,8 @@ inline int checked_dim(const char* function, const Tensor& t, int dim) {
   return dim < 0 ? dim + dims : dim;
 }
 
-// The tensor into which a function writes the gradient of input i: a leaf's .grad or bucket slot if
-// possible, otherwise new memory.
+// Returns the tensor into which a function writes the gradient of input i: a leaf's .grad or bucket
+// slot if possible, otherwise new memory.
 inline GradDestination grad_place(const Saved& saved, std::size_t i, const Shape& sizes,
                                   TensorOptions options) {
   GradDestination place = grad_destination(saved.edge(i));

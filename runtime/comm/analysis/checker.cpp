@@ -30,7 +30,7 @@ class Checker {
   Checker(const Schedule& schedule, const CheckOptions& options)
       : schedule_(schedule), options_(options) {}
 
-  std::vector<Finding> run() {
+  std::vector<Violation> run() {
     const auto stages = {&Checker::shape, &Checker::messages, &Checker::progress, &Checker::values,
                          &Checker::cost};
     for (const auto stage : stages)
@@ -116,7 +116,7 @@ class Checker {
   }
 
   // ---- 2 ----
-  struct End {
+  struct ChunkEnd {
     int step, chunk;
     int of;  // chunks in its message
   };
@@ -128,8 +128,8 @@ class Checker {
   }
 
   void pair(int from, int to) {
-    std::vector<End> sends, receives;  // one entry per chunk
-    const auto note = [](std::vector<End>& ends, int step, int chunk, int chunks) {
+    std::vector<ChunkEnd> sends, receives;  // one entry per chunk
+    const auto note = [](std::vector<ChunkEnd>& ends, int step, int chunk, int chunks) {
       for (int i = 0; i < chunks; ++i) ends.push_back({step, chunk + i, chunks});
     };
     for (int s = 0; s < static_cast<int>(schedule_.steps[at(from)].size()); ++s)
@@ -269,7 +269,7 @@ class Checker {
 
   const Schedule& schedule_;
   const CheckOptions& options_;
-  std::vector<Finding> findings_;
+  std::vector<Violation> findings_;
 };
 
 }  // namespace
@@ -285,14 +285,14 @@ const char* name_of(Fault fault) {
   return kNames[static_cast<std::size_t>(fault)];
 }
 
-std::string Finding::describe() const {
+std::string Violation::describe() const {
   std::string place;
   if (rank >= 0) place = "rank " + number(rank);
   if (step >= 0) place += (place.empty() ? "step " : ", step ") + number(step);
   return (place.empty() ? "" : place + ": ") + name_of(fault) + ": " + reason;
 }
 
-std::vector<Finding> check(const Schedule& schedule, const CheckOptions& options) {
+std::vector<Violation> check(const Schedule& schedule, const CheckOptions& options) {
   return Checker(schedule, options).run();
 }
 

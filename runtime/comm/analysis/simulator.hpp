@@ -36,7 +36,7 @@ struct Network {
 };
 
 // Times of one step of a rank, in seconds from the start of the operation.
-struct Event {
+struct StepEvents {
   int rank = 0, step = 0;
   double posted = -1;    // -1: this step sends nothing
   double began = -1;     // began to wait for its message; -1: this step receives nothing
@@ -45,11 +45,11 @@ struct Event {
 };
 
 struct Simulation {
-  double seconds = 0;            // until the slowest rank has finished, overhead included
-  std::vector<double> finished;  // [rank], without overhead
-  std::uint64_t messages = 0;    // not counting empty ones
-  double bytes = 0;              // sent by all ranks
-  std::vector<Event> events;     // if requested
+  double seconds = 0;              // until the slowest rank has finished, overhead included
+  std::vector<double> finished;    // [rank], without overhead
+  std::uint64_t messages = 0;      // not counting empty ones
+  double bytes = 0;                // sent by all ranks
+  std::vector<StepEvents> events;  // if requested
 };
 
 // Simulates any schedule that the checker accepts.

@@ -149,7 +149,7 @@ KernelTimeout KernelEngine::timeout_of(std::uint64_t operation) const {
   constexpr std::chrono::seconds kFirstTheMonitor{2};
   KernelTimeout timeout{.report = report_, .operation = operation};
   timeout.nanoseconds = static_cast<std::uint64_t>(
-      std::chrono::nanoseconds(peers_.timeout() + kFirstTheMonitor).count());
+      std::chrono::nanoseconds(peers_.health().timeout() + kFirstTheMonitor).count());
   return timeout;
 }
 

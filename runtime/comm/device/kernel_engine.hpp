@@ -1,8 +1,8 @@
-// Engine B: one kernel per collective, which itself waits for its peers' kernels. The host is not
-// involved while the kernel runs, so a hop costs only a store to the neighbour's memory.
+// The kernel engine: one kernel per collective, which itself waits for its peers' kernels. The host
+// is not involved while the kernel runs, so a hop costs only a store to the neighbour's memory.
 //
-// schedule/select.hpp chooses the kernel, or engine A. The order of the sums is the schedule's, as
-// in engine A:
+// schedule/select.hpp chooses the kernel, or the stream engine. The order of the sums is the schedule's, as
+// in the stream engine:
 //
 // | executor               | kernel in | order of the sum        |
 // |------------------------|-----------|-------------------------|
@@ -12,7 +12,7 @@
 //
 // All kernels of a collective must run simultaneously: on distinct devices, or on one device with
 // room for all of them. Kernels of different processes on one device do not run simultaneously, so
-// whereabouts.hpp refuses engine B for them.
+// whereabouts.hpp refuses the kernel engine for them.
 #pragma once
 
 #include "runtime/comm/device/calls.hpp"

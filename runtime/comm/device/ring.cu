@@ -1,4 +1,5 @@
-// The ring of engine B: one kernel per collective, in which every rank passes chunks to the next.
+// The ring of the kernel engine: one kernel per collective, in which every rank passes chunks to
+// the next.
 //
 //        .--> 0 ---> 1 --.      behind(j): the chunk of the position j places behind
 //        '--- 3 <--- 2 <-'

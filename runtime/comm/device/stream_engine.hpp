@@ -1,6 +1,6 @@
-// Engine A: driven by the host. Each move of the plan becomes a copy or one short kernel on the
-// group's stream, which reads and writes the peers' memory directly; streams wait for each other
-// through events. It supports every collective and any number of ranks on one device, because
+// The stream engine: driven by the host. Each move of the plan becomes a copy or one short kernel
+// on the group's stream, which reads and writes the peers' memory directly; streams wait for each
+// other through events. It supports every collective and any number of ranks on one device, because
 // nothing on the device ever spins.
 //
 // The hand-off: a stream of one rank continues after a point in the stream of another rank.
@@ -103,7 +103,7 @@ class Messages {
   void receive(const Transfer& transfer);
 
   // The slots for messages to one peer.
-  struct Slots {
+  struct PeerSlots {
     std::shared_ptr<CommMemory> memory;
     std::uint64_t sent = 0;  // pieces
   };
@@ -112,7 +112,7 @@ class Messages {
   DevicePeers& device_peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
-  std::vector<Slots> slots_;  // by peer
+  std::vector<PeerSlots> slots_;  // by peer
 };
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -116,12 +116,12 @@ void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, co
 //
 // Messages longer than the staging memory are sent in blocks, with one agreement barrier each. Sums
 // are in rank order: ((x0 + x1) + x2) + ... run_staged() includes the barriers.
-void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& transfer);
+void run_staged(Segments& segments, AgreementBarrier& agreement, const Transfer& transfer);
 
 // The two halves of a collective that fits into one block, for a caller that runs the agreement
 // barrier between them itself. `round` is the number of that barrier.
-void stage(Peers& peers, std::uint64_t round, const Transfer& transfer);
-void take_staged(Peers& peers, std::uint64_t round, const Transfer& transfer);
+void stage(Segments& segments, std::uint64_t round, const Transfer& transfer);
+void take_staged(Segments& segments, std::uint64_t round, const Transfer& transfer);
 
 // The ring all-reduce on any memory, after its agreement barrier: plain_ring.cpp.
 void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer);

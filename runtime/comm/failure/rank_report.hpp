@@ -71,7 +71,7 @@ inline constexpr const char* kBrokenBefore =
 enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other, aborted };
 
 // The first failure of this rank, for ranks that would otherwise wait for it.
-struct alignas(kLine) Failure {
+struct alignas(kLine) FailureReport {
   std::atomic<FailureKind> kind{FailureKind::none};  // published last
   std::atomic<std::int32_t> culprit{-1};
   std::atomic<char> text[kFailureText]{};
@@ -95,7 +95,7 @@ struct Elsewhere {
 // The report that every rank publishes, at the start of its segment.
 struct RankReport {
   Board board;
-  Failure failure;
+  FailureReport failure;
   SiteText sites[kSites];
   Elsewhere elsewhere;
 };
@@ -216,6 +216,7 @@ class OwnReport {
     board_.busy.store(1, std::memory_order_relaxed);
     return at.fresh;
   }
+  void at_step(std::int64_t step) { board_.step.store(step, std::memory_order_relaxed); }
   void end() {
     board_.busy.store(0, std::memory_order_relaxed);
     entry().ended.store(now(), std::memory_order_relaxed);

@@ -277,7 +277,7 @@ std::vector<std::array<std::string, 5>> table_of_choices() {
     const bool may_name_another = (when.asked & (when.asked - 1)) != 0;
     if (may_name_another) order += ", or as asked";
     const char* const data = when.route == Route::host     ? "host memory"
-                             : when.route == Route::kernel ? "GPUs, engine b"
+                             : when.route == Route::kernel ? "GPUs, kernel"
                                                            : "GPUs";
     rows.push_back({data, conditions_of(when), name, order, why});
   }

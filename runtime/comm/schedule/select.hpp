@@ -35,8 +35,8 @@ namespace ringsmith::comm {
 // Where a group's engines take the data of a call.
 enum class Route : std::uint8_t {
   host,    // through host memory; also the memory of GPUs that do not reach each other
-  stream,  // between GPUs, by copies and short kernels on streams (engine a)
-  kernel   // between GPUs, by one kernel that waits for its peers' kernels (engine b)
+  stream,  // between GPUs, by copies and short kernels on streams (the stream engine)
+  kernel   // between GPUs, by one kernel that waits for its peers' kernels (the kernel engine)
 };
 
 // Which of a call's buffers other ranks can access in place, over all ranks.

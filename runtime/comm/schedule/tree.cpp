@@ -122,9 +122,9 @@ class Depths {
 // When a rank handles a piece, in units of the time that one piece takes. A rank is near the root
 // of one tree and far from the root of the other. If it handled pieces in plain order, it would
 // wait in one tree for pieces that pass through the other, and nothing would overlap.
-struct Turn {
+struct PieceTurn {
   int when, tree, piece;
-  bool operator<(const Turn& other) const {
+  bool operator<(const PieceTurn& other) const {
     return std::tie(when, tree) < std::tie(other.when, other.tree);
   }
 };
@@ -164,7 +164,7 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
   for (int rank = 0; rank < world; ++rank) {
     // Down, a rank handles a piece one unit of time after its parent; up, one unit after its
     // children.
-    std::vector<Turn> up, down;
+    std::vector<PieceTurn> up, down;
     for (int tree = 0; tree < 2; ++tree)
       for (int piece = 0; piece < pieces; ++piece) {
         const int depth = depths[tree].of(rank);
@@ -174,8 +174,8 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
     std::sort(up.begin(), up.end());
     std::sort(down.begin(), down.end());
     std::vector<Step>& steps = schedule.steps[static_cast<std::size_t>(rank)];
-    for (const Turn& t : up) add_up(steps, world, rank, t.tree, t.tree * pieces + t.piece);
-    for (const Turn& t : down) add_down(steps, world, rank, t.tree, t.tree * pieces + t.piece);
+    for (const PieceTurn& t : up) add_up(steps, world, rank, t.tree, t.tree * pieces + t.piece);
+    for (const PieceTurn& t : down) add_down(steps, world, rank, t.tree, t.tree * pieces + t.piece);
   }
   return schedule;
 }

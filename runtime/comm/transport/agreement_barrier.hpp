@@ -27,7 +27,7 @@ class AgreementBarrier {
 
   // Returns the answer of rank r in the current round.
   [[nodiscard]] const Answer& answer_of(int r) const {
-    return peers_.control(r).answers[round_ % 2];
+    return peers_.segments().control(r).answers[round_ % 2];
   }
 
  private:

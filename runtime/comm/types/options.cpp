@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kReduceOps{"sum", "avg", "prod", "min", "max"};
 constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "tcp", "rdma"};
-constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "a", "b"};
+constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "stream", "kernel"};
 
 template <class Enum>
 Enum parse(std::span<const std::string_view> names, std::string_view name, const char* what) {
@@ -41,6 +41,8 @@ Transport parse_transport(std::string_view name) {
   return parse<Transport>(kTransports, name, "transport");
 }
 CudaEngine parse_cuda_engine(std::string_view name) {
+  if (name == "a") return CudaEngine::stream;
+  if (name == "b") return CudaEngine::kernel;
   return parse<CudaEngine>(kCudaEngines, name, "engine");
 }
 

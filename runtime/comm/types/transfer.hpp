@@ -74,16 +74,16 @@ using kernels::Arithmetic;
 }
 
 namespace cuda_ipc {
-class Operation;  // a call's position in the streams of a device
+class DeviceOperation;  // a call's position in the streams of a device
 }
 
 struct Transfer {
   Call call;
   ConstBuffer input;
   Buffer output;
-  Site site = {};                                            // of a call without buffers
-  std::uint64_t sequence = 0;                                // assigned when it runs
-  std::shared_ptr<cuda_ipc::Operation> operation = nullptr;  // on device memory
+  Site site = {};                                                  // of a call without buffers
+  std::uint64_t sequence = 0;                                      // assigned when it runs
+  std::shared_ptr<cuda_ipc::DeviceOperation> operation = nullptr;  // on device memory
 
   [[nodiscard]] Site called_at() const {
     if (site.file != nullptr) return site;

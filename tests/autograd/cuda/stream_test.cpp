@@ -1,5 +1,5 @@
-// Backward on streams and on several devices: nodes run on the stream of their forward, in order,
-// and the host waits for none of them.
+// Tests backward on streams and on several devices. Nodes must run on the stream of their forward,
+// in order, and the host must wait for none of them.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// Attention in bf16 on tensor cores, compared with float64 on the same rounded operands: sizes
-// around the tile, heads of any width, packed and separate operands, and the same bits in each run.
+// Compares attention in bf16 on tensor cores with float64 on the same rounded operands: sizes
+// around the tile, heads of any width, packed and separate operands. Bits must repeat in each run.
 #include <cmath>
 #include <limits>
 
@@ -86,7 +86,7 @@ void check(const AttentionShape& s, std::size_t offset, std::size_t dout_offset)
       part<const double>(dy.data(), s, 0, 1),
       AttentionSaved<double>{of(0), of(1), of(2), part<const double>(out.data(), s, 0, 1), rows},
       grad(0), grad(1), grad(2), s);
-  // P, dS and the results have 8 significant bits; dS is a difference of such numbers.
+  // P, dS and the results have 8 significant bits, and dS is a difference of such numbers.
   REQUIRE(off(run.out, out) < 6e-3);
   REQUIRE(off(run.gradients, dqkv) < 1.5e-2);
   for (std::size_t i = 0; i < rows.size(); ++i) {

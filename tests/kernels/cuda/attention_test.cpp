@@ -1,5 +1,6 @@
-// Device attention against float64, in the packed layout that the models use: tiled kernels, odd
-// lengths, head sizes at and just above each tile's limit, and the slow kernel for larger heads.
+// Compares device attention with float64, in the packed layout that the models use: tiled kernels,
+// odd lengths, head sizes at and just above each tile's limit, and the slow kernel for larger
+// heads.
 #include "kernels/attention.hpp"
 
 #include <cmath>
@@ -19,7 +20,7 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-// q, k, v inside one (batch, tokens, 3 * heads * dim) array; out is (batch, tokens, heads * dim).
+// q, k, v inside one (batch, tokens, 3 * heads * dim) array. out is (batch, tokens, heads * dim).
 template <class T>
 Heads<T> part(T* packed, const AttentionShape& s, int i) {
   const std::int64_t c = s.heads * s.dim;

@@ -1,4 +1,4 @@
-// Copies between all layouts and all dtypes, and fills: equal to the CPU's, bit for bit.
+// Copies between all layouts and all dtypes, and fills, must equal the CPU's bit for bit.
 #include "kernels/copy.hpp"
 
 #include <cmath>
@@ -25,7 +25,7 @@ std::vector<T> values(std::int64_t n) {
   return v;
 }
 
-// std::vector<bool> has no addressable elements: bool is stored as a byte.
+// std::vector<bool> has no addressable elements, so bool is stored as a byte.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 template <class T, class S>
@@ -129,7 +129,8 @@ TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a ro
       for (const std::int64_t rows : {1, 3, 1000, 70'001}) {
         if (rows * dim > 300'000) continue;
         auto w = random_values(rows * dim, 1), g = random_values(n * dim, 2);
-        // Above 64 uses the order of the sums differs: use numbers whose sum is exact in any order.
+        // Above 64 uses the order of the sums differs, so use numbers whose sum is exact in any
+        // order.
         if (n > 64)
           for (auto* values : {&w, &g})
             for (float& x : *values) x = std::round(x * 64);

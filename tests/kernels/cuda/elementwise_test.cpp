@@ -1,5 +1,5 @@
-// Element-wise kernels on a device compared with the CPU's oracles: every operation, contiguous,
-// misaligned, strided, broadcast and empty; and their results for NaN and infinities.
+// Compares element-wise kernels on a device with the CPU's oracles: every operation, for
+// contiguous, misaligned, strided, broadcast and empty operands, and for NaN and infinities.
 #include "kernels/elementwise.hpp"
 
 #include <limits>
@@ -32,7 +32,7 @@ std::vector<T> special_values(std::int64_t n, unsigned seed) {
 }
 
 // True if all elements agree within 8 epsilon relative to the wanted value (to 1e-6 if that is
-// smaller) or are both NaN; infinities must be equal.
+// smaller) or are both NaN. Infinities must be equal.
 template <class T>
 bool close(const std::vector<T>& got, const std::vector<T>& want) {
   const T ulps = 8 * std::numeric_limits<T>::epsilon();

@@ -1,4 +1,4 @@
-// 16-bit products on a device compared with double, in all storage orders; and GradScaler's kernel.
+// Compares 16-bit products on a device with double, and tests GradScaler's kernel.
 #include <cmath>
 #include <limits>
 
@@ -19,7 +19,7 @@ std::vector<T> rounded(const std::vector<float>& values) {
   return out;
 }
 
-// The result must be a sum of k floats rounded once to T: the tolerance is half a unit of T's last
+// The result must be a sum of k floats, rounded once to T. The tolerance is half a unit of T's last
 // place plus the error of the float sum.
 template <class T>
 void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool turned, Store how) {

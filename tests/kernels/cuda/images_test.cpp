@@ -1,4 +1,4 @@
-// Pooling and batch normalisation on a device compared with the CPU's oracles.
+// Compares pooling and batch normalisation on a device with the CPU's oracles.
 #include <cmath>
 #include <limits>
 
@@ -139,7 +139,7 @@ TEST_CASE("batch normalisation on a device stays within rounding of the oracle",
     for (const bool training : {true, false}) {
       compare_batch_norm<float>(s, training, 0, 2e-6);
       compare_batch_norm<double>(s, training, 0, 1e-11);
-      // The mean is a thousand times the deviation: the variance must still be accurate.
+      // The mean is a thousand times the deviation, but the variance must still be accurate.
       compare_batch_norm<float>(s, training, 1000, 2e-4);
     }
 }

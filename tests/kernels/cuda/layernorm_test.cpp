@@ -1,5 +1,5 @@
-// Layer normalisation on a device compared with float64 on the CPU: rows that fit in a warp, in a
-// block, and in neither; aligned and not.
+// Compares layer normalisation on a device with float64 on the CPU, for rows that fit in a warp, in
+// a block, and in neither, aligned and not.
 #include "kernels/layernorm.hpp"
 
 #include <cmath>
@@ -128,7 +128,7 @@ struct Branch {
   std::vector<T> x, residual, w, b, dy, dsum;
 };
 
-// misaligned: the number of the array whose rows do not begin at a pack boundary; 0: none.
+// misaligned: the number of the array whose rows do not begin at a pack boundary, or 0.
 template <class T>
 void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misaligned) {
   const auto off = [&](int array) { return std::size_t{misaligned == array ? 1U : 0U}; };

@@ -1,4 +1,4 @@
-// Every version of the matrix product that runs here compared with float64: odd shapes, all storage
+// Compares every version of the matrix product that runs here with float64: odd shapes, all storage
 // orders, replace and add, batches, biases, NaN, and empty operands.
 #include "kernels/cuda/matmul.hpp"
 
@@ -14,9 +14,9 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// A matrix stored in one of four ways: rows, columns, rows of a wider matrix, gaps in both
-// directions; `offset` elements after an aligned address. Gaps are NaN, so any read of one shows up
-// in the result.
+// A matrix stored in one of four ways: rows, columns, rows of a wider matrix, or with gaps in both
+// directions. It begins `offset` elements after an aligned address. Gaps are NaN, so any read of
+// one shows up in the result.
 struct Stored {
   Matrix<float> host;
   std::vector<float> memory;

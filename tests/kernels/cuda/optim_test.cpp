@@ -1,5 +1,5 @@
-// Optimizer steps on a device have the same bits as the CPU's oracles: the same operations in the
-// same order, each rounded separately.
+// Optimizer steps on a device must have the same bits as the CPU's oracles, because they do the
+// same operations in the same order, each rounded separately.
 #include "kernels/optim.hpp"
 
 #include <cmath>
@@ -58,7 +58,8 @@ template <class T>
 struct Parameter {
   std::vector<T> p, g, m, v, largest;
   OnDevice<T> p_, g_, m_, v_, largest_;
-  // misaligned: number of the array, 1 to 5, that is not aligned; otherwise all are.
+  // misaligned: number of the array, 1 to 5, that is not aligned. For other numbers, all are
+  // aligned.
   Parameter(const std::vector<T>& gradient, unsigned seed, std::size_t misaligned, bool amsgrad)
       : p(values<T>(gradient.size(), seed)),
         g(gradient),
@@ -102,8 +103,8 @@ TEMPLATE_TEST_CASE("Adam of many parameters: few launches, and the oracle's bits
       std::vector<std::unique_ptr<Parameter<T>>> all;
       std::size_t there = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        // More parameters than a table has rows: most have few elements, the last of each table is
-        // long.
+        // There are more parameters than a table has rows. Most have few elements, but the last one
+        // of each table is long.
         const std::size_t n = count <= 10 ? sizes[i % sizes.size()] : i % 64 == 63 ? 9000 : i % 7;
         auto g = values<T>(n, static_cast<unsigned>(5 * i));
         if (n > 0 && i % 9 == 3) g[n / 2] = std::numeric_limits<T>::quiet_NaN();

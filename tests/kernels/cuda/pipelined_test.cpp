@@ -1,5 +1,6 @@
-// Versions 8 and 9 of the matrix product on bf16 operands: sizes around the tile and the slab, both
-// storage orders of each operand, views in which packs of 16 bytes do not fit, batches, NaN.
+// Tests versions 8 and 9 of the matrix product on bf16 operands: sizes around the tile and the
+// slab, both storage orders of each operand, views in which packs of 16 bytes do not fit, batches,
+// and NaN.
 #include <cmath>
 #include <limits>
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr cuda::PipelineStages kStages[] = {cuda::PipelineStages::two, cuda::PipelineStages::four};
 
-// A gap that makes rows a multiple of 8 elements, so that packs fit; the last pack of a row is
+// A gap that makes rows a multiple of 8 elements, so that packs fit. The last pack of a row is
 // partly filled.
 constexpr std::int64_t kFit = -1;
 
@@ -30,7 +31,7 @@ struct Case {
 
 struct Stored {
   std::vector<bf16> memory;
-  Matrix<const bf16> matrix;  // the first of the batch; data is null
+  Matrix<const bf16> matrix;  // the first of the batch, with null data
   std::int64_t batch, first;
 
   // The gaps are NaN, so any read of one shows up in the result.
@@ -119,8 +120,8 @@ TEST_CASE("pipelined products of bf16: sizes around the tile and the slab", "[cu
                                               {130, 40, 160},
                                               {5, 131, 257}})
       for (int order = 0; order < 4; ++order)
-        // In this order: packs fit if the sizes do; the same with gaps; packs never fit; each row
-        // ends with a partial pack.
+        // With gaps 0 and 8, packs fit if the sizes do. With gap 1, packs never fit. With kFit,
+        // each row ends with a partial pack.
         for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{8}, std::int64_t{1}, kFit}) {
           Case c = size;
           c.a_by_columns = order % 2 == 1;

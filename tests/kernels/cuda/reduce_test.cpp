@@ -1,5 +1,5 @@
-// kernels::cuda::reduce compared with the CPU's oracle: every type and reduction, any number of
-// sources and destinations, at any address.
+// Compares kernels::cuda::reduce with the CPU's oracle for every type and reduction, any number of
+// sources and destinations, and any address.
 #include "kernels/reduce.hpp"
 
 #include <random>
@@ -13,7 +13,7 @@ using ringsmith::testing::OnDevice;
 namespace {
 
 // Arbitrary bits for integers. Floats of different magnitudes, of which some overflow f16 to
-// infinity; no NaN.
+// infinity, and none is NaN.
 template <class T>
 std::vector<T> random_values(std::size_t n, unsigned seed) {
   std::mt19937 random(seed);

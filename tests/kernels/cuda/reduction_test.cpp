@@ -1,4 +1,4 @@
-// Sums and maxima on a device: every choice of dimensions in every layout, lengths around the
+// Tests sums and maxima on a device: every choice of dimensions in every layout, lengths around the
 // chunks of the sum, ties and NaN, and the same bits in every run.
 #include "kernels/reduction.hpp"
 

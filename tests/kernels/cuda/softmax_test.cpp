@@ -1,4 +1,4 @@
-// softmax, log_softmax and the losses on a device compared with float64, and edge cases.
+// Compares softmax, log_softmax and the losses on a device with float64, also in edge cases.
 #include "kernels/softmax.hpp"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ TEST_CASE("softmax and log_softmax on a device agree with float64 along any dime
         cpu::log_softmax_backward<double>(dy64, y64, dx64, s);
         REQUIRE(distance(y.host(), narrow(y64)) < 1e-6);
         REQUIRE(distance(dx.host(), narrow(dx64)) < 2e-6);
-        // The same bits in place.
+        // In place, the bits are the same.
         const auto first = y.host();
         cuda::log_softmax<float>(x_.view(), x_.span(), s);
         REQUIRE(x_.host() == first);

@@ -1,7 +1,7 @@
 // Device arrays for the tests of CUDA kernels: filled from the host, read back, with guards.
 //
 // Every array has kGuard elements of a pattern before and after it, which must be unchanged when it
-// is read back. It begins `offset` elements after an aligned address, since views and buckets may
+// is read back. It begins `offset` elements after an aligned address, because views and buckets may
 // have any alignment.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace ringsmith::testing {
 
-constexpr std::size_t kGuard = 64;  // elements; a multiple of every pack
+constexpr std::size_t kGuard = 64;  // elements, a multiple of every pack
 
 template <class T>
 class OnDevice {
@@ -40,7 +40,7 @@ class OnDevice {
   [[nodiscard]] std::span<T> span() const { return {data(), size_}; }
   [[nodiscard]] std::span<const T> view() const { return {data(), size_}; }
 
-  // Waits for the stream; throws if a guard was overwritten.
+  // Waits for the stream. Throws if a guard was overwritten.
   [[nodiscard]] std::vector<T> host() const {
     std::vector<T> all(host_.size());
     copy(all.data(), memory_.data(), cudaMemcpyDeviceToHost);
@@ -72,7 +72,7 @@ class OnDevice {
   kernels::cuda::Scratch<T> memory_;
 };
 
-// Equal in every bit; NaN equals only NaN.
+// True if equal in every bit. NaN equals any NaN, and nothing else.
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   if (a.size() != b.size()) return false;

@@ -18,7 +18,7 @@ inline std::int64_t numel_of(const Sizes& sizes) {
   return n;
 }
 
-// Row-major; the elements of the last dimension are `gap` elements apart.
+// Row-major. The elements of the last dimension are `gap` elements apart.
 inline kernels::Layout contiguous_layout(const Sizes& sizes, std::int64_t gap = 1) {
   kernels::Layout layout;
   layout.dims = static_cast<int>(sizes.size());

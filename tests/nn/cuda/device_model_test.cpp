@@ -1,4 +1,4 @@
-// A model on a device: moving it, training it in parallel with one on the CPU, saving it.
+// Tests a model on a device: moves it, trains it in parallel with one on the CPU, and saves it.
 #include <cmath>
 #include <filesystem>
 #include <unistd.h>

@@ -43,7 +43,7 @@ TEST_CASE("a step of training is queued while the device has not begun with it",
   const auto value = [](const Fetch& fetch) {
     return *reinterpret_cast<const float*>(fetch.wait());
   };
-  const float first = value(step());  // allocates: a driver may wait for the device there
+  const float first = value(step());  // allocates, so a driver may wait for the device there
   value(step());
   // A thread that waits nevertheless is released after 10 s, and reported.
   bool late = false, done = false;

@@ -1,4 +1,4 @@
-// Tensors on devices: their values, their addresses, and which code may access them.
+// Tests tensors on devices: their values, their addresses, and which code may access them.
 #include "runtime/tensor/tensor.hpp"
 
 #include <cmath>

@@ -230,7 +230,7 @@ int different_barriers(bool right) {
   return 0;
 }
 
-// 10. A flag that is never set; and a wait that never yields to other threads.
+// 10. A flag that is never set, and a wait that never yields to other threads.
 __global__ void wait_for(unsigned* flag, unsigned value) {
   cuda::atomic_ref<unsigned, cuda::thread_scope_system> f(*flag);
   while (f.load(cuda::memory_order_acquire) != value) __nanosleep(100);  // the bug: endless

@@ -1,4 +1,4 @@
-// Two processes with IPC handles: `ipc SCENARIO` exits with 0 if everything went as it must.
+// Two processes with IPC handles: `ipc SCENARIO` exits with 0 if everything worked as it should.
 #include <cstring>
 #include <cuda.h>
 #include <signal.h>
@@ -153,7 +153,7 @@ int events() {
       });
 }
 
-// The exporter is killed. Memory that was opened stays readable; nothing more can be opened.
+// The exporter is killed. Memory that was opened stays readable, but nothing more can be opened.
 int killed() {
   return run_pair(
       "ipc",

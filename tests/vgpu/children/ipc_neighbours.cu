@@ -49,7 +49,7 @@ int stranger_exports() {
       });
 }
 
-// A handle whose word is wrong in one bit opens nothing; the right one opens, although there are
+// A handle whose word is wrong in one bit opens nothing. The right one opens, although there are
 // more silent connections than the exporter keeps.
 int guessed() {
   return run_pair(
@@ -66,7 +66,7 @@ int guessed() {
         expect(names.size() == 1, "one socket");
         for (int n = 0; n < 100; ++n)
           expect(abstract_socket(*names.begin(), ::connect) >= 0, "a silent connection");
-        constexpr int kWordAt = 16;  // ipc.cpp: a tag, process and nonce come before
+        constexpr int kWordAt = 16;  // ipc.cpp: a tag, the process and the nonce precede it
         auto wrong = o.handle;
         wrong.reserved[kWordAt] = static_cast<char>(wrong.reserved[kWordAt] ^ 1);
         void* base = nullptr;

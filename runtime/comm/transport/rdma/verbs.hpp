@@ -36,7 +36,7 @@ using MemoryRegion = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
 
 // A port of a device. On Ethernet (RoCE) a peer is addressed by a GID, and each GID belongs to one
 // version of the protocol. The GID at index 0 often has the wrong version, so all are considered.
-struct Device {
+struct Adapter {
   Context context;
   ProtectionDomain domain;
   std::string name;
@@ -52,10 +52,10 @@ struct Device {
 
 // `wanted`: "mlx5_0", or several ("rxe0,rxe1") that the ranks take in turn; empty: any device with
 // an active port. Throws UsageError with the devices found and why they are unusable.
-[[nodiscard]] Device open_device(const std::string& wanted, int rank);
+[[nodiscard]] Adapter open_adapter(const std::string& wanted, int rank);
 
 // access: IBV_ACCESS_... Throws CommError if the device does not accept the memory.
-[[nodiscard]] MemoryRegion register_memory(const Device& device, std::byte* memory,
+[[nodiscard]] MemoryRegion register_memory(const Adapter& adapter, std::byte* memory,
                                            std::size_t bytes, int access);
 
 // In bytes.
