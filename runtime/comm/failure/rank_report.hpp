@@ -24,7 +24,7 @@ constexpr std::size_t kLine = 128;  // bytes
 constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 constexpr std::size_t kFailureText = 1536;  // bytes
 
-// One call of a rank, for all other ranks and for readers of its flight recorder. The rank writes it
+// One call of a rank, for other ranks and for readers of its flight recorder. The rank writes it
 // once, on its board, when it enters the call. The flight recorder, the agreement barrier and the
 // first slot of a message copy it from there.
 struct CallRecord {

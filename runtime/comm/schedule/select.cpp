@@ -72,7 +72,7 @@ constexpr auto make_choices() {
        "the ring in its readable form was asked for"},
       {{},
        E::mapped, E::slots, A::direct,
-       "every rank reaches every other: two rounds at most, and the ring's bytes"},
+       "two rounds at most, and the ring's bytes"},
 
       {{.route = R::kernel, .collectives = set_of(C::all_reduce), .asked = kAuto, .size = S::small},
        E::one_shot, E::one_shot, A::one_shot,
