@@ -59,10 +59,10 @@ void look(Operands& o, const View<T>& view) {
   o.add<T>(view.data == nullptr ? 0 : view.layout.numel());
 }
 
-[[nodiscard]] profile::Work work_of(const char* kernel, const Operands& operands);
+[[nodiscard]] profile::KernelWork work_of(const char* kernel, const Operands& operands);
 
 template <class... Args>
-[[gnu::cold, gnu::noinline]] profile::Work work_of(const char* kernel, const Args&... args) {
+[[gnu::cold, gnu::noinline]] profile::KernelWork work_of(const char* kernel, const Args&... args) {
   Operands operands;
   (look(operands, args), ...);  // finds the overloads of the arguments' types
   return work_of(kernel, operands);

@@ -110,7 +110,7 @@ double flop_of_each(std::string_view kernel, const Rule* rule, int function) {
 
 }  // namespace
 
-profile::Work work_of(const char* kernel, const Operands& o) {
+profile::KernelWork work_of(const char* kernel, const Operands& o) {
   const auto found = std::ranges::find(kRules, std::string_view(kernel), &Rule::kernel);
   const Rule* rule = found == std::end(kRules) ? nullptr : &*found;
   const std::size_t picked = rule == nullptr ? kNone : rule->picked;
@@ -120,7 +120,7 @@ profile::Work work_of(const char* kernel, const Operands& o) {
   double largest = 0;
   for (std::size_t i = 0; i < o.count; ++i)
     if (i != picked) largest = std::max(largest, times(i) * o.all[i].elements);
-  profile::Work work;
+  profile::KernelWork work;
   for (std::size_t i = 0; i < o.count; ++i) {
     const Operand& operand = o.all[i];
     double bytes = times(i) * operand.bytes;

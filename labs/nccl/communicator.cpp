@@ -93,8 +93,8 @@ void Communicator::connect() {
   const StreamGuard stream_guard(stream_);
   const std::vector<Whereabouts> ranks = exchange_whereabouts(*bootstrap_, device_);
   refuse_shared_devices(ranks);
-  shape_ = decide(ranks, CudaEngine::b).shape;
-  device_peers_ = std::make_unique<DevicePeers>(*bootstrap_, *peers_, device_, ranks);
+  shape_ = decide(ranks, CudaEngine::kernel).shape;
+  device_peers_ = std::make_unique<DevicePeers>(*bootstrap_, peers_->segments(), device_, ranks);
   arena_ = std::make_shared<DeviceArena>(stream_, device_peers_->mine(),
                                          device_peers_->catalogue_memory());
   const Bytes size(memory_bytes(world_, shape_));
@@ -337,9 +337,9 @@ void Communicator::copy_own_messages(std::span<const MessageCall> calls,
 std::optional<Refusal> Communicator::failure() {
   if (world_ == 1) return {};
   take_report();
-  if (peers_->is_usable()) return {};
+  if (peers_->health().is_usable()) return {};
   try {
-    peers_->check_usable();
+    peers_->health().check_usable();
   } catch (...) {
     const Refusal refusal = current_refusal();
     // Drop the prefix "the group has been broken since an earlier call failed: ".
@@ -354,7 +354,7 @@ std::optional<Refusal> Communicator::failure() {
 // Records the timeout of a kernel that stopped by itself, unless a failure has been recorded
 // already.
 void Communicator::take_report() {
-  if (!has_written(*report_) || !peers_->is_usable()) return;
+  if (!has_written(*report_) || !peers_->health().is_usable()) return;
   const KernelReport& report = *report_;
   Started started;
   {
@@ -368,7 +368,7 @@ void Communicator::take_report() {
     text += ", in " + std::string(started.name) + " #" + std::to_string(started.number - 1) +
             " of " + std::to_string(started.count) +
             ": have all ranks made the same calls, with the same counts?";
-  peers_->record_failure(FailureKind::timeout, report.peer, text);
+  peers_->health().record_failure(FailureKind::timeout, report.peer, text);
 }
 
 void Communicator::stop_kernels() {
@@ -394,9 +394,9 @@ void Communicator::watch() {
     lock.unlock();
     const bool idle = is_idle();
     if (!idle && std::chrono::steady_clock::now() >= next_look) {
-      const PeerFailures::Failed failed = peers_->look_for_failure(-1);
+      const Health::Failed failed = peers_->health().look_for_failure(-1);
       if (failed.kind != FailureKind::none && !is_idle()) {
-        peers_->record_failure(failed.kind, failed.culprit, failed.text);
+        peers_->health().record_failure(failed.kind, failed.culprit, failed.text);
         stop_kernels();
       }
       next_look = std::chrono::steady_clock::now() + kPeersLook;
@@ -404,7 +404,7 @@ void Communicator::watch() {
     take_report();
     lock.lock();
     if (idle) continue;
-    if (!peers_->is_usable()) break;  // the failure is recorded
+    if (!peers_->health().is_usable()) break;  // the failure is recorded
     pending_ = true;
     changed_.wait_for(lock, kLook, [this] { return ending_; });
   }
@@ -419,8 +419,8 @@ void Communicator::finish() {
 
 void Communicator::abort() {
   if (world_ == 1) return;
-  peers_->record_failure(FailureKind::aborted, rank_,
-                         "rank " + std::to_string(rank_) + " called ncclCommAbort");
+  peers_->health().record_failure(FailureKind::aborted, rank_,
+                                  "rank " + std::to_string(rank_) + " called ncclCommAbort");
   stop_kernels();
 }
 
@@ -429,7 +429,7 @@ void Communicator::close() noexcept {
   const auto end = std::chrono::steady_clock::now() + kLastWords;
   try {
     const DeviceGuard guard(device_);
-    while (!is_idle() && (peers_->is_usable() || std::chrono::steady_clock::now() < end))
+    while (!is_idle() && (peers_->health().is_usable() || std::chrono::steady_clock::now() < end))
       std::this_thread::sleep_for(1ms);  // the watching thread still runs
     if (is_idle())
       device_peers_->close();
@@ -444,7 +444,7 @@ void Communicator::close() noexcept {
     changed_.notify_all();
   }
   watcher_.join();
-  peers_->mine().board.left.store(kInOrder);
+  peers_->segments().mine().board.left.store(kInOrder);
 }
 
 bool Communicator::is_forgotten() const {

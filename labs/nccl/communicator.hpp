@@ -2,7 +2,7 @@
 // the operations that it starts on streams.
 //
 //     ncclAllReduce(..., stream)  -->  one kernel on the same stream, which waits for its peers'
-//                                      kernels itself (engine b's: runtime/comm/device/ring.cu)
+//                                      kernels itself (runtime/comm/device/ring.cu)
 //
 // The host is not involved in a transfer once the ranks are connected: a call returns when its
 // The host is not involved in a transfer once the ranks are connected. A call returns when its
@@ -30,6 +30,7 @@
 #include "labs/nccl/errors.hpp"
 #include "labs/nccl/messages.hpp"
 #include "runtime/comm/device/device_memory.hpp"
+#include "runtime/comm/transport/peers.hpp"
 
 namespace ringsmith::nccl {
 

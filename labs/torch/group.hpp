@@ -19,18 +19,19 @@ class Group : public comm::CpuProcessGroup {
   // yields its core to the training. May be called by any thread.
   void hold_core(bool hold) {
     holds_.store(hold, std::memory_order_relaxed);
-    peers_.hold_core(hold);
+    peers_.waiter().hold_core(hold);
   }
   // Returns the reason why the rank is lost, or "" while it is alive. May be called while a call
   // runs.
   [[nodiscard]] std::string loss_of(int rank) const {
-    return peers_.is_gone(rank) ? "rank " + std::to_string(rank) + " is gone: its process has died"
-                                : std::string();
+    return peers_.segments().is_gone(rank)
+               ? "rank " + std::to_string(rank) + " is gone: its process has died"
+               : std::string();
   }
 
  protected:
   void execute(comm::Transfer& transfer) override {
-    peers_.hold_core(holds_.load(std::memory_order_relaxed));
+    peers_.waiter().hold_core(holds_.load(std::memory_order_relaxed));
     CpuProcessGroup::execute(transfer);
   }
 

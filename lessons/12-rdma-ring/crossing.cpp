@@ -25,7 +25,7 @@ void count(const Schedule& schedule, int ranks_per_node) {
     most = std::max(most, mine);
   }
   std::printf("  %-13s %8.2f arrays cross in %5zu messages; one rank sends at most %3zu of them\n",
-              schedule.algorithm.c_str(),
+              std::string(name_of(schedule.algorithm)).c_str(),
               static_cast<double>(crossing) / static_cast<double>(schedule.count), messages, most);
 }
 

@@ -14,7 +14,7 @@ namespace ringsmith {
 namespace {
 
 // Gradients that flow into a node: the number still missing, and the sum so far for each output.
-struct Inbox {
+struct InputBuffer {
   int waiting = 0;
   bool touched = false;
   std::vector<Tensor> grads;
@@ -33,12 +33,12 @@ class Run {
   Run(const std::vector<Edge>& roots, bool retain_graph) : retain_graph_(retain_graph) {
     std::vector<Node*> stack;
     const auto visit = [&](Node* node) {
-      const auto [inbox, fresh] = inboxes_.try_emplace(node);
+      const auto [buffer, fresh] = buffers_.try_emplace(node);
       if (fresh) {
-        inbox->second.grads.resize(static_cast<std::size_t>(node->outputs));
+        buffer->second.grads.resize(static_cast<std::size_t>(node->outputs));
         stack.push_back(node);
       }
-      return &inbox->second;
+      return &buffer->second;
     };
     for (const Edge& root : roots) ++visit(root.node.get())->waiting;
     while (!stack.empty()) {
@@ -61,12 +61,12 @@ class Run {
   // is an accumulator that is now complete, runs it.
   void deliver(const Edge& edge, Tensor grad) {
     Node* node = edge.node.get();
-    Inbox& inbox = inboxes_.at(node);
+    InputBuffer& buffer = buffers_.at(node);
     order_streams(node, grad);
     const StreamGuard on(node->stream);
     if (grad.defined()) {
-      inbox.touched = true;
-      Tensor& slot = inbox.grads.at(static_cast<std::size_t>(edge.input));
+      buffer.touched = true;
+      Tensor& slot = buffer.grads.at(static_cast<std::size_t>(edge.input));
       if (!slot.defined()) {
         slot = std::move(grad);
       } else {
@@ -75,9 +75,9 @@ class Run {
         raw::add_into(slot, grad);
       }
     }
-    if (--inbox.waiting > 0) return;
+    if (--buffer.waiting > 0) return;
     if (node->sequence == autograd::kAccumulateSequence)
-      node->apply(std::move(inbox.grads));
+      node->apply(std::move(buffer.grads));
     else
       ready_.push(node);
   }
@@ -87,7 +87,7 @@ class Run {
       Node* node = ready_.top();
       ready_.pop();
       const StreamGuard on(node->stream);
-      std::vector<Tensor> grads = apply(*node, std::move(inboxes_.at(node).grads));
+      std::vector<Tensor> grads = apply(*node, std::move(buffers_.at(node).grads));
       if (!retain_graph_) {
         node->consumed = true;
         node->release();
@@ -115,8 +115,8 @@ class Run {
   }
 
   [[nodiscard]] int sole_pending(const Node* node) const {
-    const auto inbox = inboxes_.find(const_cast<Node*>(node));
-    return inbox == inboxes_.end() || inbox->second.touched ? -1 : inbox->second.waiting;
+    const auto buffer = buffers_.find(const_cast<Node*>(node));
+    return buffer == buffers_.end() || buffer->second.touched ? -1 : buffer->second.waiting;
   }
 
   std::vector<std::function<void()>> callbacks;
@@ -141,7 +141,7 @@ class Run {
   bool retain_graph_;
   Run* outer_ = nullptr;
   std::vector<Stream> streams_;  // on which nodes ran
-  std::unordered_map<Node*, Inbox> inboxes_;
+  std::unordered_map<Node*, InputBuffer> buffers_;
   std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 // slot.
 class Ring {
  public:
-  void push(const Event& event) {
+  void push(const FinishedSpan& event) {
     const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - head_.load(std::memory_order_acquire) == kRingEvents) {
       dropped_.fetch_add(1, std::memory_order_relaxed);
@@ -24,7 +24,7 @@ class Ring {
     tail_.store(tail + 1, std::memory_order_release);
   }
 
-  void pop_all(std::vector<Event>& out) {
+  void pop_all(std::vector<FinishedSpan>& out) {
     const std::uint64_t tail = tail_.load(std::memory_order_acquire);
     std::uint64_t head = head_.load(std::memory_order_relaxed);
     for (; head != tail; ++head) out.push_back(slots_[head % kRingEvents]);
@@ -39,7 +39,7 @@ class Ring {
 
  private:
   // Not initialised, so that unused pages never become resident.
-  std::unique_ptr<Event[]> slots_{new Event[kRingEvents]};
+  std::unique_ptr<FinishedSpan[]> slots_{new FinishedSpan[kRingEvents]};
   std::atomic<std::uint64_t> tail_{0};
   std::atomic<std::uint64_t> head_{0};
   std::atomic<std::uint64_t> dropped_{0};
@@ -168,8 +168,8 @@ void name_thread(const std::string& name) {
   r.names[static_cast<std::size_t>(self.thread)] = name;
 }
 
-std::vector<Event> drain() {
-  std::vector<Event> out;
+std::vector<FinishedSpan> drain() {
+  std::vector<FinishedSpan> out;
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   std::erase_if(r.producers, [&](const Producer& p) {
@@ -180,8 +180,9 @@ std::vector<Event> drain() {
     r.free.push_back(p.thread);
     return true;
   });
-  std::stable_sort(out.begin(), out.end(),
-                   [](const Event& a, const Event& b) { return a.begin_ns < b.begin_ns; });
+  std::stable_sort(out.begin(), out.end(), [](const FinishedSpan& a, const FinishedSpan& b) {
+    return a.begin_ns < b.begin_ns;
+  });
   return out;
 }
 

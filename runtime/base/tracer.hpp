@@ -36,7 +36,7 @@ struct Arg {
   std::int64_t value = 0;
 };
 
-struct Event {
+struct FinishedSpan {
   const char* name;  // a literal: only the pointer is kept
   std::int64_t begin_ns;
   std::int64_t end_ns;
@@ -92,9 +92,9 @@ class Span {
 void name_thread(const std::string& name);
 
 // Removes and returns the events recorded by all threads since the last drain, ordered by begin.
-[[nodiscard]] std::vector<Event> drain();
+[[nodiscard]] std::vector<FinishedSpan> drain();
 
-// Names indexed by Event::thread.
+// Names indexed by FinishedSpan::thread.
 [[nodiscard]] std::vector<std::string> thread_names();
 
 // Events lost to full rings since the start of the process.

@@ -17,7 +17,7 @@ void check(int ok) {
 
 }  // namespace
 
-void Sha256::Free::operator()(Context* context) const { EVP_MD_CTX_free(of(context)); }
+void Sha256::FreeContext::operator()(Context* context) const { EVP_MD_CTX_free(of(context)); }
 
 // Context is a stand-in for EVP_MD_CTX, so that the header does not include OpenSSL.
 Sha256::Sha256() : context_(static_cast<Context*>(static_cast<void*>(EVP_MD_CTX_new()))) {

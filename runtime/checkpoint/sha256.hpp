@@ -18,10 +18,10 @@ class Sha256 {
 
  private:
   struct Context;
-  struct Free {
+  struct FreeContext {
     void operator()(Context* context) const;
   };
-  std::unique_ptr<Context, Free> context_;
+  std::unique_ptr<Context, FreeContext> context_;
 };
 
 [[nodiscard]] std::string sha256(std::span<const std::byte> bytes);

@@ -10,61 +10,51 @@ CpuProcessGroup::CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const Gro
       dispatcher_(peers_),
       options_(options),
       queue_([this](Transfer& transfer, bool foreground) { take_turn(transfer, foreground); },
-             [this] { peers_.hold_core(true); }) {}
+             [this] { peers_.waiter().hold_core(true); }) {}
 
 WorkPtr CpuProcessGroup::submit(const Transfer& transfer) {
   Transfer chosen = transfer;
-  choose_algorithm(chosen);
+  ask(chosen);
   return queue_.push(chosen);
 }
 
 void CpuProcessGroup::run(const Transfer& transfer) {
   Transfer chosen = transfer;
-  choose_algorithm(chosen);
+  ask(chosen);
   queue_.run(chosen);
 }
 
-void CpuProcessGroup::choose_algorithm(Transfer& transfer) const {
-  Algorithm& algorithm = transfer.call.algorithm;
-  algorithm = options_.algorithm;
-  switch (transfer.call.collective) {
-    case Collective::all_reduce:
-      for (const auto& [up_to, of_size] : by_size_) {
-        algorithm = of_size;
-        if (transfer.input.size() <= up_to) break;
-      }
-      break;
-    case Collective::reduce_scatter:
-      if (algorithm != Algorithm::ring && algorithm != Algorithm::direct) algorithm = {};
-      break;
-    case Collective::reduce:
-      if (algorithm != Algorithm::tree && algorithm != Algorithm::direct) algorithm = {};
-      break;
-    default:
-      algorithm = {};
-  }
+void CpuProcessGroup::ask(Transfer& transfer) const {
+  const Collective collective = transfer.call.collective;
+  Algorithm option = options_.algorithm;
+  if (collective == Collective::all_reduce)
+    for (const auto& [up_to, of_size] : by_size_) {
+      option = of_size;
+      if (transfer.input.size() <= up_to) break;
+    }
+  transfer.call.algorithm = asked_of(collective, option);
 }
 
 void CpuProcessGroup::take_turn(Transfer& transfer, bool foreground) {
   transfer.sequence = transfer.call.is_message() ? messages_++ : collectives_++;
   const trace::Span span(transfer.call.name(), trace::Category::comm,
                          {"bytes", static_cast<std::int64_t>(transfer.call.bytes())});
-  peers_.hold_core(foreground);
+  peers_.waiter().hold_core(foreground);
   execute(transfer);
 }
 
 std::shared_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<int>& ranks) {
-  return make_subgroup(*this, peers_.bootstrap(), agreed_members(*this, ranks));
+  return make_subgroup(*this, peers_.segments().bootstrap(), agreed_members(*this, ranks));
 }
 std::shared_ptr<ProcessGroup> CpuProcessGroup::split(int colour) {
-  return make_subgroup(*this, peers_.bootstrap(), members_of_colour(*this, colour));
+  return make_subgroup(*this, peers_.segments().bootstrap(), members_of_colour(*this, colour));
 }
 
 // Marks the group as aborted. The running call notices the mark and reports it; if no call is
 // running, this thread does.
 void CpuProcessGroup::abort(Site site) {
-  peers_.mark_aborted(site);
-  queue_.take_turn([this] { peers_.report_aborted(); });
+  peers_.health().mark_aborted(site);
+  queue_.take_turn([this] { peers_.health().report_aborted(); });
 }
 
 }  // namespace ringsmith::comm

@@ -21,7 +21,7 @@ class CpuProcessGroup : public ProcessGroup {
   void abort(Site site) override;
 
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
-    return peers_.arena()->allocate(size);
+    return peers_.segments().arena()->allocate(size);
   }
   [[nodiscard]] std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks) override;
   [[nodiscard]] std::shared_ptr<ProcessGroup> split(int colour) override;
@@ -33,12 +33,16 @@ class CpuProcessGroup : public ProcessGroup {
   void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size) override {
     by_size_ = by_size;
   }
-  [[nodiscard]] std::vector<int> node_of() const override { return peers_.node_of(); }
-  [[nodiscard]] Bytes sent_between_nodes() const override { return peers_.sent_between_nodes(); }
-  [[nodiscard]] std::vector<std::string> describe_transport() const override {
-    return peers_.describe();
+  [[nodiscard]] std::vector<int> node_of() const override { return peers_.segments().node_of(); }
+  [[nodiscard]] Bytes sent_between_nodes() const override {
+    return peers_.segments().sent_between_nodes();
   }
-  void keep_flight_in(const std::string& folder) override { peers_.keep_flight_in(folder); }
+  [[nodiscard]] std::vector<std::string> describe_transport() const override {
+    return peers_.segments().describe();
+  }
+  void keep_flight_in(const std::string& folder) override {
+    peers_.health().keep_flight_in(folder);
+  }
 
  protected:
   // Executes the call whose turn it is.
@@ -48,9 +52,8 @@ class CpuProcessGroup : public ProcessGroup {
   Dispatcher dispatcher_;
 
  private:
-  // Sets the call's algorithm: the group's for all_reduce, reduce_scatter and reduce, if they have
-  // it; automatic for everything else.
-  void choose_algorithm(Transfer& transfer) const;
+  // Sets the call's algorithm from the group's options: see asked_of() in select.hpp.
+  void ask(Transfer& transfer) const;
   void take_turn(Transfer& transfer, bool foreground);
 
   GroupOptions options_;

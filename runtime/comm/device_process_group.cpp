@@ -44,7 +44,7 @@ bool on_device(const Transfer& transfer, Device ours) {
 // The handle of a call in flight on the device.
 class DeviceProcessGroup::DeviceWork : public Work {
  public:
-  DeviceWork(WorkPtr item, std::shared_ptr<cuda_ipc::Operation> operation,
+  DeviceWork(WorkPtr item, std::shared_ptr<cuda_ipc::DeviceOperation> operation,
              DeviceBackend::HostWait host_wait, Device device)
       : item_(std::move(item)),
         operation_(std::move(operation)),
@@ -64,7 +64,7 @@ class DeviceProcessGroup::DeviceWork : public Work {
 
  private:
   WorkPtr item_;
-  std::shared_ptr<cuda_ipc::Operation> operation_;
+  std::shared_ptr<cuda_ipc::DeviceOperation> operation_;
   DeviceBackend::HostWait host_wait_;
   Device device_;
 };
@@ -95,8 +95,8 @@ Transfer DeviceProcessGroup::prepared(const Transfer& call) const {
   Transfer transfer = call;
   transfer.call.on_device = on_device(transfer, device_);
   if (transfer.call.on_device)
-    transfer.operation =
-        std::make_shared<cuda_ipc::Operation>(ringsmith::Event::record(Stream::current(device_)));
+    transfer.operation = std::make_shared<cuda_ipc::DeviceOperation>(
+        ringsmith::Event::record(Stream::current(device_)));
   return transfer;
 }
 

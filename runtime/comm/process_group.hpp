@@ -7,7 +7,7 @@
 //
 // The order of every floating-point sum is fixed by the call (algorithm, count, type and kind of
 // memory), the world size and the nodes, never by timing: see runtime/comm/schedule, and for
-// `automatic` runtime/comm/executor/dispatcher.hpp. Every addition rounds to the element type,
+// `automatic` runtime/comm/schedule/select.hpp. Every addition rounds to the element type,
 // including f16 and bf16. All ranks get the same bits, in every run.
 //
 // Device memory. A group with a device (GroupOptions::device) accepts buffers in the memory of that

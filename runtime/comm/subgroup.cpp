@@ -123,7 +123,7 @@ std::vector<std::array<std::int32_t, n>> all_gather(ProcessGroup& group,
 
 std::vector<int> agreed_members(ProcessGroup& parent, const std::vector<int>& ranks) {
   // Lists are exchanged before they are checked, so that no rank waits for a rank with a bad list.
-  constexpr std::size_t kMost = 64;  // ranks of a group (peer_memory.cpp); a longer list is invalid
+  constexpr std::size_t kMost = 64;  // ranks of a group (segments.cpp); a longer list is invalid
   std::array<std::int32_t, kMost + 1> mine{};
   mine[kMost] = static_cast<std::int32_t>(ranks.size());
   std::copy_n(ranks.begin(), std::min(ranks.size(), kMost), mine.begin());

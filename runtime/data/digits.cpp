@@ -18,13 +18,13 @@ constexpr double kGlyph = 19;       // pixels per side of a glyph's unit square
 constexpr int kPiecesPerCurve = 6;  // line segments between two points of a smooth stroke
 constexpr std::size_t kDigits = 10;
 
-struct Point {
+struct Point2d {
   double x, y;  // y increases downwards
 };
 
 struct Stroke {
   bool smooth;  // a curve through the points, otherwise straight lines
-  std::vector<Point> points;
+  std::vector<Point2d> points;
 };
 using Glyph = std::vector<Stroke>;
 
@@ -77,7 +77,7 @@ const std::array<std::vector<Glyph>, kDigits>& alphabet() {
 }
 
 // Catmull-Rom: a smooth curve that passes through every point.
-Point on_curve(Point a, Point b, Point c, Point d, double t) {
+Point2d on_curve(Point2d a, Point2d b, Point2d c, Point2d d, double t) {
   const auto blend = [t](double p0, double p1, double p2, double p3) {
     return 0.5 * (2 * p1 + (p2 - p0) * t + (2 * p0 - 5 * p1 + 4 * p2 - p3) * t * t +
                   (3 * p1 - p0 - 3 * p2 + p3) * t * t * t);
@@ -85,20 +85,20 @@ Point on_curve(Point a, Point b, Point c, Point d, double t) {
   return {blend(a.x, b.x, c.x, d.x), blend(a.y, b.y, c.y, d.y)};
 }
 
-std::vector<Point> flatten(const Stroke& stroke) {
-  const std::vector<Point>& p = stroke.points;
+std::vector<Point2d> flatten(const Stroke& stroke) {
+  const std::vector<Point2d>& p = stroke.points;
   if (!stroke.smooth) return p;
-  std::vector<Point> line{p.front()};
+  std::vector<Point2d> line{p.front()};
   for (std::size_t i = 0; i + 1 < p.size(); ++i) {
-    const Point before = p[i == 0 ? 0 : i - 1];
-    const Point after = p[std::min(i + 2, p.size() - 1)];
+    const Point2d before = p[i == 0 ? 0 : i - 1];
+    const Point2d after = p[std::min(i + 2, p.size() - 1)];
     for (int k = 1; k <= kPiecesPerCurve; ++k)
       line.push_back(on_curve(before, p[i], p[i + 1], after, double(k) / kPiecesPerCurve));
   }
   return line;
 }
 
-double distance(Point p, Point a, Point b) {
+double distance(Point2d p, Point2d a, Point2d b) {
   const double dx = b.x - a.x;
   const double dy = b.y - a.y;
   const double length2 = dx * dx + dy * dy;
@@ -110,7 +110,7 @@ double distance(Point p, Point a, Point b) {
 }
 
 // Draws one line segment: full ink within the pen's radius, fading to 0 over the next pixel.
-void draw(std::vector<double>& ink, Point a, Point b, double radius) {
+void draw(std::vector<double>& ink, Point2d a, Point2d b, double radius) {
   const double reach = radius + 1;
   const auto first = [&](double u, double v) {
     return std::max<std::int64_t>(0, std::llround(std::floor(std::min(u, v) - reach)));
@@ -120,7 +120,7 @@ void draw(std::vector<double>& ink, Point a, Point b, double radius) {
   };
   for (std::int64_t y = first(a.y, b.y); y <= last(a.y, b.y); ++y)
     for (std::int64_t x = first(a.x, b.x); x <= last(a.x, b.x); ++x) {
-      const Point pixel{static_cast<double>(x), static_cast<double>(y)};
+      const Point2d pixel{static_cast<double>(x), static_cast<double>(y)};
       double& old = ink[static_cast<std::size_t>(y * kDigitSide + x)];
       old = std::max(old, std::clamp(reach - distance(pixel, a, b), 0.0, 1.0));
     }
@@ -137,21 +137,21 @@ void draw_digit(std::size_t digit, Generator& g, std::uint8_t* pixels) {
   const double slant = between(-0.25, 0.15);
   const double width = kGlyph * between(0.75, 1.1);
   const double height = kGlyph * between(0.85, 1.1);
-  const Point centre{(kDigitSide - 1) / 2.0 + between(-2, 2),
-                     (kDigitSide - 1) / 2.0 + between(-2, 2)};
+  const Point2d centre{(kDigitSide - 1) / 2.0 + between(-2, 2),
+                       (kDigitSide - 1) / 2.0 + between(-2, 2)};
   const double radius = between(0.5, 1.4);
   const double shake = 0.025;
 
   std::vector<double> ink(kDigitSide * kDigitSide, 0.0);
   for (Stroke& stroke : glyph) {
-    for (Point& p : stroke.points) {
+    for (Point2d& p : stroke.points) {
       const double x = (p.x + between(-shake, shake) - 0.5) * width;
       const double y = (p.y + between(-shake, shake) - 0.5) * height;
       const double leaning = x - slant * y;
       p = {centre.x + std::cos(angle) * leaning - std::sin(angle) * y,
            centre.y + std::sin(angle) * leaning + std::cos(angle) * y};
     }
-    const std::vector<Point> line = flatten(stroke);
+    const std::vector<Point2d> line = flatten(stroke);
     for (std::size_t i = 0; i + 1 < line.size(); ++i) draw(ink, line[i], line[i + 1], radius);
   }
   const double pressure = between(200, 255);

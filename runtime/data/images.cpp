@@ -80,7 +80,7 @@ ImageDataset::ImageDataset(Images images, int classes, const PixelStatistics& st
 ImageDataset::ImageDataset(GreyImages images, int classes, float mean, float stddev)
     : ImageDataset(std::move(images), classes, PixelStatistics{{mean}, {stddev}}) {}
 
-ImageDataset::Placement ImageDataset::placement_of(std::int64_t index, std::int64_t epoch) const {
+ImageDataset::Crop ImageDataset::placement_of(std::int64_t index, std::int64_t epoch) const {
   const std::uint64_t bits = mix(augmentation_.seed, epoch, index);
   const auto places = static_cast<std::uint64_t>(2 * augmentation_.pad + 1);
   const auto place = [&](std::uint64_t some) {
@@ -101,7 +101,7 @@ Batch ImageDataset::make_batch(std::span<const std::int64_t> indices,
   auto* target = batch.targets.data<std::int64_t>();
   for (const std::int64_t index : indices) {
     check_index(index);
-    const Placement at = placement(index);
+    const Crop at = placement(index);
     const std::uint8_t* plane = images_.pixels.data() + index * images_.channels * height * width;
     // Columns [first, last) of the crop are inside the image.
     const std::int64_t first = std::clamp<std::int64_t>(-at.right, 0, width),
@@ -124,7 +124,7 @@ Batch ImageDataset::make_batch(std::span<const std::int64_t> indices,
 }
 
 Batch ImageDataset::get(std::span<const std::int64_t> indices) const {
-  return make_batch(indices, [](std::int64_t) { return Placement{}; });
+  return make_batch(indices, [](std::int64_t) { return Crop{}; });
 }
 
 Batch ImageDataset::get_in_epoch(std::span<const std::int64_t> indices, std::int64_t epoch) const {

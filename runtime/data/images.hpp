@@ -64,11 +64,11 @@ class ImageDataset : public Dataset {
   [[nodiscard]] const Images& images() const { return images_; }
 
  private:
-  struct Placement {
+  struct Crop {
     std::int64_t down = 0, right = 0;  // offset of the crop relative to the image
     bool flip = false;
   };
-  [[nodiscard]] Placement placement_of(std::int64_t index, std::int64_t epoch) const;
+  [[nodiscard]] Crop placement_of(std::int64_t index, std::int64_t epoch) const;
   template <class PlacementOf>
   [[nodiscard]] Batch make_batch(std::span<const std::int64_t> indices,
                                  const PlacementOf& placement_of) const;

@@ -34,7 +34,7 @@ DataLoader::Epoch DataLoader::epoch() {
   return {dataset_, sampler_.indices(), sampler_.epoch(), options_};
 }
 
-struct DataLoader::Epoch::State {
+struct DataLoader::Epoch::Prefetch {
   // The outcome of a task: nothing yet, a batch, or an exception.
   struct Result {
     std::optional<Batch> batch;
@@ -56,8 +56,8 @@ struct DataLoader::Epoch::State {
 
   std::vector<std::thread> workers;
 
-  State(const Dataset& d, const std::vector<std::int64_t>& indices, std::int64_t number,
-        const DataLoaderOptions& o)
+  Prefetch(const Dataset& d, const std::vector<std::int64_t>& indices, std::int64_t number,
+           const DataLoaderOptions& o)
       : dataset(d),
         epoch(number),
         pin_memory(o.pin_memory),
@@ -76,9 +76,9 @@ struct DataLoader::Epoch::State {
       throw;
     }
   }
-  ~State() { join(); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+  ~Prefetch() { join(); }
+  Prefetch(const Prefetch&) = delete;
+  Prefetch& operator=(const Prefetch&) = delete;
 
   void join() {
     {
@@ -133,14 +133,14 @@ struct DataLoader::Epoch::State {
 
 DataLoader::Epoch::Epoch(const Dataset& dataset, const std::vector<std::int64_t>& indices,
                          std::int64_t epoch, const DataLoaderOptions& options)
-    : state_(std::make_unique<State>(dataset, indices, epoch, options)) {}
+    : prefetch_(std::make_unique<Prefetch>(dataset, indices, epoch, options)) {}
 DataLoader::Epoch::~Epoch() = default;
 DataLoader::Epoch::Epoch(Epoch&&) noexcept = default;
 DataLoader::Epoch& DataLoader::Epoch::operator=(Epoch&&) noexcept = default;
 
-std::optional<Batch> DataLoader::Epoch::next() { return state_->next(); }
+std::optional<Batch> DataLoader::Epoch::next() { return prefetch_->next(); }
 std::int64_t DataLoader::Epoch::position() const {
-  return static_cast<std::int64_t>(state_->taken);
+  return static_cast<std::int64_t>(prefetch_->taken);
 }
 
 }  // namespace ringsmith

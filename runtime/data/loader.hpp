@@ -64,8 +64,8 @@ class DataLoader {
     [[nodiscard]] static std::default_sentinel_t end() { return {}; }
 
    private:
-    struct State;
-    std::unique_ptr<State> state_;
+    struct Prefetch;
+    std::unique_ptr<Prefetch> prefetch_;
   };
   // Starts the workers immediately.
   [[nodiscard]] Epoch epoch();

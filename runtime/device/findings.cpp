@@ -20,12 +20,12 @@ struct Launched {
 using Checks = std::deque<Launched>;
 
 // Checks of threads that have ended. Never destroyed, because threads may end after main().
-struct Orphans {
+struct OrphanedChecks {
   std::mutex mutex;
   Checks checks;
 };
-Orphans& orphans() {
-  static auto* const all = new Orphans;
+OrphanedChecks& orphans() {
+  static auto* const all = new OrphanedChecks;
   return *all;
 }
 

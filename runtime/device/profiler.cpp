@@ -22,7 +22,7 @@ constexpr int kLooks = 5;                      // clock comparisons, of which th
 struct PendingKernel {
   const char* name;  // name of its operation
   Event start, stop;
-  Work work;
+  KernelWork work;
 };
 
 // A point in time on a GPU that is also known on the host's clock.
@@ -48,12 +48,12 @@ Totals& totals() {
 
 thread_local Operation* innermost = nullptr;
 
-trace::Arg size_of(const Work& work) {
+trace::Arg size_of(const KernelWork& work) {
   return work.flop > 0 ? trace::Arg{"flop", static_cast<std::int64_t>(work.flop)}
                        : trace::Arg{"bytes", static_cast<std::int64_t>(work.bytes)};
 }
 
-void count(const char* name, std::int64_t calls, std::int64_t host_ns, const Work& work) {
+void count(const char* name, std::int64_t calls, std::int64_t host_ns, const KernelWork& work) {
   Totals& t = totals();
   const std::lock_guard lock(t.mutex);
   Row& row = t.rows[name];
@@ -152,7 +152,7 @@ void Operation::end() {
   trace::record(name_, trace::Category::operation, begin_ns_, end_ns, size_of(work_));
 }
 
-void KernelScope::begin(const char* name, Device device, const Work& work) {
+void KernelScope::begin(const char* name, Device device, const KernelWork& work) {
   alone_ = innermost == nullptr;
   name_ = alone_ ? name : innermost->name_;
   work_ = work;

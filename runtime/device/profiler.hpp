@@ -25,7 +25,7 @@
 
 namespace ringsmith::profile {
 
-struct Work {
+struct KernelWork {
   double flop = 0;   // additions, multiplications, comparisons, exp etc. count as one each
   double bytes = 0;  // operand bytes, counted once if read and once if written
 };
@@ -36,7 +36,7 @@ struct Row {
   std::int64_t calls = 0;
   std::int64_t host_ns = 0;    // excluding operations inside it
   std::int64_t device_ns = 0;  // of its kernels on GPUs
-  Work work;
+  KernelWork work;
 };
 
 namespace detail {
@@ -76,7 +76,7 @@ class Operation {
   Operation* outer_ = nullptr;
   std::int64_t begin_ns_ = 0;
   std::int64_t inside_ns_ = 0;  // time in operations inside this one
-  Work work_;
+  KernelWork work_;
 };
 
 // One kernel on the current stream of a device, from begin() to the end of the scope.
@@ -89,7 +89,7 @@ class KernelScope {
   KernelScope(const KernelScope&) = delete;
   KernelScope& operator=(const KernelScope&) = delete;
 
-  void begin(const char* name, Device device, const Work& work);
+  void begin(const char* name, Device device, const KernelWork& work);
 
  private:
   void end();
@@ -97,7 +97,7 @@ class KernelScope {
   const char* name_ = nullptr;
   bool alone_ = false;  // outside of any operation
   std::int64_t begin_ns_ = 0;
-  Work work_;
+  KernelWork work_;
   Event start_;  // only on a GPU
 };
 

@@ -49,13 +49,13 @@ std::string signal_name(int signal) {
   return name != nullptr ? std::string("SIG") + name : "SIG" + std::to_string(signal);
 }
 
-std::string End::describe() const {
+std::string ExitStatus::describe() const {
   if (!signalled) return fmt::format("exit code {}", code);
   return fmt::format("signal {} ({}){}", code, signal_name(code),
                      core_dumped ? ", core dumped" : "");
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(End, signalled, core_dumped, code)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ExitStatus, signalled, core_dumped, code)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, rank, local_rank, node, host, pid, end, when_us,
                                    after_us, tail, log, hint, blames)
 

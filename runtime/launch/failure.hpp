@@ -11,7 +11,11 @@
 
 namespace ringsmith::launch {
 
-struct End {
+// A job after the first failure: its other ranks may report theirs (settling), get SIGTERM (ending)
+// and at last SIGKILL (killing).
+enum class JobPhase : std::uint8_t { running, settling, ending, killing };
+
+struct ExitStatus {
   bool signalled = false;
   bool core_dumped = false;
   int code = 0;  // exit code, or signal number
@@ -33,7 +37,7 @@ struct Failure {
   int rank = -1, local_rank = 0, node = 0;
   std::string host;
   int pid = 0;
-  End end;
+  ExitStatus end;
   std::int64_t when_us = 0;       // microseconds since 1970, by the node's clock
   std::int64_t after_us = 0;      // microseconds since the node started its ranks
   std::vector<std::string> tail;  // last lines of the rank's output

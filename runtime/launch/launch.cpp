@@ -59,7 +59,7 @@ void allow_files(LaunchOptions& o) {
               " open files, but this process is limited to " + std::to_string(allowed) +
               ": raise it with 'ulimit -n " + std::to_string(needed) + "', or start fewer ranks");
   const bool two_stores = may_repeat(o) && nodes > 1;  // the rendezvous' and the round's
-  o.most_strangers =
+  o.max_pending_strangers =
       std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
 }
 
@@ -90,7 +90,7 @@ RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::stri
   } catch (const CommError& e) {
     if (!rendezvous.meets()) throw;
     say(e.what());
-    return {static_cast<int>(e.exit_code()), Rendezvous::End::failed};
+    return {static_cast<int>(e.exit_code()), Rendezvous::Outcome::failed};
   }
   if (round.number > 0)
     say(fmt::format("round {}: {} ranks on {} {}, restart {} of {}", round.number,
@@ -139,10 +139,11 @@ int launch(const LaunchOptions& asked) {
     rendezvous.close(static_cast<int>(ExitCode::internal), e.what());
     throw;
   }
-  if (end.how == Rendezvous::End::none) return rendezvous.exit_code();
-  const char* const why = end.how == Rendezvous::End::well      ? "all ranks succeeded"
-                          : end.how == Rendezvous::End::stopped ? "a signal ended ringrun on node 0"
-                                                                : "no restarts are left";
+  if (end.how == Rendezvous::Outcome::none) return rendezvous.exit_code();
+  const char* const why = end.how == Rendezvous::Outcome::well ? "all ranks succeeded"
+                          : end.how == Rendezvous::Outcome::stopped
+                              ? "a signal ended ringrun on node 0"
+                              : "no restarts are left";
   rendezvous.close(end.exit_code, why);
   return end.exit_code;
 }

@@ -20,13 +20,14 @@ struct LaunchOptions {
   std::string job = "none";    // its name; a node of another job is refused
   std::chrono::milliseconds last_call{5'000};  // to wait for more nodes once there are enough
 
-  std::string master_address;        // of node 0, as all nodes know it; "": where it listens
-  std::uint16_t master_port = 0;     // 0: node 0 takes a free port
-  std::string bind;                  // interface or address to listen on; "": the master's
-  std::size_t most_strangers = 512;  // connections to the store that are not authenticated yet
-  std::string port_file;             // node 0 writes its port there, the others read it; "": none
-  std::string secret_file;           // "": from the environment or the user's file; or a random one
-  bool no_secret = false;            // anyone who reaches the store may join
+  std::string master_address;     // of node 0, as all nodes know it; "": where it listens
+  std::uint16_t master_port = 0;  // 0: node 0 takes a free port
+  std::string bind;               // interface or address to listen on; "": the master's
+  std::size_t max_pending_strangers =
+      512;                  // connections to the store that are not authenticated yet
+  std::string port_file;    // node 0 writes its port there, the others read it; "": none
+  std::string secret_file;  // "": from the environment or the user's file; or a random one
+  bool no_secret = false;   // anyone who reaches the store may join
 
   std::string log_folder;  // one file per stream and rank; "": none
   bool tee = false;        // with log_folder: also show the output

@@ -61,7 +61,7 @@ std::uint16_t read_port_file(const std::string& path, Deadline deadline, int hur
       throw TimeoutError("--port-file '" + path + "' has not appeared: node 0 never started");
     pollfd entry{hurry, POLLIN, 0};
     if (poll(&entry, 1, static_cast<int>(kNodePoll.count())) > 0)
-      throw CommError("waiting for --port-file '" + path + "' has been called off");
+      throw CommError("waiting for --port-file '" + path + "' was cancelled");
   }
 }
 
@@ -182,7 +182,7 @@ void Nodes::open_store() {
   comm::StoreServerOptions server{.bind = listens_on(options_),
                                   .chosen_by = "--bind",
                                   .port = options_.master_port,
-                                  .most_strangers = options_.most_strangers};
+                                  .max_pending_strangers = options_.max_pending_strangers};
   if (options_.per_step) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw_errno("pipe", errno);

@@ -66,7 +66,7 @@ std::string Output::log_of(int rank) const {
 
 void Output::add(int rank, Descriptor out, Descriptor err) {
   for (Descriptor* from : {&out, &err}) {
-    Stream s;
+    RankStream s;
     s.rank = rank;
     s.is_error = from == &err;
     s.from = std::move(*from);
@@ -108,11 +108,11 @@ void Output::gather() {
   std::vector<pollfd> entries;
   std::array<char, kReadAtOnce> block{};
   std::optional<Deadline> deadline;
-  const auto open = [](const Stream& s) { return s.from.valid(); };
+  const auto open = [](const RankStream& s) { return s.from.valid(); };
   while ((std::ranges::any_of(streams_, open) || (options_.more_ranks && !deadline)) &&
          !(deadline && deadline->passed())) {
     entries.assign({{deadline ? -1 : stop_.get(), POLLIN, 0}, {added_.get(), POLLIN, 0}});
-    for (const Stream& s : streams_) entries.push_back({s.from.get(), POLLIN, 0});
+    for (const RankStream& s : streams_) entries.push_back({s.from.get(), POLLIN, 0});
     poll(entries.data(), entries.size(), deadline ? deadline->poll_ms() : -1);
     if (entries[0].revents != 0) deadline = Deadline::in(std::chrono::milliseconds(stop_ms_));
     for (std::size_t i = 0; i < streams_.size(); ++i) {
@@ -124,7 +124,7 @@ void Output::gather() {
     }
     if (entries[1].revents != 0) take_new_streams();
   }
-  for (Stream& s : streams_)
+  for (RankStream& s : streams_)
     if (s.from.valid()) take(s, {});
   eventfd_write(done_.get(), 1);
 }
@@ -132,13 +132,13 @@ void Output::gather() {
 void Output::take_new_streams() {
   eventfd_t unused = 0;
   eventfd_read(added_.get(), &unused);
-  std::erase_if(streams_, [](const Stream& s) { return !s.from.valid(); });
+  std::erase_if(streams_, [](const RankStream& s) { return !s.from.valid(); });
   const std::lock_guard lock(mutex_);
   std::ranges::move(new_streams_, std::back_inserter(streams_));
   new_streams_.clear();
 }
 
-void Output::take(Stream& s, std::string_view bytes) {
+void Output::take(RankStream& s, std::string_view bytes) {
   if (s.file.valid() && !write_all(s.file.get(), bytes)) {
     complain(
         errno,
@@ -164,7 +164,7 @@ void Output::take(Stream& s, std::string_view bytes) {
 
 // Handles a piece of a line and the character that ends it; '\0': the line continues. Complete
 // pieces are shown with the rank in front; complete lines are also kept for the report.
-void Output::take_piece(Stream& s, std::string_view piece, char end, std::string& shown) {
+void Output::take_piece(RankStream& s, std::string_view piece, char end, std::string& shown) {
   const bool only_ends = s.returned && piece.empty() && end == '\n';  // "\r\n"
   if (s.returned && !only_ends && !(piece.empty() && end == '\0')) {
     s.line.clear();

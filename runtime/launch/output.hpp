@@ -53,7 +53,7 @@ class Output {
   [[nodiscard]] bool lost() const { return lost_; }  // a file is incomplete: a write failed
 
  private:
-  struct Stream {
+  struct RankStream {
     int rank = 0;
     bool is_error = false;
     Descriptor from, file;
@@ -62,17 +62,17 @@ class Output {
   };
   void gather();
   void take_new_streams();
-  void take(Stream& stream, std::string_view bytes);  // empty: the stream has ended
-  void take_piece(Stream& stream, std::string_view piece, char end, std::string& shown);
+  void take(RankStream& stream, std::string_view bytes);  // empty: the stream has ended
+  void take_piece(RankStream& stream, std::string_view piece, char end, std::string& shown);
 
   OutputOptions options_;
   int closed_;
   Descriptor stop_, done_, added_;         // eventfds
   std::atomic<std::int64_t> stop_ms_{-1};  // ms until the reading stops, once stop_ is readable
   std::atomic<bool> lost_{false};
-  std::vector<Stream> streams_;
+  std::vector<RankStream> streams_;
   mutable std::mutex mutex_;  // protects tails_ and new_streams_
-  std::vector<Stream> new_streams_;
+  std::vector<RankStream> new_streams_;
   std::map<int, std::deque<std::string>> tails_;  // by rank
   std::thread thread_;
 };

@@ -253,11 +253,11 @@ void Guardian::forget(pid_t group) {
 
 void Guardian::watch_me() const { tell(getpid()); }
 
-std::string Guardian::obituary() {
+std::string Guardian::exit_report() {
   if (told_ || !has_ended(Deadline::in(milliseconds(0)))) return {};
   told_ = true;
-  const End end{WIFSIGNALED(status_), false,
-                WIFSIGNALED(status_) ? WTERMSIG(status_) : WEXITSTATUS(status_)};
+  const ExitStatus end{WIFSIGNALED(status_), false,
+                       WIFSIGNALED(status_) ? WTERMSIG(status_) : WEXITSTATUS(status_)};
   return "its guardian (pid " + std::to_string(pid_) + ") has ended: " + end.describe() +
          "; if ringrun is killed now, children of the ranks may survive";
 }

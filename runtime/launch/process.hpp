@@ -34,7 +34,7 @@ class Guardian {
   void watch_me() const;
 
   // Returns, once, a line that says how the guardian ended, if it ended too early.
-  [[nodiscard]] std::string obituary();
+  [[nodiscard]] std::string exit_report();
   [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:

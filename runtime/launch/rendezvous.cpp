@@ -58,10 +58,11 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
   if (!options.nodes_numbered || options.node == 0) {
     try {
       server_ = std::make_unique<comm::StoreServer>(
-          secret_, comm::StoreServerOptions{.bind = listens_on(options),
-                                            .chosen_by = "--bind",
-                                            .port = options.master_port,
-                                            .most_strangers = options.most_strangers});
+          secret_,
+          comm::StoreServerOptions{.bind = listens_on(options),
+                                   .chosen_by = "--bind",
+                                   .port = options.master_port,
+                                   .max_pending_strangers = options.max_pending_strangers});
     } catch (const UsageError& e) {
       if (options.nodes_numbered || !options.bind.empty()) throw;
       why_not = e.what();  // another host or another ringrun on this one holds the rendezvous
@@ -84,9 +85,9 @@ Rendezvous::~Rendezvous() {
   close(static_cast<int>(ExitCode::internal), "ringrun on node 0 has stopped");
 }
 
-std::optional<Round> Rendezvous::next(End last) {
-  if (last == End::well || last == End::stopped) return {};
-  if (holds_ && last == End::failed && round_.restarts++ == options_.max_restarts) {
+std::optional<Round> Rendezvous::next(Outcome last) {
+  if (last == Outcome::well || last == Outcome::stopped) return {};
+  if (holds_ && last == Outcome::failed && round_.restarts++ == options_.max_restarts) {
     if (options_.max_restarts > 0)
       fmt::print(stderr, "ringrun: that was restart {} of {}: no more are left\n",
                  options_.max_restarts, options_.max_restarts);

@@ -40,7 +40,7 @@ struct Round {
 class Rendezvous {
  public:
   // How a round ended. failed counts as a restart; joined (another node has arrived) does not.
-  enum class End { none, well, failed, joined, stopped };
+  enum class Outcome { none, well, failed, joined, stopped };
 
   // Holds the rendezvous, or connects to its holder. A job with one node, or with numbered nodes
   // and a single round, needs no rendezvous; then this does nothing. Throws UsageError or
@@ -52,7 +52,7 @@ class Rendezvous {
   // Blocks until the next round is decided, and returns it; empty if there is none (close() or a
   // line on standard error says why). Throws TimeoutError if too few nodes arrive, CommError if the
   // holder is lost.
-  [[nodiscard]] std::optional<Round> next(End last);
+  [[nodiscard]] std::optional<Round> next(Outcome last);
   [[nodiscard]] comm::Secret secret_of(const Round& round) const;
   // For the holder: publishes the port of the round's store to the round's members.
   void open(const Round& round, std::uint16_t port);

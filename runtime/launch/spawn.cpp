@@ -103,7 +103,7 @@ class Children {
   Children& operator=(const Children&) = delete;
   ~Children() {  // kills the ranks that run if a later one could not start
     send(SIGKILL);
-    for (const Rank& rank : ranks_)
+    for (const ForkedRank& rank : ranks_)
       if (rank.running) waitpid(rank.pid, nullptr, 0);
   }
 
@@ -112,7 +112,7 @@ class Children {
     for (int r = 0; r < world_; ++r) start(r, body);
     while (any_running()) {
       await_change();
-      for (Rank& rank : ranks_) look_at(rank);
+      for (ForkedRank& rank : ranks_) look_at(rank);
       if (due_ && due_->passed()) on_time();
     }
     if (const auto first = root_cause(failures_); first) throw failure(*first);
@@ -120,8 +120,7 @@ class Children {
   }
 
  private:
-  enum class Phase { running, settling, ending, killing };
-  struct Rank {
+  struct ForkedRank {
     int number = 0;
     pid_t pid = -1;
     Descriptor report;  // read end: the rank's error as text, then end of file
@@ -140,7 +139,7 @@ class Children {
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);  // the parent died before the line above
-      for (Rank& other : ranks_) other.report = Descriptor();
+      for (ForkedRank& other : ranks_) other.report = Descriptor();
       from = Descriptor();
       be_rank(number, meeting_, body, options_, to);
     }
@@ -148,13 +147,13 @@ class Children {
   }
 
   [[nodiscard]] bool any_running() const {
-    return std::ranges::any_of(ranks_, [](const Rank& r) { return r.running; });
+    return std::ranges::any_of(ranks_, [](const ForkedRank& r) { return r.running; });
   }
 
   void await_change() const {
     std::vector<pollfd> entries;
     milliseconds longest = kLook;
-    for (const Rank& rank : ranks_) {
+    for (const ForkedRank& rank : ranks_) {
       if (!rank.running) continue;
       entries.push_back({rank.report.get(), POLLIN, 0});
       if (!rank.report.valid()) longest = kReap;
@@ -163,7 +162,7 @@ class Children {
     poll(entries.data(), entries.size(), (due_ ? due_->at_most(longest) : deadline).poll_ms());
   }
 
-  void look_at(Rank& rank) {
+  void look_at(ForkedRank& rank) {
     if (!rank.running) return;
     read_report(rank);
     siginfo_t info{};
@@ -172,11 +171,12 @@ class Children {
     read_report(rank);
     rank.running = false;
     if (!known) rank.text = "its exit status is unknown: other code in this process waited for it";
-    on_end(rank, known ? End{info.si_code != CLD_EXITED, info.si_code == CLD_DUMPED, info.si_status}
-                       : End{false, false, static_cast<int>(ExitCode::internal)});
+    on_end(rank, known ? ExitStatus{info.si_code != CLD_EXITED, info.si_code == CLD_DUMPED,
+                                    info.si_status}
+                       : ExitStatus{false, false, static_cast<int>(ExitCode::internal)});
   }
 
-  static void read_report(Rank& rank) {
+  static void read_report(ForkedRank& rank) {
     std::array<char, kMostText> block{};
     pollfd entry{rank.report.get(), POLLIN, 0};
     while (rank.report.valid() && poll(&entry, 1, 0) > 0) {
@@ -186,8 +186,8 @@ class Children {
     }
   }
 
-  void on_end(Rank& rank, End end) {
-    if (phase_ == Phase::ending || phase_ == Phase::killing) return;  // ended by us
+  void on_end(ForkedRank& rank, ExitStatus end) {
+    if (phase_ == JobPhase::ending || phase_ == JobPhase::killing) return;  // ended by us
     if (end.success()) {
       if (!due_) due_ = Deadline::in(options_.exit_timeout);
       return;
@@ -199,44 +199,44 @@ class Children {
     f.when_us = static_cast<std::int64_t>(failures_.size());  // ordinal: the order of the ends
     f.tail = {rank.text};
     if (const auto blamed = blamed_in(f.tail, f.pid); blamed)
-      for (const Rank& other : ranks_)
+      for (const ForkedRank& other : ranks_)
         if (other.pid == blamed->pid) f.blames = other.number;
     if (end.exit_code() == 128 + SIGKILL) f.hint = memory_.why_killed();
     failures_.push_back(f);
-    if (phase_ == Phase::running) {
-      phase_ = Phase::settling;
+    if (phase_ == JobPhase::running) {
+      phase_ = JobPhase::settling;
       due_ = Deadline::in(kSettle);
     }
   }
 
   void on_time() {
     switch (phase_) {
-      case Phase::running:
-        for (const Rank& rank : ranks_)
+      case JobPhase::running:
+        for (const ForkedRank& rank : ranks_)
           if (rank.running)
             late_ +=
                 fmt::format("{}rank {} (pid {})", late_.empty() ? "" : ", ", rank.number, rank.pid);
         late_ += fmt::format(" still ran {} s after the first rank had ended; they were ended",
                              static_cast<double>(options_.exit_timeout.count()) / 1000);
         [[fallthrough]];
-      case Phase::settling:
-        phase_ = Phase::ending;
+      case JobPhase::settling:
+        phase_ = JobPhase::ending;
         due_ = Deadline::in(options_.grace);
         send(SIGTERM);
         send(SIGCONT);  // a stopped process cannot end
         return;
-      case Phase::ending:
-        phase_ = Phase::killing;
+      case JobPhase::ending:
+        phase_ = JobPhase::killing;
         due_ = Deadline::in(kDeath);
         send(SIGKILL);
         return;
-      case Phase::killing:
-        for (Rank& rank : ranks_) rank.running = false;  // stuck in the kernel: given up
+      case JobPhase::killing:
+        for (ForkedRank& rank : ranks_) rank.running = false;  // stuck in the kernel: given up
     }
   }
 
   void send(int signal) {
-    for (const Rank& rank : ranks_)
+    for (const ForkedRank& rank : ranks_)
       if (rank.running) kill(rank.pid, signal);
   }
 
@@ -255,10 +255,10 @@ class Children {
   comm::ForkedMeeting meeting_;
   int world_;
   MemoryGroup memory_;
-  std::vector<Rank> ranks_;
+  std::vector<ForkedRank> ranks_;
   std::vector<Failure> failures_;
   std::string late_;
-  Phase phase_ = Phase::running;
+  JobPhase phase_ = JobPhase::running;
   std::optional<Deadline> due_;  // end of the current phase
 };
 

@@ -73,11 +73,11 @@ class Supervisor {
     // A rank of another node may be the cause, so the ranks here get the full time to detect its
     // death.
     const auto undecided = [this] {
-      return (phase_ == Phase::running && !verdict_seen_) ||
-             (phase_ == Phase::settling && options_.nodes > 1);
+      return (phase_ == JobPhase::running && !verdict_seen_) ||
+             (phase_ == JobPhase::settling && options_.nodes > 1);
     };
     while (any_running() || undecided()) {
-      if (!any_running() && phase_ == Phase::running && !said_done_) {
+      if (!any_running() && phase_ == JobPhase::running && !said_done_) {
         said_done_ = true;
         nodes_.say_done();
         due_ = Deadline::in(options_.exit_timeout);
@@ -86,7 +86,7 @@ class Supervisor {
                                      {verdict_seen_ ? -1 : nodes_.verdict_ready(), POLLIN, 0},
                                      {closed_.get(), POLLIN, 0},
                                      {nodes_.silent_ranks(), POLLIN, 0}}};
-      const bool looks = rendezvous_.has_room() && phase_ == Phase::running && !said_done_;
+      const bool looks = rendezvous_.has_room() && phase_ == JobPhase::running && !said_done_;
       const int forever = looks ? static_cast<int>(kNodesLook.count()) : -1;
       poll(entries.data(), entries.size(),
            !due_        ? forever
@@ -96,7 +96,7 @@ class Supervisor {
       if (looks) look_for_newcomers();
       if (entries[0].revents != 0) handle_signals();
       if (entries[1].revents != 0) on_verdict();
-      if (entries[2].revents != 0 && phase_ == Phase::running) {
+      if (entries[2].revents != 0 && phase_ == JobPhase::running) {
         eventfd_t unused = 0;
         eventfd_read(closed_.get(), &unused);
         signal_ = SIGPIPE;
@@ -113,13 +113,12 @@ class Supervisor {
 
  private:
   using Clock = Deadline::Clock;
-  enum class Phase { running, settling, ending, killing };
-  struct Rank {
+  struct RankProcess {
     RankPlace place;
     pid_t pid = -1;
     bool running = true;
     bool ended_by_us = false;
-    End end;
+    ExitStatus end;
     Clock::time_point started{};
     std::int64_t counted = 0;  // counted steps that included it before this start
     int vain_lives = 0;        // lives in a row without a counted step
@@ -133,7 +132,7 @@ class Supervisor {
     memory_ = MemoryGroup::own();
     try {
       for (int i = 0; i < options_.ranks_here; ++i) {
-        Rank rank;
+        RankProcess rank;
         rank.place = nodes_.place_of(i);
         rank.place.round = round_.number;
         rank.place.restarts = round_.restarts;
@@ -149,7 +148,7 @@ class Supervisor {
     output_.start();
   }
 
-  void start(Rank& rank) {
+  void start(RankProcess& rank) {
     rank.running = false;
     Process process = start_process(program_, options_.command,
                                     rank_environment(inherited_, rank.place, nodes_.store()),
@@ -173,14 +172,14 @@ class Supervisor {
         send(SIGSTOP);
         raise(SIGSTOP);
         send(SIGCONT);
-      } else if (phase_ == Phase::running || phase_ == Phase::settling || !asked()) {
+      } else if (phase_ == JobPhase::running || phase_ == JobPhase::settling || !asked()) {
         signal_ = signal;
         nodes_.say_over("ringrun on " + here_ + " got " + signal_name(signal),
                         Verdict::Kind::stopped);
-        if (phase_ != Phase::killing) begin_ending(signal, options_.grace);
+        if (phase_ != JobPhase::killing) begin_ending(signal, options_.grace);
       } else if (signal_ == 0) {
         signal_ = signal;  // the ranks are already ending at another node's request
-      } else if (phase_ == Phase::ending && Clock::now() - ending_since_ > kSameSignal) {
+      } else if (phase_ == JobPhase::ending && Clock::now() - ending_since_ > kSameSignal) {
         due_ = Deadline::in(milliseconds(0));  // ends the grace period
       }
     }
@@ -192,13 +191,13 @@ class Supervisor {
   }
 
   void look_after_guardian() {
-    if (const std::string obituary = guardian_.obituary(); !obituary.empty()) say(obituary);
+    if (const std::string how = guardian_.exit_report(); !how.empty()) say(how);
   }
 
   void reap() {
     look_after_guardian();
     lingering_ = false;
-    for (Rank& rank : ranks_) {
+    for (RankProcess& rank : ranks_) {
       siginfo_t info{};
       if (!rank.running ||
           waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
@@ -206,7 +205,7 @@ class Supervisor {
         continue;
       // A shell dies of the signal immediately, while the program that it started may still be
       // saving.
-      if (phase_ == Phase::ending && asked() && info.si_code == CLD_KILLED &&
+      if (phase_ == JobPhase::ending && asked() && info.si_code == CLD_KILLED &&
           info.si_status == SIGTERM && group_lives(rank.pid)) {
         lingering_ = true;
         continue;
@@ -220,10 +219,10 @@ class Supervisor {
     }
   }
 
-  void rank_ended(Rank& rank, End end) {
+  void rank_ended(RankProcess& rank, ExitStatus end) {
     rank.running = false;
     rank.end = end;
-    rank.ended_by_us = phase_ == Phase::ending || phase_ == Phase::killing;
+    rank.ended_by_us = phase_ == JobPhase::ending || phase_ == JobPhase::killing;
     if (rank.ended_by_us) return;
     if (end.success() || end.preempted()) {
       nodes_.say_rank_ended(rank.place.rank, end.describe());
@@ -232,22 +231,22 @@ class Supervisor {
     // The rank's work is done once the training is over.
     if (options_.per_step && is_lost(rank) && (nodes_.training_over() || start_again(rank))) return;
     failures_.emplace_back(&rank - ranks_.data(), failure_of(rank));
-    if (phase_ == Phase::running) settle();
+    if (phase_ == JobPhase::running) settle();
   }
 
   // True if the rank ended by a signal, or because of its device or peers. A program that gives up
   // for another reason would do so again.
-  [[nodiscard]] bool is_lost(const Rank& rank) const {
+  [[nodiscard]] bool is_lost(const RankProcess& rank) const {
     constexpr std::array<ExitCode, 4> kLost{ExitCode::cuda, ExitCode::communication,
                                             ExitCode::timeout, ExitCode::resources};
-    return phase_ == Phase::running && !nodes_.training_failed() &&
+    return phase_ == JobPhase::running && !nodes_.training_failed() &&
            (rank.end.signalled || std::ranges::any_of(kLost, [&](ExitCode code) {
               return rank.end.code == static_cast<int>(code);
             }));
   }
 
   // With per_step: restarts this rank alone, while the others continue.
-  [[nodiscard]] bool start_again(Rank& rank) {
+  [[nodiscard]] bool start_again(RankProcess& rank) {
     const auto lived = Clock::now() - rank.started;
     const std::string how =
         fmt::format("rank {} (pid {}) is lost after {:.1f} s: {}", rank.place.rank, rank.pid,
@@ -271,7 +270,7 @@ class Supervisor {
 
   void end_silent_ranks() {
     for (int number = 0; read(nodes_.silent_ranks(), &number, sizeof number) == sizeof number;)
-      for (const Rank& rank : ranks_)
+      for (const RankProcess& rank : ranks_)
         // A rank started since the report is a new process.
         if (rank.place.rank == number && rank.running &&
             Clock::now() - rank.started >= options_.quorum_timeout) {
@@ -284,30 +283,30 @@ class Supervisor {
   void on_verdict() {
     verdict_seen_ = true;
     const Verdict& verdict = nodes_.verdict();
-    if (verdict.kind == Verdict::Kind::ok || phase_ != Phase::running) return;
+    if (verdict.kind == Verdict::Kind::ok || phase_ != JobPhase::running) return;
     settle();  // a rank that fails here now may be the cause that other nodes noticed
   }
 
   void on_time() {
     switch (phase_) {
-      case Phase::running:  // the ranks here have ended, but ranks of other nodes have not
+      case JobPhase::running:  // the ranks here have ended, but ranks of other nodes have not
         nodes_.say_over(fmt::format("{} still ran {} s after the ranks of node {} had ended",
                                     nodes_.still_running(), options_.exit_timeout.count() / 1000,
                                     options_.node));
         due_.reset();
         return;
-      case Phase::settling:
+      case JobPhase::settling:
         if (!failures_.empty()) nodes_.say_over("a rank of " + here_ + " failed");
         begin_ending(SIGTERM, asked() ? options_.grace : options_.failure_grace);
         return;
-      case Phase::ending:
+      case JobPhase::ending:
         if (asked()) say_who_is_killed();
         send(SIGKILL);
-        phase_ = Phase::killing;
+        phase_ = JobPhase::killing;
         due_ = Deadline::in(kDeath);
         return;
-      case Phase::killing:
-        for (Rank& rank : ranks_) {
+      case JobPhase::killing:
+        for (RankProcess& rank : ranks_) {
           if (!rank.running) continue;
           say(fmt::format("rank {} (pid {}) survives SIGKILL: it hangs in the kernel",
                           rank.place.rank, rank.pid));
@@ -319,12 +318,12 @@ class Supervisor {
   }
 
   void settle() {
-    phase_ = Phase::settling;
+    phase_ = JobPhase::settling;
     due_ = Deadline::in(kNodesSettle);
   }
 
   void begin_ending(int signal, milliseconds grace) {
-    phase_ = Phase::ending;
+    phase_ = JobPhase::ending;
     ending_since_ = Clock::now();
     grace_ = grace;
     due_ = Deadline::in(grace);
@@ -342,7 +341,7 @@ class Supervisor {
 
   void say_who_is_killed() const {
     std::string who;
-    for (const Rank& rank : ranks_)
+    for (const RankProcess& rank : ranks_)
       if (rank.running)
         who +=
             fmt::format("{}{} (pid {})", who.empty() ? "rank " : ", ", rank.place.rank, rank.pid);
@@ -353,15 +352,15 @@ class Supervisor {
   }
 
   void send(int signal) {
-    for (const Rank& rank : ranks_)
+    for (const RankProcess& rank : ranks_)
       if (rank.running) kill(-rank.pid, signal);
   }
 
   [[nodiscard]] bool any_running() const {
-    return std::ranges::any_of(ranks_, [](const Rank& r) { return r.running; });
+    return std::ranges::any_of(ranks_, [](const RankProcess& r) { return r.running; });
   }
 
-  [[nodiscard]] Failure failure_of(const Rank& rank) {
+  [[nodiscard]] Failure failure_of(const RankProcess& rank) {
     using std::chrono::duration_cast;
     using std::chrono::microseconds;
     Failure f;
@@ -381,7 +380,7 @@ class Supervisor {
   [[nodiscard]] int blamed_by(const Failure& failure) const {
     const auto blamed = blamed_in(failure.tail, failure.pid);
     if (!blamed) return -1;
-    for (const Rank& rank : ranks_)
+    for (const RankProcess& rank : ranks_)
       if (blamed->host == failure.host && blamed->pid == rank.pid) return rank.place.rank;
     // The rank is on another node, whose ringrun alone knows the pid. blamed->rank is its number in
     // the job, or -1 if the message is about a subgroup.
@@ -404,7 +403,7 @@ class Supervisor {
   }
 
   [[nodiscard]] RoundEnd report() {
-    using How = Rendezvous::End;
+    using How = Rendezvous::Outcome;
     std::vector<Failure> failures;
     for (auto& [index, failure] : failures_) {
       failure.tail = output_.tail(failure.rank);
@@ -413,13 +412,13 @@ class Supervisor {
       failures.push_back(failure);
     }
     const Verdict::Kind verdict = nodes_.verdict().kind;
-    const auto has_saved = [](const Rank& r) { return r.end.preempted(); };
+    const auto has_saved = [](const RankProcess& r) { return r.end.preempted(); };
     // With per_step, one rank that has saved is enough, because a rank that was just restarted may
     // have nothing to save.
     const bool saved = options_.per_step ? std::ranges::any_of(ranks_, has_saved)
                                          : std::ranges::all_of(ranks_, has_saved);
     constexpr int kPreempted = static_cast<int>(ExitCode::preempted);
-    if (phase_ == Phase::running && verdict_seen_ && verdict == Verdict::Kind::ok) {
+    if (phase_ == JobPhase::running && verdict_seen_ && verdict == Verdict::Kind::ok) {
       if (saved) say("the ranks were asked to stop, and have saved");
       const int code = output_.lost() ? static_cast<int>(ExitCode::internal) : 0;
       return {saved ? kPreempted : code, saved ? How::stopped : How::well};
@@ -427,7 +426,7 @@ class Supervisor {
     const auto first = root_cause(nodes_.share_failures(failures, grace_ + kOtherNodes));
     if (first && signal_ == 0) {
       std::string others;
-      for (const Rank& rank : ranks_)
+      for (const RankProcess& rank : ranks_)
         if (rank.place.rank != first->rank)
           others += fmt::format("{}rank {}: {}", others.empty() ? "" : "; ", rank.place.rank,
                                 rank.ended_by_us ? "ended by ringrun" : rank.end.describe());
@@ -460,11 +459,11 @@ class Supervisor {
   Output output_;
   std::string program_;
   std::vector<std::string> inherited_;  // environment variables
-  std::vector<Rank> ranks_;
+  std::vector<RankProcess> ranks_;
   std::vector<std::pair<std::size_t, Failure>> failures_;  // index in ranks_
   Clock::time_point started_{};
   MemoryGroup memory_;
-  Phase phase_ = Phase::running;
+  JobPhase phase_ = JobPhase::running;
   std::optional<Deadline> due_;  // end of the current phase
   Clock::time_point ending_since_{};
   bool lingering_ = false;  // a rank's leader has ended, but not its whole group

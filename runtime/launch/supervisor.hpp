@@ -40,7 +40,7 @@ void say(const std::string& text);
 
 struct RoundEnd {
   int exit_code = 0;  // see launch()
-  Rendezvous::End how = Rendezvous::End::none;
+  Rendezvous::Outcome how = Rendezvous::Outcome::none;
 };
 
 // Starts the ranks here (`program` is the file of options.command) and blocks until the round ends.

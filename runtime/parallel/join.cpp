@@ -29,10 +29,10 @@ int Join::divisor() const {
   return options_.divide_by_initial_world_size ? group_->size() : active();
 }
 
-void Join::exchange(State mine) {
+void Join::exchange(RankState mine) {
   const std::array<std::int64_t, 1> state{mine};
   group_->all_gather(std::span<const std::int64_t>(state), std::span<std::int64_t>(states_));
-  const auto ranks_in = [&](State wanted) {
+  const auto ranks_in = [&](RankState wanted) {
     std::vector<int> ranks;
     for (std::size_t r = 0; r < states_.size(); ++r)
       if (states_[r] == wanted) ranks.push_back(static_cast<int>(r));

@@ -57,8 +57,8 @@ class Join {
   [[nodiscard]] int authority() const { return authority_; }
 
  private:
-  enum State : std::int64_t { has_run_out, stays_local, will_reduce };
-  void exchange(State mine);
+  enum RankState : std::int64_t { has_run_out, stays_local, will_reduce };
+  void exchange(RankState mine);
 
   std::shared_ptr<comm::ProcessGroup> group_;
   JoinOptions options_;

@@ -44,7 +44,7 @@ Tensor take(const Tensor& flat, std::int64_t& place, const Shape& sizes) {
 }  // namespace
 
 // The state of one bucket's exchange.
-struct PowerSgdState::Pass {
+struct PowerSgdState::ExchangeState {
   struct Factors {
     Tensor matrix;  // (n, m), a view of the bucket
     std::int64_t rank;
@@ -90,22 +90,22 @@ Future PowerSgdState::exchange(const GradBucket& bucket) {
     return plain_.call(bucket);
   }
   if (bucket.index == 0) rescale(bucket.loss_scale);
-  const std::shared_ptr<Pass> pass = prepare(bucket);
-  for (const Pass::Factors& f : pass->factors) {
+  const std::shared_ptr<ExchangeState> state = prepare(bucket);
+  for (const ExchangeState::Factors& f : state->factors) {
     orthogonalise(f.q, options_.orthogonalization_epsilon);
     f.p.copy_(matmul(f.matrix, f.q));
   }
-  const Future whole = all_reduce(group_, pass->rest, comm::ReduceOp::sum);
-  const Future ps = all_reduce(group_, pass->ps, comm::ReduceOp::sum);
+  const Future whole = all_reduce(group_, state->rest, comm::ReduceOp::sum);
+  const Future ps = all_reduce(group_, state->ps, comm::ReduceOp::sum);
   return whole.then([ps](const Tensor&) { return ps; })
-      .then([this, pass](const Tensor&) {
-        for (const Pass::Factors& f : pass->factors) {
+      .then([this, state](const Tensor&) {
+        for (const ExchangeState::Factors& f : state->factors) {
           orthogonalise(f.p, options_.orthogonalization_epsilon);
           f.q.copy_(matmul(f.matrix.transpose(0, 1), f.p));
         }
-        return all_reduce(group_, pass->qs, comm::ReduceOp::sum);
+        return all_reduce(group_, state->qs, comm::ReduceOp::sum);
       })
-      .then([this, pass, bucket](const Tensor&) { return finish(bucket, *pass); });
+      .then([this, state, bucket](const Tensor&) { return finish(bucket, *state); });
 }
 
 void PowerSgdState::rescale(double loss_scale) {
@@ -114,12 +114,12 @@ void PowerSgdState::rescale(double loss_scale) {
   now_.loss_scale = loss_scale;
 }
 
-std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bucket) {
-  auto pass = std::make_shared<Pass>();
+std::shared_ptr<PowerSgdState::ExchangeState> PowerSgdState::prepare(const GradBucket& bucket) {
+  auto state = std::make_shared<ExchangeState>();
   if (options_.use_error_feedback) {
     if (const auto error = now_.errors.find(bucket.index); error != now_.errors.end())
       raw::add_into(bucket.buffer, error->second);
-    pass->local = bucket.buffer.clone();
+    state->local = bucket.buffer.clone();
   }
   std::int64_t ps = 0, qs = 0, rest = 0;  // elements
   for (const Tensor& gradient : bucket.gradients) {
@@ -129,11 +129,11 @@ std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bu
         std::min({n, m, static_cast<std::int64_t>(options_.matrix_approximation_rank)});
     const auto compressed = static_cast<double>((n + m) * rank);
     if (compressed * options_.min_compression_rate < static_cast<double>(n * m)) {
-      pass->factors.push_back({gradient.view({n, m}), rank, {}, {}});
+      state->factors.push_back({gradient.view({n, m}), rank, {}, {}});
       ps += n * rank;
       qs += m * rank;
     } else {
-      pass->whole.push_back(gradient);
+      state->whole.push_back(gradient);
       rest += n * m;
     }
   }
@@ -141,40 +141,41 @@ std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bu
   now_.after += ps + qs + rest;
 
   const TensorOptions options = bucket.buffer.options();
-  pass->ps = ps_.get(bucket.index, ps, options);
-  pass->qs = qs_.get(bucket.index, qs, options);
-  pass->rest = rest_.get(bucket.index, rest, options);
+  state->ps = ps_.get(bucket.index, ps, options);
+  state->qs = qs_.get(bucket.index, qs, options);
+  state->rest = rest_.get(bucket.index, rest, options);
   std::int64_t p = 0, q = 0, r = 0;
-  for (Pass::Factors& f : pass->factors) {
-    f.p = take(pass->ps, p, {f.matrix.size(0), f.rank});
-    f.q = take(pass->qs, q, {f.matrix.size(1), f.rank});
+  for (ExchangeState::Factors& f : state->factors) {
+    f.p = take(state->ps, p, {f.matrix.size(0), f.rank});
+    f.q = take(state->qs, q, {f.matrix.size(1), f.rank});
   }
-  for (const Tensor& t : pass->whole) take(pass->rest, r, t.sizes()).copy_(t);
+  for (const Tensor& t : state->whole) take(state->rest, r, t.sizes()).copy_(t);
 
   if (const auto q_before = now_.qs.find(bucket.index); q_before != now_.qs.end())
-    pass->qs.copy_(q_before->second);
+    state->qs.copy_(q_before->second);
   else
-    draw(*pass);
-  return pass;
+    draw(*state);
+  return state;
 }
 
 // Draws the random factors on the host, so that a seed gives the same numbers everywhere.
-void PowerSgdState::draw(const Pass& pass) {
+void PowerSgdState::draw(const ExchangeState& state) {
   Generator g(next_seed(now_.seeds));
-  for (const Pass::Factors& f : pass.factors) f.q.copy_(randn(f.q.sizes(), g));
+  for (const ExchangeState::Factors& f : state.factors) f.q.copy_(randn(f.q.sizes(), g));
 }
 
-Tensor PowerSgdState::finish(const GradBucket& bucket, Pass& pass) {
+Tensor PowerSgdState::finish(const GradBucket& bucket, ExchangeState& state) {
   const int world = group_->size();
-  raw::scalar_into(raw::Scalar::div, pass.rest, world, "power_sgd_hook");
-  raw::scalar_into(raw::Scalar::div, pass.qs, world, "power_sgd_hook");
+  raw::scalar_into(raw::Scalar::div, state.rest, world, "power_sgd_hook");
+  raw::scalar_into(raw::Scalar::div, state.qs, world, "power_sgd_hook");
   std::int64_t r = 0;
-  for (const Tensor& t : pass.whole) t.copy_(take(pass.rest, r, t.sizes()));
-  for (const Pass::Factors& f : pass.factors) f.matrix.copy_(matmul(f.p, f.q.transpose(0, 1)));
+  for (const Tensor& t : state.whole) t.copy_(take(state.rest, r, t.sizes()));
+  for (const ExchangeState::Factors& f : state.factors)
+    f.matrix.copy_(matmul(f.p, f.q.transpose(0, 1)));
   if (options_.use_error_feedback)
     now_.errors[bucket.index] =
-        raw::binary(raw::Binary::sub, std::move(pass.local), bucket.buffer, "power_sgd_hook");
-  if (options_.warm_start) now_.qs[bucket.index] = pass.qs.clone();
+        raw::binary(raw::Binary::sub, std::move(state.local), bucket.buffer, "power_sgd_hook");
+  if (options_.warm_start) now_.qs[bucket.index] = state.qs.clone();
   if (bucket.is_last) ++now_.iteration;
   return bucket.buffer;
 }

@@ -65,11 +65,11 @@ class PowerSgdState {
   [[nodiscard]] const Memory& memory() const { return now_; }
 
  private:
-  struct Pass;
-  [[nodiscard]] std::shared_ptr<Pass> prepare(const GradBucket& bucket);
+  struct ExchangeState;
+  [[nodiscard]] std::shared_ptr<ExchangeState> prepare(const GradBucket& bucket);
   void rescale(double loss_scale);
-  void draw(const Pass& pass);
-  [[nodiscard]] Tensor finish(const GradBucket& bucket, Pass& pass);
+  void draw(const ExchangeState& state);
+  [[nodiscard]] Tensor finish(const GradBucket& bucket, ExchangeState& state);
 
   std::shared_ptr<comm::ProcessGroup> group_;
   PowerSgdOptions options_;

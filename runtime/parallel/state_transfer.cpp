@@ -113,7 +113,7 @@ Snapshot StateTransfers::take() {
 }
 
 void StateTransfers::abort() {
-  for (const Transfer& transfer : transfers_) try {
+  for (const RunningTransfer& transfer : transfers_) try {
       transfer.pair->abort();
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): it has failed already
     }
@@ -121,7 +121,7 @@ void StateTransfers::abort() {
 }
 
 void StateTransfers::wait_sent() {
-  for (Transfer& transfer : transfers_) transfer.thread.join();
+  for (RunningTransfer& transfer : transfers_) transfer.thread.join();
   transfers_.clear();
 }
 

@@ -44,11 +44,11 @@ class StateTransfers {
   void wait_sent();  // blocks until the receivers have received everything or have failed
 
  private:
-  struct Transfer {
+  struct RunningTransfer {
     std::shared_ptr<comm::ProcessGroup> pair;
     std::thread thread;
   };
-  std::vector<Transfer> transfers_;
+  std::vector<RunningTransfer> transfers_;
   std::vector<std::byte> received_;
   std::exception_ptr error_;  // of the receiver
 };

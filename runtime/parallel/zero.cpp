@@ -105,7 +105,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DistributedDataParallel& ddp, c
     take(b, layout, world * bucket.part, bucket.count, true);
   }
   std::vector<Tensor> mine;
-  for (const Piece& piece : pieces_) mine.push_back(piece.values);
+  for (const ParameterShard& piece : pieces_) mine.push_back(piece.values);
   inner_ = make(std::move(mine));
   Optimizer::set_lr(inner_->lr());
 }
@@ -145,7 +145,7 @@ Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
 }
 
 // Returns the gradient of a piece; undefined if its parameter has no gradient.
-Tensor ZeroRedundancyOptimizer::gradient_of(const Piece& piece) const {
+Tensor ZeroRedundancyOptimizer::gradient_of(const ParameterShard& piece) const {
   const Tensor grad = params()[piece.parameter].grad();
   if (!grad.defined()) return {};
   const std::int64_t count = piece.to - piece.from;
@@ -162,7 +162,7 @@ void ZeroRedundancyOptimizer::set_lr(double lr) {
 std::vector<Tensor> ZeroRedundancyOptimizer::gradients() const {
   if (gradients_ == ZeroGradients::all_reduced) return Optimizer::gradients();
   std::vector<Tensor> out;
-  for (const Piece& piece : pieces_)
+  for (const ParameterShard& piece : pieces_)
     if (const Tensor grad = gradient_of(piece); grad.defined()) out.push_back(grad);
   return out;
 }
@@ -175,9 +175,9 @@ bool ZeroRedundancyOptimizer::any_rank(bool mine) const {
 }
 
 void ZeroRedundancyOptimizer::update(const std::vector<Update>& /*all*/) {
-  for (const Piece& piece : pieces_) piece.values.set_grad(gradient_of(piece));
+  for (const ParameterShard& piece : pieces_) piece.values.set_grad(gradient_of(piece));
   inner_->step();
-  for (const Piece& piece : pieces_) piece.values.set_grad({});
+  for (const ParameterShard& piece : pieces_) piece.values.set_grad({});
   gather(memory_);
 }
 
@@ -201,7 +201,7 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   require(max_norm >= 0,
           fmt::format("clip_grad_norm: max_norm must be 0 or more, got {}", max_norm));
   double squares = 0;
-  for (const Piece& piece : pieces_) {
+  for (const ParameterShard& piece : pieces_) {
     const Tensor grad = gradient_of(piece);
     if (!grad.defined() || (piece.at < 0 && group_.rank() != 0)) continue;  // the tail counts once
     const Tensor sum = Tensor::empty({1}, {DType::f64, grad.device()});
@@ -214,7 +214,7 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   group_.all_reduce(std::span<double>(all));
   const double norm = std::sqrt(all[0]);
   const double factor = max_norm / (norm + 1e-6);  // as clip_grad_norm_: NaN is kept
-  for (const Piece& piece : pieces_)
+  for (const ParameterShard& piece : pieces_)
     if (const Tensor grad = gradient_of(piece); grad.defined())
       raw::scalar_into(raw::Scalar::mul, grad, factor > 1 ? 1 : factor, "clip_grad_norm");
   return norm;

@@ -93,7 +93,7 @@ class ZeroRedundancyOptimizer : public Optimizer {
   void set_hyperparameters(const Hyperparameters& values) override { (void)values; }
 
   // Elements of a parameter that this rank updates.
-  struct Piece {
+  struct ParameterShard {
     std::size_t parameter = 0;
     std::int64_t from = 0, to = 0;  // in the flat parameter
     std::size_t bucket = 0;
@@ -105,7 +105,7 @@ class ZeroRedundancyOptimizer : public Optimizer {
     Tensor mine;  // of one part: its averaged gradients, later its new parameters, to be gathered
   };
   [[nodiscard]] Tensor arena(std::int64_t start, std::int64_t count) const;
-  [[nodiscard]] Tensor gradient_of(const Piece& piece) const;
+  [[nodiscard]] Tensor gradient_of(const ParameterShard& piece) const;
   [[nodiscard]] Future scatter(const GradBucket& bucket) const;
   void take(std::size_t bucket, const BucketLayout& layout, std::int64_t from, std::int64_t to,
             bool tail);
@@ -116,7 +116,7 @@ class ZeroRedundancyOptimizer : public Optimizer {
   BucketPlan plan_;
   Tensor memory_;  // the parameters, in the order of plan_
   std::vector<Bucket> buckets_;
-  std::vector<Piece> pieces_;
+  std::vector<ParameterShard> pieces_;
   std::unique_ptr<Optimizer> inner_;  // optimizer of pieces_
 };
 

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "labs/apps/doctor/findings.hpp"
+#include "runtime/comm/schedule/select.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/support/catch.hpp"
 
@@ -98,6 +99,23 @@ TEST_CASE("doctor on a job: how each pair is connected, why not better, what it 
     CHECK_THAT(r.out, ContainsSubstring("3 measured, none more than 3 times slower") ||
                           ContainsSubstring("the median of its kind"));
     CHECK_THAT(r.out, ContainsSubstring("verdict: jobs run"));
+  }
+}
+
+TEST_CASE("doctor lists the choices of the runtime, every row, once per job", "[doctor]") {
+  for (const int ranks : {0, 2}) {
+    const auto r = run_app(ranks, "doctor", {"--algorithms", "--width", "80"});
+    INFO(r.out << r.err);
+    REQUIRE(r.exit_code == 0);
+    CHECK(widest_line(r.out) <= 80);
+    const auto rows = ringsmith::comm::table_of_choices();
+    std::size_t end = 0;  // of the rows found so far
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::string head = (i < 9 ? "\n " : "\n") + std::to_string(i + 1) + "  " + rows[i][0];
+      end = r.out.find(head, end);
+      REQUIRE(end != std::string::npos);
+      CHECK(r.out.find(head, end + 1) == std::string::npos);
+    }
   }
 }
 

@@ -37,15 +37,16 @@ TEST_CASE("every measuring program is right on device memory, by either engine",
   };
   for (const char* program : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
                               "alltoall", "gather", "scatter", "sendrecv"})
-    measure(program, "--memory user --engine a");
+    measure(program, "--memory user --engine stream");
   for (const char* program : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"})
-    measure(program, "--memory own --engine b");  // leaves the other calls to engine a
+    // Leaves the calls that it does not support to the stream engine.
+    measure(program, "--memory own --engine kernel");
 }
 
 TEST_CASE("all_reduce_perf is right on 2, 4 and 8 devices, for every type and operation",
           "[perf]") {
   for (const int world : {2, 4, 8})
-    for (const char* engine : {"a", "b"}) {
+    for (const char* engine : {"stream", "kernel"}) {
       INFO(world << " ranks, engine " << engine);
       check_right(
           on_ranks(world, "all_reduce_perf",
@@ -68,19 +69,21 @@ TEST_CASE("the table says which engine is used, and why not a better one", "[per
   const std::string one = "VGPU_DEVICES=1", arguments = "-b 4K -n 1 --device cuda";
   const auto apart = on_ranks(2, "all_reduce_perf", arguments);
   check_right(apart);
-  CHECK_THAT(apart.out, ContainsSubstring("engine b: every rank has its own device"));
+  CHECK_THAT(apart.out, ContainsSubstring("kernel engine: every rank has its own device"));
   const auto shared = on_ranks(2, "all_reduce_perf", arguments, one);
   check_right(shared);
   CHECK_THAT(shared.out,
-             ContainsSubstring("engine a; b was refused: ranks 0 and 1 share a device"));
-  const auto refused = on_ranks(2, "all_reduce_perf", arguments + " --engine b", one);
+             ContainsSubstring(
+                 "stream engine; the kernel engine was refused: ranks 0 and 1 share a device"));
+  const auto refused = on_ranks(2, "all_reduce_perf", arguments + " --engine kernel", one);
   CHECK(refused.exit_code == 6);
-  CHECK_THAT(refused.err, ContainsSubstring("engine b: ranks 0 and 1 share a device"));
+  CHECK_THAT(refused.err, ContainsSubstring("kernel engine: ranks 0 and 1 share a device"));
   const auto threads =
-      on_ranks(1, "all_reduce_perf", arguments + " --ranks-per-process 2 --engine b", one);
+      on_ranks(1, "all_reduce_perf", arguments + " --ranks-per-process 2 --engine kernel", one);
   check_right(threads);
-  CHECK_THAT(threads.out, ContainsSubstring("engine b, as requested: ranks 0 and 1 share a device "
-                                            "inside one process"));
+  CHECK_THAT(threads.out,
+             ContainsSubstring("kernel engine, as requested: ranks 0 and 1 share a device "
+                               "inside one process"));
 }
 
 TEST_CASE("devices that do not reach each other: by way of host memory, and the table says why",
@@ -99,7 +102,7 @@ TEST_CASE("devices that do not reach each other: by way of host memory, and the 
                                "the memory of rank 0 (cuda:0) does not arrive"));
   for (const std::string peers : {"none", "broken"}) {
     const auto asked =
-        on_ranks(2, "all_reduce_perf", arguments + " --engine b", two + "VGPU_PEERS=" + peers);
+        on_ranks(2, "all_reduce_perf", arguments + " --engine kernel", two + "VGPU_PEERS=" + peers);
     CAPTURE(peers, asked.out, asked.err);
     CHECK(asked.exit_code == 6);
     CHECK_THAT(asked.err, ContainsSubstring("leave --engine out"));
@@ -107,9 +110,9 @@ TEST_CASE("devices that do not reach each other: by way of host memory, and the 
 }
 
 TEST_CASE("options of the device programs that make no sense are refused", "[perf]") {
-  const auto engine = on_ranks(1, "all_reduce_perf", "-b 4 --engine b");
+  const auto engine = on_ranks(1, "all_reduce_perf", "-b 4 --engine kernel");
   CHECK(engine.exit_code == 6);
-  CHECK_THAT(engine.err, ContainsSubstring("--engine b needs --device cuda"));
+  CHECK_THAT(engine.err, ContainsSubstring("--engine kernel needs --device cuda"));
   const auto device = on_ranks(1, "all_reduce_perf", "-b 4 --device cuda:99");
   CHECK(device.exit_code == 6);
   CHECK_THAT(device.err, ContainsSubstring("cuda:99"));

@@ -13,11 +13,12 @@
 using namespace ringsmith;
 using namespace ringsmith::apps;
 using trace::Category;
-using trace::Event;
+using trace::FinishedSpan;
 
 namespace {
 
-Event event(const char* name, Category c, std::int64_t begin, std::int64_t end, int thread = 0) {
+FinishedSpan event(const char* name, Category c, std::int64_t begin, std::int64_t end,
+                   int thread = 0) {
   return {name, begin, end, {}, thread, c};
 }
 
@@ -60,8 +61,8 @@ TEST_CASE("set operations on intervals agree with a bitmap", "[intervals]") {
 }
 
 TEST_CASE("operations inside a step change nothing of its times", "[overlap]") {
-  std::vector<Event> events = {event("backward", Category::compute, 0, 100, kMain),
-                               event("all_reduce", Category::comm, 50, 120, kComm)};
+  std::vector<FinishedSpan> events = {event("backward", Category::compute, 0, 100, kMain),
+                                      event("all_reduce", Category::comm, 50, 120, kComm)};
   const StepTime without = measure(events, {0, 120});
   for (const int thread : {kMain, kComm, 2})
     events.push_back(event("LinearBackward", Category::operation, 90, 119, thread));

@@ -19,9 +19,9 @@ using ringsmith::comm::testing::for_each_shipped;
 
 namespace {
 
-std::string all_of(const std::vector<Finding>& findings) {
+std::string all_of(const std::vector<Violation>& findings) {
   std::string out;
-  for (const Finding& finding : findings) out += finding.describe() + "\n";
+  for (const Violation& finding : findings) out += finding.describe() + "\n";
   return out;
 }
 
@@ -37,9 +37,10 @@ TEST_CASE("every shipped schedule is proved: worlds 1 to 8, counts 0 to 3N+1, 1,
   for_each_shipped([&](const Schedule& schedule) {
     const auto findings = check(schedule);
     if (!findings.empty())
-      FAIL(schedule.algorithm << " " << name_of(schedule.collective) << " world " << schedule.world
-                              << " count " << schedule.count << " root " << schedule.root << "\n"
-                              << all_of(findings));
+      FAIL(name_of(schedule.algorithm)
+           << " " << name_of(schedule.collective) << " world " << schedule.world << " count "
+           << schedule.count << " root " << schedule.root << "\n"
+           << all_of(findings));
     ++proved;
   });
   REQUIRE(proved > 3000);
@@ -50,7 +51,7 @@ TEST_CASE("every shipped schedule but two also runs with messages larger than th
   for_each_shipped([](const Schedule& schedule) {
     const bool proved = check(schedule, {{{0, true}}}).empty();
     const bool needs_slots =
-        schedule.algorithm == "one_shot" || schedule.algorithm == "double_tree";
+        schedule.algorithm == Algorithm::one_shot || schedule.algorithm == Algorithm::double_tree;
     REQUIRE(proved == (!needs_slots || schedule.world == 1));
   });
 }
@@ -172,7 +173,7 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
   mutate("bytes too many", tree_broadcast(2, 16, 0), Fault::cost, "elements sent in all",
          [](Schedule& s) {  // the leaf sends the value back, still in one step per rank
            step_of(s, 1, 0) = {kNobody, 0, 0, 0, Action::copy};
-           s.algorithm = "tree";
+           s.algorithm = Algorithm::tree;
            s.collective = Collective::broadcast;
            step_of(s, 0, 0) = {1, 0, 1, 0, Action::copy};
            step_of(s, 1, 0).send_peer = kNobody;
@@ -185,7 +186,7 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
     const auto findings = check(mutation.schedule);
     REQUIRE(!findings.empty());
     INFO(all_of(findings));
-    const bool found = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+    const bool found = std::any_of(findings.begin(), findings.end(), [&](const Violation& finding) {
       return finding.fault == mutation.fault &&
              finding.reason.find(mutation.reason) != std::string::npos;
     });
@@ -204,7 +205,8 @@ TEST_CASE("the checker's verdict on random mutations is the verdict of running t
   int broken = 0, harmless = 0;
   for (int trial = 0; trial < 4000; ++trial) {
     const int world = 2 + pick(4);
-    const char* algorithms[] = {"ring", "direct", "one_shot", "tree"};
+    const Algorithm algorithms[] = {Algorithm::ring, Algorithm::direct, Algorithm::one_shot,
+                                    Algorithm::tree};
     Schedule s = make_schedule(Collective::all_reduce, algorithms[pick(4)], world,
                                static_cast<std::size_t>(world));
     const int rank = pick(world);
@@ -251,14 +253,15 @@ TEST_CASE("the checker's verdict on random mutations is the verdict of running t
     // The reference executor cannot detect two faults: a message that is left over, and a cost
     // other than promised.
     findings.erase(std::remove_if(findings.begin(), findings.end(),
-                                  [&](const Finding& f) { return f.fault == Fault::cost; }),
+                                  [&](const Violation& f) { return f.fault == Fault::cost; }),
                    findings.end());
     const bool left_over =
-        !findings.empty() && std::all_of(findings.begin(), findings.end(), [](const Finding& f) {
+        !findings.empty() && std::all_of(findings.begin(), findings.end(), [](const Violation& f) {
           return f.fault == Fault::unmatched_send;
         });
     if (left_over) continue;
-    INFO("trial " << trial << " " << s.algorithm << " world " << world << "\n" << all_of(findings));
+    INFO("trial " << trial << " " << name_of(s.algorithm) << " world " << world << "\n"
+                  << all_of(findings));
     REQUIRE(findings.empty() == right);
     (right ? harmless : broken) += 1;
   }

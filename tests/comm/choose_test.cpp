@@ -17,7 +17,7 @@ CostModel machine(double alpha, double beta) {
   return model;
 }
 
-double price(const CostModel& model, const std::string& algorithm, int world, double bytes,
+double price(const CostModel& model, Algorithm algorithm, int world, double bytes,
              const std::vector<int>& nodes) {
   return predicted_time(model, make_schedule(Collective::all_reduce, algorithm, world,
                                              static_cast<std::size_t>(bytes), 1, 0, nodes));
@@ -41,7 +41,7 @@ TEST_CASE("no candidate is cheaper than the choice, at any size that was tried",
         for (double bytes = 256; bytes <= 0x1p28; bytes *= 16) {
           const double best =
               price(model, choice_for(choices, bytes).algorithm, world, bytes, nodes);
-          for (const std::string& other : choosable_algorithms())
+          for (const Algorithm other : choosable_algorithms())
             CHECK(best <= price(model, other, world, bytes, nodes));
         }
       }
@@ -52,13 +52,14 @@ TEST_CASE("small messages go by few steps, large ones by few bytes, and between 
   const auto uniform = fastest_by_size(machine(100e-6, 1e-9), 12, {});
   CHECK(uniform.size() >= 2);
   // Ring and direct cost the same except for rounding.
-  const std::string large = choice_for(uniform, 1e9).algorithm;
-  CHECK((large == "ring" || large == "direct"));
-  CHECK(choice_for(uniform, 1).algorithm != "ring");
-  CHECK(choice_for(uniform, 1).algorithm != "direct");
+  const Algorithm large = choice_for(uniform, 1e9).algorithm;
+  CHECK((large == Algorithm::ring || large == Algorithm::direct));
+  CHECK(choice_for(uniform, 1).algorithm != Algorithm::ring);
+  CHECK(choice_for(uniform, 1).algorithm != Algorithm::direct);
   CostModel model = machine(1e-6, 1e-11);
   model.wire = CostModel::Wire{20e-6, Rate(1e-8)};
-  CHECK(choice_for(fastest_by_size(model, 8, nodes_of(8, 4)), 1e9).algorithm == "hierarchical");
+  CHECK(choice_for(fastest_by_size(model, 8, nodes_of(8, 4)), 1e9).algorithm ==
+        Algorithm::hierarchical);
 }
 
 TEST_CASE("ranks of a node share its wire, and only a model with wires knows nodes", "[choose]") {
@@ -72,7 +73,8 @@ TEST_CASE("ranks of a node share its wire, and only a model with wires knows nod
 }
 
 TEST_CASE("the shape of a schedule is the textbook's", "[choose]") {
-  const CostShape ring = shape_of(make_schedule(Collective::all_reduce, "ring", 4, 4000, 1));
+  const CostShape ring =
+      shape_of(make_schedule(Collective::all_reduce, Algorithm::ring, 4, 4000, 1));
   CHECK(ring.steps == Approx(6));
   CHECK(ring.moved == Approx(6000));
   CHECK(ring.reduced == Approx(3000));

@@ -43,8 +43,9 @@ void require_sums(const Schedule& schedule, const Buffers& inputs, Expected expe
       const Chunk& chunk = schedule.chunks[c];
       for (std::size_t i = chunk.offset; i < chunk.offset + chunk.count; ++i)
         if (!same_bits(result[at(rank)][i], expected(static_cast<int>(c), i)))
-          FAIL(schedule.algorithm << " world " << schedule.world << " count " << schedule.count
-                                  << " rank " << rank << " chunk " << c << " element " << i);
+          FAIL(name_of(schedule.algorithm)
+               << " world " << schedule.world << " count " << schedule.count << " rank " << rank
+               << " chunk " << c << " element " << i);
     }
 }
 
@@ -86,7 +87,7 @@ TEST_CASE("data movement ends where the collective promises it", "[schedule]") {
         while (i >= chunks[at(c)].offset + chunks[at(c)].count) ++c;
         return c;
       };
-      for (const char* algorithm : {"ring", "direct"}) {
+      for (const Algorithm algorithm : {Algorithm::ring, Algorithm::direct}) {
         const Buffers got =
             execute(make_schedule(Collective::all_gather, algorithm, world, count), x);
         for (int rank = 0; rank < world; ++rank)
@@ -94,7 +95,7 @@ TEST_CASE("data movement ends where the collective promises it", "[schedule]") {
             REQUIRE(same_bits(got[at(rank)][i], x[at(chunk_of(i))][i]));
       }
       for (int root = 0; root < world; ++root) {
-        for (const char* algorithm : {"tree", "direct"}) {
+        for (const Algorithm algorithm : {Algorithm::tree, Algorithm::direct}) {
           const Buffers got =
               execute(make_schedule(Collective::broadcast, algorithm, world, count, 4, root), x);
           for (int rank = 0; rank < world; ++rank) REQUIRE(got[at(rank)] == x[at(root)]);
@@ -150,11 +151,17 @@ TEST_CASE("gloo's chunks follow its byte arithmetic", "[schedule]") {
 
 TEST_CASE("a request that no schedule serves names the choices", "[schedule]") {
   using ringsmith::UsageError;
-  REQUIRE_THROWS_WITH(make_schedule(Collective::all_reduce, "rnig", 4, 8),
+  REQUIRE_THROWS_WITH(parse_algorithm(Collective::all_reduce, "rnig"),
                       ContainsSubstring("'rnig'") && ContainsSubstring("gloo_ring"));
-  REQUIRE_THROWS_WITH(make_schedule(Collective::broadcast, "tree", 4, 8, 4, 4),
+  REQUIRE_THROWS_WITH(make_schedule(Collective::broadcast, Algorithm::ring, 4, 8),
+                      ContainsSubstring("'ring' for broadcast: choose one of tree, direct"));
+  REQUIRE_THROWS_AS(make_schedule(Collective::all_reduce, Algorithm::automatic, 4, 8), UsageError);
+  for (const Collective collective : all_collectives())
+    for (const Algorithm algorithm : algorithms_of(collective))
+      CHECK(parse_algorithm(collective, name_of(algorithm)) == algorithm);
+  REQUIRE_THROWS_WITH(make_schedule(Collective::broadcast, Algorithm::tree, 4, 8, 4, 4),
                       ContainsSubstring("root 4"));
-  REQUIRE_THROWS_AS(make_schedule(Collective::all_reduce, "ring", 0, 8), UsageError);
-  REQUIRE_THROWS_AS(make_schedule(Collective::all_to_all, "direct", 4, 7), UsageError);
+  REQUIRE_THROWS_AS(make_schedule(Collective::all_reduce, Algorithm::ring, 0, 8), UsageError);
+  REQUIRE_THROWS_AS(make_schedule(Collective::all_to_all, Algorithm::direct, 4, 7), UsageError);
   REQUIRE_THROWS_AS(parse_collective("allreduce"), UsageError);
 }

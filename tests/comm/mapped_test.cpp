@@ -18,7 +18,6 @@ TEST_CASE("a buffer that is overwritten while a peer may still read it needs a c
   // Rank 0 sends its chunk to rank 1, then receives a new value for it from rank 2, which does not
   // wait for rank 1. With slots this is fine; if rank 1 reads in place, it may see the new value.
   Schedule schedule;
-  schedule.algorithm = "student";
   schedule.collective = Collective::all_gather;
   schedule.world = 3;
   schedule.count = 3;

@@ -56,21 +56,21 @@ TEST_CASE("what is no schedule is refused with its line", "[own]") {
 }
 
 TEST_CASE("an own ring runs in place of the shipped one, for worlds of its size", "[own]") {
-  Schedule left = empty_schedule("own", Collective::all_reduce, 3, 6, 3);
+  Schedule left = empty_schedule(Algorithm::own, Collective::all_reduce, 3, 6, 3);
   for (int rank = 0; rank < 3; ++rank)
     for (int s = 0; s < 4; ++s) left.add(rank, ring_all_reduce_step(3, rank, s, -1));
   REQUIRE(check(left).empty());
   use_as_ring(left);
-  const Schedule now = make_schedule(Collective::all_reduce, "ring", 3, 100);
+  const Schedule now = make_schedule(Collective::all_reduce, Algorithm::ring, 3, 100);
   CHECK(now.steps == left.steps);
   CHECK(now.count == 100);
   CHECK(now.chunks == split_evenly(100, 3));
   CHECK(check(now).empty());
-  CHECK(make_schedule(Collective::all_reduce, "ring", 2, 100).steps ==
+  CHECK(make_schedule(Collective::all_reduce, Algorithm::ring, 2, 100).steps ==
         ring_all_reduce(2, 100).steps);
   use_as_ring(ring_all_reduce(4, 8));  // a schedule for another world leaves the first one in use
-  CHECK(make_schedule(Collective::all_reduce, "ring", 3, 100).steps == left.steps);
-  CHECK(make_schedule(Collective::reduce_scatter, "ring", 3, 100).steps ==
+  CHECK(make_schedule(Collective::all_reduce, Algorithm::ring, 3, 100).steps == left.steps);
+  CHECK(make_schedule(Collective::reduce_scatter, Algorithm::ring, 3, 100).steps ==
         ring_reduce_scatter(3, 100).steps);
   use_as_ring(ring_all_reduce(3, 6));  // restores the ring for the tests that follow
 }

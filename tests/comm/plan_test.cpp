@@ -54,7 +54,7 @@ std::vector<int> chunks_of(const std::vector<Step>& steps, int peer, bool sends)
 
 TEST_CASE("a two-shot is one sum and its pushes: nothing is read twice or stored in between",
           "[plan]") {
-  const auto schedule = make_schedule(Collective::all_reduce, "direct", 3, 30);
+  const auto schedule = make_schedule(Collective::all_reduce, Algorithm::direct, 3, 30);
   const Plan plan = make_plans(schedule)[0];
   std::size_t sums = 0;
   for (const Move& move : plan)
@@ -84,7 +84,7 @@ TEST_CASE("a two-shot is one sum and its pushes: nothing is read twice or stored
 }
 
 TEST_CASE("a ring stores only its own chunk in the reduce-scatter phase", "[plan]") {
-  const auto schedule = make_schedule(Collective::reduce_scatter, "ring", 5, 50);
+  const auto schedule = make_schedule(Collective::reduce_scatter, Algorithm::ring, 5, 50);
   const auto plans = make_plans(schedule);
   for (const Plan& plan : plans) {
     std::size_t kept = 0;
@@ -95,7 +95,7 @@ TEST_CASE("a ring stores only its own chunk in the reduce-scatter phase", "[plan
 
 TEST_CASE("plans move as many messages as their schedules, zero-length chunks excepted", "[plan]") {
   for (const Collective collective : all_collectives())
-    for (const std::string& algorithm : algorithms_of(collective))
+    for (const Algorithm algorithm : algorithms_of(collective))
       for (int world = 1; world <= 8; ++world)
         for (const std::size_t n : {0, 1, 2, 7, 16}) {
           const std::size_t count =
@@ -107,7 +107,7 @@ TEST_CASE("plans move as many messages as their schedules, zero-length chunks ex
               for (int i = 0; i < step.chunks; ++i)
                 sends +=
                     step.sends() && message_count(schedule, step.send_chunk + i, 1) > 0 ? 1 : 0;
-          INFO(algorithm << " world " << world << " count " << count);
+          INFO(name_of(algorithm) << " world " << world << " count " << count);
           const auto plans = make_plans(schedule);
           CHECK(messages(plans) == sends);
         }
@@ -115,14 +115,14 @@ TEST_CASE("plans move as many messages as their schedules, zero-length chunks ex
 
 TEST_CASE("merging keeps the order of messages between any two ranks", "[plan]") {
   for (const Collective collective : all_collectives())
-    for (const std::string& algorithm : algorithms_of(collective)) {
+    for (const Algorithm algorithm : algorithms_of(collective)) {
       const auto schedule = make_schedule(collective, algorithm, 5, 100, 4, 2);
       const auto plans = make_plans(schedule);
       for (std::size_t rank = 0; rank < 5; ++rank)
         for (int peer = 0; peer < 5; ++peer)
           for (const bool sends : {false, true}) {
             if (peer == static_cast<int>(rank)) continue;
-            INFO(algorithm << " rank " << rank << " peer " << peer);
+            INFO(name_of(algorithm) << " rank " << rank << " peer " << peer);
             CHECK(chunks_of(plans[rank], peer, sends) ==
                   chunks_of(schedule.steps[rank], peer, sends));
           }
@@ -131,18 +131,19 @@ TEST_CASE("merging keeps the order of messages between any two ranks", "[plan]")
 
 TEST_CASE("an exchange in place has no mapping: each would overwrite what the other reads",
           "[plan]") {
-  const auto schedule = make_schedule(Collective::all_to_all, "direct", 2, 10);
+  const auto schedule = make_schedule(Collective::all_to_all, Algorithm::direct, 2, 10);
   CHECK(!make_mappings(schedule, make_plans(schedule), Placement::in_place).has_value());
   CHECK(make_mappings(schedule, make_plans(schedule), Placement::apart).has_value());
 }
 
 TEST_CASE("every all_reduce that ships can run directly between ranks, in place and not",
           "[plan]") {
-  for (const std::string algorithm :
-       {"ring", "gloo_ring", "direct", "tree", "halving_doubling", "double_tree", "hierarchical"})
+  for (const Algorithm algorithm :
+       {Algorithm::ring, Algorithm::gloo_ring, Algorithm::direct, Algorithm::tree,
+        Algorithm::halving_doubling, Algorithm::double_tree, Algorithm::hierarchical})
     for (int world = 1; world <= 8; ++world)
       for (const auto placement : {Placement::apart, Placement::in_place}) {
-        INFO(algorithm << " world " << world);
+        INFO(name_of(algorithm) << " world " << world);
         const auto schedule =
             make_schedule(Collective::all_reduce, algorithm, world, 100, 4, 0, nodes_of(world, 2));
         CHECK(make_mappings(schedule, make_plans(schedule), placement).has_value());
@@ -152,7 +153,8 @@ TEST_CASE("every all_reduce that ships can run directly between ranks, in place 
 TEST_CASE("with staging for every chunk, everything that ships runs directly between ranks",
           "[plan]") {
   comm::testing::for_each_shipped([](const Schedule& schedule) {
-    INFO(name_of(schedule.collective) << " " << schedule.algorithm << " world " << schedule.world);
+    INFO(name_of(schedule.collective)
+         << " " << name_of(schedule.algorithm) << " world " << schedule.world);
     REQUIRE(make_mappings(schedule, make_plans(schedule), Placement::staged).has_value());
   });
 }
@@ -196,8 +198,8 @@ bool finishes(const std::vector<Plan>& plans, std::size_t slots, std::size_t sli
 
 TEST_CASE("plans finish with the slots that a lane has, slice after slice", "[plan]") {
   comm::testing::for_each_shipped([](const Schedule& schedule) {
-    INFO(name_of(schedule.collective) << " " << schedule.algorithm << " world " << schedule.world
-                                      << " count " << schedule.count);
+    INFO(name_of(schedule.collective) << " " << name_of(schedule.algorithm) << " world "
+                                      << schedule.world << " count " << schedule.count);
     REQUIRE(finishes(make_plans(schedule), kSlots, 3));
   });
   std::vector<Schedule> large;
@@ -206,17 +208,18 @@ TEST_CASE("plans finish with the slots that a lane has, slice after slice", "[pl
     for (const int per_node : {1, 2, 4})
       large.push_back(hierarchical_all_reduce(world, 400, nodes_of(world, per_node)));
     large.push_back(halving_doubling_all_reduce(world, 400));
-    large.push_back(make_schedule(Collective::all_reduce, "direct", world, 400));
+    large.push_back(make_schedule(Collective::all_reduce, Algorithm::direct, world, 400));
   }
   large.push_back(hierarchical_all_reduce(48, 4000, nodes_of(48, 4)));
   for (const Schedule& schedule : large) {
-    INFO(schedule.algorithm << " world " << schedule.world << " chunks " << schedule.chunks.size());
+    INFO(name_of(schedule.algorithm)
+         << " world " << schedule.world << " chunks " << schedule.chunks.size());
     CHECK(finishes(make_plans(schedule), kSlots, 3));
   }
 }
 
 TEST_CASE("a schedule whose messages do not pair up is refused by name", "[plan]") {
-  auto schedule = make_schedule(Collective::all_reduce, "ring", 3, 30);
+  auto schedule = make_schedule(Collective::all_reduce, Algorithm::ring, 3, 30);
   schedule.steps[1].pop_back();
   CHECK_THROWS_WITH(make_plans(schedule), ContainsSubstring("ring: rank"));
 }

@@ -28,7 +28,7 @@ std::size_t widest_line(const std::string& text) {
 }  // namespace
 
 TEST_CASE("the table shows each rank's peers, chunks and contributions", "[player]") {
-  const Schedule ring = make_schedule(Collective::all_reduce, "ring", 3, 9);
+  const Schedule ring = make_schedule(Collective::all_reduce, Algorithm::ring, 3, 9);
   const std::string text = render_text(ring, play(ring), {80, false});
   CHECK_THAT(text, ContainsSubstring("ring all_reduce, 3 ranks, 9 elements in 3 chunks"));
   CHECK_THAT(text, ContainsSubstring("step 0\n"
@@ -42,7 +42,7 @@ TEST_CASE("the table shows each rank's peers, chunks and contributions", "[playe
 
 TEST_CASE("the table shows messages of several chunks, and who shares a node", "[player]") {
   const Schedule schedule =
-      make_schedule(Collective::all_reduce, "hierarchical", 4, 8, 4, 0, {0, 0, 1, 1});
+      make_schedule(Collective::all_reduce, Algorithm::hierarchical, 4, 8, 4, 0, {0, 0, 1, 1});
   const std::string text = render_text(schedule, play(schedule), {80, false});
   CHECK_THAT(text, ContainsSubstring("nodes: 0 1 | 2 3\n"));
   CHECK_THAT(text, ContainsSubstring("0     c2-3 -> 1   c0-1 += 1       01.. 01.. 0... 0...\n"));
@@ -55,8 +55,8 @@ TEST_CASE("the table shows messages of several chunks, and who shares a node", "
 TEST_CASE("the table keeps to the width of the terminal", "[player]") {
   for (const int world : {1, 2, 4, 8, 16, 36})
     for (const std::size_t width : {60, 80, 100, 160}) {
-      const Schedule ring =
-          make_schedule(Collective::all_reduce, "ring", world, static_cast<std::size_t>(world) * 4);
+      const Schedule ring = make_schedule(Collective::all_reduce, Algorithm::ring, world,
+                                          static_cast<std::size_t>(world) * 4);
       CHECK(widest_line(render_text(ring, play(ring), {width, false})) <=
             std::max<std::size_t>(width, 70));
     }
@@ -64,7 +64,7 @@ TEST_CASE("the table keeps to the width of the terminal", "[player]") {
 
 TEST_CASE("the picture has an arrow for every message and closes what it opens", "[player]") {
   for (const Collective collective : all_collectives())
-    for (const std::string& algorithm : algorithms_of(collective)) {
+    for (const Algorithm algorithm : algorithms_of(collective)) {
       const Schedule schedule = make_schedule(collective, algorithm, 4, 16);
       const Playback playback = play(schedule);
       const std::string svg = render_svg(schedule, playback);
@@ -89,6 +89,6 @@ TEST_CASE("the picture has an arrow for every message and closes what it opens",
 }
 
 TEST_CASE("too many ranks for a picture is said, not drawn", "[player]") {
-  const Schedule ring = make_schedule(Collective::all_reduce, "ring", 17, 17);
+  const Schedule ring = make_schedule(Collective::all_reduce, Algorithm::ring, 17, 17);
   CHECK_THROWS_AS(render_svg(ring, play(ring)), ringsmith::UsageError);
 }

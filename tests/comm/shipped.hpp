@@ -26,12 +26,12 @@ template <class F>
 void for_each_shipped(F f) {
   for (int world = 1; world <= 8; ++world)
     for (const Collective collective : all_collectives())
-      for (const std::string& algorithm : algorithms_of(collective))
+      for (const Algorithm algorithm : algorithms_of(collective))
         for (int root = 0; root < (contract_of(collective).rooted() ? world : 1); ++root)
           for (int count = 0; count <= 3 * world + 1; ++count)
             if (collective != Collective::all_to_all || count % world == 0)
-              for (const auto& nodes :
-                   algorithm == "hierarchical" ? shapes_of_nodes(world) : shapes_of_nodes(1))
+              for (const auto& nodes : algorithm == Algorithm::hierarchical ? shapes_of_nodes(world)
+                                                                            : shapes_of_nodes(1))
                 f(make_schedule(collective, algorithm, world, static_cast<std::size_t>(count), 4,
                                 root, nodes));
 }

@@ -99,7 +99,7 @@ TEST_CASE("events tell when each message was posted, arrived and was reduced", "
   const auto simulation =
       simulate(ring_all_reduce(2, 2000), 4, Network::uniform(kLink, kGamma), true);
   REQUIRE(simulation.events.size() == 4);
-  const Event& first = simulation.events[0];
+  const StepEvents& first = simulation.events[0];
   CHECK(first.posted == 0);
   CHECK(first.arrived == Approx(1e-6 + 4000e-9));
   CHECK(first.finished == Approx(1e-6 + 4000e-9 + 1000e-9));
@@ -108,7 +108,7 @@ TEST_CASE("events tell when each message was posted, arrived and was reduced", "
 
 TEST_CASE("every shipped schedule can be priced", "[simulator]") {
   for (const Collective collective : all_collectives())
-    for (const std::string& algorithm : algorithms_of(collective))
+    for (const Algorithm algorithm : algorithms_of(collective))
       for (const int world : {1, 2, 5, 8}) {
         const auto schedule = make_schedule(collective, algorithm, world, 840);
         const double seconds = simulate(schedule, 4, Network::uniform(kLink, kGamma)).seconds;

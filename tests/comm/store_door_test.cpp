@@ -125,7 +125,7 @@ TEST_CASE("no store: nobody listens, or somebody does and is silent", "[store][d
   CHECK(silence_of({"127.0.0.1", mute.port}, 50ms) == NoStore::How::silent);
 }
 
-TEST_CASE("a wait for the store can be called off", "[store][door]") {
+TEST_CASE("a wait for the store can be cancelled", "[store][door]") {
   const Fixture f;
   int ends[2];
   REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
@@ -142,15 +142,15 @@ TEST_CASE("a wait for the store can be called off", "[store][door]") {
   });
   const auto began = std::chrono::steady_clock::now();
   write = Descriptor();
-  CHECK_THROWS_WITH(value.get(), ContainsSubstring("called off"));
-  CHECK_THROWS_WITH(connecting.get(), ContainsSubstring("called off"));
+  CHECK_THROWS_WITH(value.get(), ContainsSubstring("was cancelled"));
+  CHECK_THROWS_WITH(connecting.get(), ContainsSubstring("was cancelled"));
   CHECK(std::chrono::steady_clock::now() - began < 10s);
 }
 
 TEST_CASE("a flood from one address sends nobody away who calls from another", "[store]") {
   StoreServerOptions options;
   options.handshake = 60s;  // so long that no connection is closed
-  options.most_strangers = 8;
+  options.max_pending_strangers = 8;
   const StoreServer server(kSecret, options);
   const Descriptor early = call_from("127.0.0.2", server.port());
   std::vector<Descriptor> silent;

@@ -43,8 +43,8 @@ TEST_CASE("HMAC-SHA256 gives the values of RFC 4231", "[store]") {
 }
 
 TEST_CASE("messages come back as they were; any cut or addition is noticed", "[store]") {
-  const store::Message m =
-      store::make_message(store::Kind::compare_and_swap, -7, {"key", "", std::string(1000, '\0')});
+  const store::Message m = store::make_message(store::RequestKind::compare_and_swap, -7,
+                                               {"key", "", std::string(1000, '\0')});
   const std::string bytes = m.encode();
   const store::Message back = store::Message::decode(bytes);
   CHECK(back.kind == m.kind);
@@ -61,7 +61,7 @@ TEST_CASE("messages come back as they were; any cut or addition is noticed", "[s
   many.replace(13, 4, "\xff\xff\xff\xff");
   CHECK_THROWS_AS(store::Message::decode(many), CommError);
   CHECK_THROWS_AS(
-      store::make_message(store::Kind::set, 0, {"k", std::string(store::kMostMessage, 'x')})
+      store::make_message(store::RequestKind::set, 0, {"k", std::string(store::kMostMessage, 'x')})
           .encode(),
       UsageError);
 }
@@ -101,7 +101,7 @@ TEST_CASE("frames pass once, in order, unaltered and in their direction only", "
 }
 
 TEST_CASE("the table counts, compares, removes, and stays within its limits", "[store]") {
-  store::Table table({.keys = 3, .bytes = 100});
+  store::KeyTable table({.keys = 3, .bytes = 100});
   CHECK(table.find("a") == nullptr);
   table.set("a", "text");
   CHECK(*table.find("a") == "text");

@@ -161,7 +161,7 @@ TEST_CASE("on a GPU the time is the kernels' there, not the host's; a track of i
   CHECK(slow.host_ns <= queued - begin);
 
   std::int64_t there = 0;
-  for (const trace::Event& e : events) {
+  for (const trace::FinishedSpan& e : events) {
     if (trace::thread_names().at(static_cast<std::size_t>(e.thread)) != "cuda:0 operations")
       continue;
     there += e.end_ns - e.begin_ns;

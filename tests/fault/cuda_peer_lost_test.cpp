@@ -103,7 +103,7 @@ std::size_t shared_mappings() {
 
 TEST_CASE("survivors of a rank killed among collectives on devices name it", "[fault][leaves]") {
   const std::size_t shm = entries("/dev/shm");
-  for (const auto engine : {CudaEngine::a, CudaEngine::b})
+  for (const auto engine : {CudaEngine::stream, CudaEngine::kernel})
     for (const int world : {2, 3})
       for (const std::size_t count : {100, 20'000, 1'000'000})
         for (const int microseconds : {500, 20'000}) {
@@ -129,7 +129,7 @@ TEST_CASE("survivors of a rank killed among collectives on devices name it", "[f
 
 TEST_CASE("survivors whose streams wait for a killed rank name it, and where they stood",
           "[fault]") {
-  for (const auto engine : {CudaEngine::a, CudaEngine::b})
+  for (const auto engine : {CudaEngine::stream, CudaEngine::kernel})
     for (const std::size_t count : {100, 20'000}) {
       const auto outcomes = run_ranks(3, on_devices(engine), [&](ProcessGroup& g) {
         const Data data(g, count);
@@ -143,7 +143,7 @@ TEST_CASE("survivors whose streams wait for a killed rank name it, and where the
       });
       INFO("engine " << name_of(engine) << ", " << count);
       check_survivors(outcomes);
-      if (engine == CudaEngine::a) continue;
+      if (engine == CudaEngine::stream) continue;
       for (const std::size_t r : {0, 2})
         CHECK_THAT(outcomes[r].error,
                    ContainsSubstring("The kernel of rank " + std::to_string(r) + ", block ") &&
@@ -152,7 +152,7 @@ TEST_CASE("survivors whose streams wait for a killed rank name it, and where the
 }
 
 TEST_CASE("the deadline on a device names the rank whose stream does not come on", "[fault]") {
-  for (const auto engine : {CudaEngine::a, CudaEngine::b}) {
+  for (const auto engine : {CudaEngine::stream, CudaEngine::kernel}) {
     const auto outcomes = run_ranks(2, on_devices(engine, 300), [&](ProcessGroup& g) {
       const Data data(g, 50'000);
       g.barrier();
@@ -175,7 +175,7 @@ TEST_CASE("the deadline on a device names the rank whose stream does not come on
 }
 
 TEST_CASE("a device receiver names the sender that was killed", "[fault]") {
-  check_survivors(run_ranks(2, on_devices(CudaEngine::a), [](ProcessGroup& g) {
+  check_survivors(run_ranks(2, on_devices(CudaEngine::stream), [](ProcessGroup& g) {
     const Data data(g, 10);
     g.barrier();
     if (g.rank() == kVictim) die();
@@ -187,7 +187,7 @@ TEST_CASE("a process may make and end groups on devices forever: nothing piles u
   ForkedRanks ranks(2, [](std::shared_ptr<Bootstrap> bootstrap, ForkedRanks&) {
     std::size_t files = 0, mappings = 0, in_use = 0;
     for (int turn = 0; turn < 6; ++turn) {
-      GroupOptions options = on_devices(turn % 2 == 0 ? CudaEngine::a : CudaEngine::b);
+      GroupOptions options = on_devices(turn % 2 == 0 ? CudaEngine::stream : CudaEngine::kernel);
       options.device = Device::cuda(bootstrap->rank());
       const DeviceGuard guard(options.device);
       {
@@ -216,7 +216,7 @@ TEST_CASE("a process may make and end groups on devices forever: nothing piles u
 
 TEST_CASE("survivors give back what a group that has failed held of their device and their peers",
           "[fault]") {
-  for (const auto engine : {CudaEngine::a, CudaEngine::b}) {
+  for (const auto engine : {CudaEngine::stream, CudaEngine::kernel}) {
     ForkedRanks ranks(3, [&](std::shared_ptr<Bootstrap> bootstrap, ForkedRanks&) {
       GroupOptions options = on_devices(engine);
       options.device = Device::cuda(bootstrap->rank());

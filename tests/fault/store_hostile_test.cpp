@@ -143,7 +143,7 @@ TEST_CASE("1,000 hostile connections: the job goes on, strangers hear nothing", 
 TEST_CASE("a flood of silent connections keeps nobody out who knows the secret", "[store]") {
   StoreServerOptions options;
   options.handshake = 60s;  // so long that no connection is closed
-  options.most_strangers = 8;
+  options.max_pending_strangers = 8;
   StoreServer server(kSecret, options);
   const tcp::Address address{"127.0.0.1", server.port()};
   std::atomic<bool> over{false};
@@ -176,7 +176,7 @@ TEST_CASE("a server without descriptors left drops strangers, not the job", "[st
     setrlimit(RLIMIT_NOFILE, &few);
     StoreServerOptions options;
     options.handshake = 60s;
-    options.most_strangers = 1000;
+    options.max_pending_strangers = 1000;
     const StoreServer server(kSecret, options);
     const std::uint16_t port = server.port();
     if (write(ends[1], &port, sizeof port) != sizeof port) _exit(1);

@@ -45,7 +45,7 @@ class Fuzzer {
   Fuzzer(std::size_t budget, std::uint64_t seed) : left_(budget), random_(seed) {}
 
   void run() {
-    Table table({.keys = 50, .bytes = 1 << 20});
+    KeyTable table({.keys = 50, .bytes = 1 << 20});
     table.set(kCanary, kSong);
     StoreServer server(kSecret, {.quorums = kQuorums});
     const Address address{"127.0.0.1", server.port()};
@@ -103,14 +103,14 @@ class Fuzzer {
     static constexpr const char* kKeys[] = {"a", "b", "counter", "", "x/y/z"};
     const auto key = [&] { return below(50) == 0 ? garbage(600) : std::string(kKeys[below(5)]); };
     const auto value = [&] { return below(3) == 0 ? std::to_string(random_()) : garbage(60); };
-    const auto kind = static_cast<Kind>(1 + below(8));
+    const auto kind = static_cast<RequestKind>(1 + below(8));
     Message m = make_message(kind, static_cast<std::int64_t>(random_()) % 3, {});
     if (below(10) == 0) m.number = static_cast<std::int64_t>(random_());
     static constexpr std::size_t kTexts[] = {2, 1, 1, 3, 3, 1, 2, 1};  // by kind
     std::size_t n = kTexts[static_cast<std::size_t>(kind) - 1];
     if (below(10) == 0) n = below(6);
     for (std::size_t i = 0; i < n; ++i) m.texts.push_back(i == 0 ? key() : value());
-    if (kind == Kind::ask_quorum && n > 0 && below(10) != 0)
+    if (kind == RequestKind::ask_quorum && n > 0 && below(10) != 0)
       m.texts[0] = fmt::format("{} {} {} x", below(4), below(4), below(2));
     return m;
   }
@@ -135,7 +135,7 @@ class Fuzzer {
     must(session.output().size() <= kMostMessage + 100, "an output without bounds");
   }
 
-  void stranger(Table& table) {
+  void stranger(KeyTable& table) {
     ++strangers_;
     Session session(table, kSecret, now_, 1000ms, &coordinator_);
     const auto quorum = coordinator_.quorum();
@@ -174,7 +174,7 @@ class Fuzzer {
     recorded_ = proof;
   }
 
-  void member(Table& table) {
+  void member(KeyTable& table) {
     ++members_;
     if (coordinator_.over() || !coordinator_.failure().empty())
       coordinator_ = Coordinator(kQuorums);

@@ -7,13 +7,14 @@
 #   device      name, clocks, links between devices
 #   build       by nvcc for the devices at hand, without lessons and labs: build/gpu
 #   kernels     every kernel compared with its oracle
-#   engine-b    rings of kernels that wait for each other: 2, 3 and 4 ranks in one process, on one
+#   kernel-engine
+#               rings of kernels that wait for each other: 2, 3 and 4 ranks in one process, on one
 #               device
 #   bench       kernels compared with the measured copy bandwidth, the versions of matrix products
 #   gpt2        a step in GPT-2's shape compared with PyTorch's, and its share of the device's peak
 #   memcheck    compute-sanitizer on the tests of the rings' kernels
 #   registers   of every kernel, and its spills
-#   rings       processes on 1 to 8 devices, engines A and B, compared with NCCL if PyTorch has it
+#   rings       processes on 1 to 8 devices, both engines, compared with NCCL if PyTorch has it
 #   tests       all tests that run on the emulator elsewhere: ctest -L vgpu
 #   training    DataParallel compared with DDP; train_gpt trains and writes
 #   sanitizers  memcheck and racecheck on the tests of all kernels
@@ -34,7 +35,7 @@
 set -u
 cd "$(dirname "$0")/../.." || exit
 stop() { echo "test-gpu: $1" >&2; exit 6; }
-parts="device build kernels engine-b bench gpt2 memcheck registers rings tests training sanitizers"
+parts="device build kernels kernel-engine bench gpt2 memcheck registers rings tests training sanitizers"
 simulate="" only=$parts budget="" out="" dir=""
 while [ $# -gt 0 ]; do
   case $1 in
@@ -152,11 +153,11 @@ part_build() {
     bash -c '$0 && cmake --build $1 --parallel $2 --target $3' "$configure" "$dir" "$(nproc)" "$targets"
 }
 part_kernels() { part 12 900 "kernels beside their oracles" "$bin"/tests_kernels_cuda ${simulate:+"*softmax*"}; }
-part_engine-b() {
+part_kernel-engine() {
   for ranks in 2 3 4; do
     # shellcheck disable=SC2086
-    part 30 300 "ring, $ranks ranks in one process, engine B" env RINGSMITH_DEADLINE=60 "$bin"/all_reduce_perf \
-      --device cuda:0 --engine b --ranks-per-process $ranks -b 1K -e $most -f 8 $small
+    part 30 300 "ring, $ranks ranks in one process, kernel engine" env RINGSMITH_DEADLINE=60 "$bin"/all_reduce_perf \
+      --device cuda:0 --engine kernel --ranks-per-process $ranks -b 1K -e $most -f 8 $small
   done
 }
 part_bench() {
@@ -198,7 +199,7 @@ part_registers() {
 # ring WORLD ENGINE TITLE
 ring() {
   # shellcheck disable=SC2046,SC2086
-  part 30 300 "ring, $1 processes on $3, engine ${2^}" env RINGSMITH_DEADLINE=240 $([[ -z $simulate || $3 != "one device" ]] || echo VGPU_DEVICES=1) \
+  part 30 300 "ring, $1 processes on $3, $2 engine" env RINGSMITH_DEADLINE=240 $([[ -z $simulate || $3 != "one device" ]] || echo VGPU_DEVICES=1) \
     tests/support/mpirun.sh "$1" "$bin"/all_reduce_perf --device cuda -b 1K -e $most -f 8 $small --engine "$2"
 }
 nccl() {
@@ -212,14 +213,14 @@ nccl() {
   fi
 }
 part_rings() {
-  ring 2 a "one device"
+  ring 2 stream "one device"
   for world in 2 4 8; do
     if [ "$world" -gt "$count" ]; then
       not_run "rings and NCCL, $world processes" "there are $count devices"
       continue
     fi
-    ring $world a "$world devices"
-    ring $world b "$world devices"
+    ring $world stream "$world devices"
+    ring $world kernel "$world devices"
     nccl $world
   done
 }

@@ -45,7 +45,7 @@ def wrong_options(_):
 
 
 def complete(out):
-    done = run("--only", "kernels,device,engine-b,memcheck", "--out", out)
+    done = run("--only", "kernels,device,kernel-engine,memcheck", "--out", out)
     report = out / "report.md"
     parts = parts_of(report)
     check(done.returncode == 0 and len(parts) == 6, "not all parts passed", done.stdout, done.stderr, parts)
@@ -56,7 +56,7 @@ def complete(out):
 
 
 def budget(out):
-    done = run("--only", "kernels,engine-b", "--budget", "3", "--out", out)
+    done = run("--only", "kernels,kernel-engine", "--budget", "3", "--out", out)
     parts = parts_of(out / "report.md")
     check(done.returncode == 3, "a budget that nothing fits has another exit code", done)
     check(len(parts) == 4 and all("NOT RUN, the budget of 3 s is spent" in p for p in parts), "parts ran", parts)
@@ -74,7 +74,7 @@ def failed(out):
 def killed(out):
     for seconds in (0.1, 0.5, 1, 2, 3.5):
         folder = out / str(seconds)
-        with subprocess.Popen([*COMMAND, "--only", "engine-b,rings", "--out", folder],
+        with subprocess.Popen([*COMMAND, "--only", "kernel-engine,rings", "--out", folder],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as victim:
             time.sleep(seconds)
             os.killpg(victim.pid, signal.SIGKILL)
@@ -83,12 +83,12 @@ def killed(out):
 
 def kept(out):
     """Checks that the report has the finished parts if the script is killed in a later part."""
-    with subprocess.Popen([*COMMAND, "--only", "device,kernels,engine-b", "--out", out], text=True,
+    with subprocess.Popen([*COMMAND, "--only", "device,kernels,kernel-engine", "--out", out], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as victim:
         seen = []
         for line in victim.stdout:
             seen.append(line)
-            if line.endswith("ring, 2 ranks in one process, engine B\n"):  # this part has started
+            if line.endswith("ring, 2 ranks in one process, kernel engine\n"):  # this part has started
                 os.killpg(victim.pid, signal.SIGKILL)
                 break
     parts = parts_of(out / "report.md")

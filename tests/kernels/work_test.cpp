@@ -24,7 +24,7 @@ const Device kCpu = Device::cpu();
 
 // Returns the work that the profiler counts for the only kernel that body calls.
 template <class Body>
-profile::Work counted(const char* name, const Body& body) {
+profile::KernelWork counted(const char* name, const Body& body) {
   (void)profile::take_rows();
   profile::enable(true);
   body();

@@ -121,13 +121,13 @@ TEST_CASE("a rank that is stopped is the one because of which the others give up
 }
 
 TEST_CASE("ends are described, and become exit codes as in a shell", "[failure]") {
-  CHECK(End{false, false, 7}.describe() == "exit code 7");
-  CHECK(End{false, false, 7}.exit_code() == 7);
-  CHECK(End{true, false, SIGKILL}.describe() == "signal 9 (SIGKILL)");
-  CHECK(End{true, true, SIGSEGV}.describe() == "signal 11 (SIGSEGV), core dumped");
-  CHECK(End{true, true, SIGSEGV}.exit_code() == 139);
-  CHECK(End{false, false, 0}.success());
-  CHECK_FALSE(End{true, false, 0}.success());
+  CHECK(ExitStatus{false, false, 7}.describe() == "exit code 7");
+  CHECK(ExitStatus{false, false, 7}.exit_code() == 7);
+  CHECK(ExitStatus{true, false, SIGKILL}.describe() == "signal 9 (SIGKILL)");
+  CHECK(ExitStatus{true, true, SIGSEGV}.describe() == "signal 11 (SIGSEGV), core dumped");
+  CHECK(ExitStatus{true, true, SIGSEGV}.exit_code() == 139);
+  CHECK(ExitStatus{false, false, 0}.success());
+  CHECK_FALSE(ExitStatus{true, false, 0}.success());
   CHECK(signal_name(SIGTERM) == "SIGTERM");
   CHECK(signal_name(1000) == "SIG1000");
 }

@@ -38,7 +38,7 @@ DAYS = [
     ("the bytes move: slots with two counters, memory that peers read directly",
      [f"{COMM}/executor/plain_ring.cpp", f"{COMM}/transport/channel.hpp", f"{COMM}/executor/slots.cpp",
       f"{COMM}/executor/mapped.cpp", "kernels/reduce.hpp", f"{COMM}/transport/layout.hpp",
-      f"{COMM}/transport/agreement_barrier.hpp", f"{COMM}/transport/peer_memory.hpp", f"{COMM}/transport/peers.hpp",
+      f"{COMM}/transport/agreement_barrier.hpp", f"{COMM}/transport/segments.hpp", f"{COMM}/transport/peers.hpp",
       f"{COMM}/transport/peers.cpp"]),
     ("the bytes move to other hosts; the ring as one kernel per GPU",
      [f"{COMM}/transport/network_transport.hpp", f"{COMM}/transport/tcp/tcp_transport.cpp", f"{COMM}/device/station.hpp",

@@ -51,13 +51,13 @@ std::size_t all_reduce_and_compare(ProcessGroup& g, const std::vector<T>& mine, 
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("engine a, engine b and shared memory give the same bits", "[multi][.engines]",
-                   float, f16, bf16, double, std::int32_t) {
-  std::vector<std::shared_ptr<ProcessGroup>> groups = {another_group(CudaEngine::a)};
+TEMPLATE_TEST_CASE("stream engine, kernel engine and shared memory give the same bits",
+                   "[multi][.engines]", float, f16, bf16, double, std::int32_t) {
+  std::vector<std::shared_ptr<ProcessGroup>> groups = {another_group(CudaEngine::stream)};
   if (device_count() < group().size())
-    WARN("engine b not run: processes share a device");
+    WARN("kernel engine not run: processes share a device");
   else
-    groups.push_back(another_group(CudaEngine::b));
+    groups.push_back(another_group(CudaEngine::kernel));
   for (const auto algorithm : {Algorithm::ring, Algorithm::gloo_ring, Algorithm::direct}) {
     for (const auto& g : groups) g->set_algorithm(algorithm);
     for (const auto op :

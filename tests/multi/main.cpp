@@ -1,8 +1,8 @@
 // Catch2 under mpirun: every rank runs the same cases, and rank 0 prints one report.
 //
-// `tests_multi --device cuda --engine a [Catch2's arguments]` creates the group of all cases on
-// devices, rank r on device r modulo their number; with `--transport tcp` the ranks use TCP; with
-// `--ranks-per-node 2` pairs of ranks share memory and use TCP to the others.
+// `tests_multi --device cuda --engine stream [Catch2's arguments]` creates the group of all cases
+// on devices, rank r on device r modulo their number; with `--transport tcp` the ranks use TCP;
+// with `--ranks-per-node 2` pairs of ranks share memory and use TCP to the others.
 //
 // Each rank runs the whole session. Open MPI gathers the output of the other ranks, and rank 0
 // prints a rank's output only if that rank failed. A deadline bounds the whole group: a rank that
@@ -107,14 +107,14 @@ constexpr int kSkipped = 77;  // CMake's SKIP_RETURN_CODE
   std::exit(code);
 }
 
-// Requires a device per process for engine B. Its kernels spin while they wait for each other, so
-// processes on one device would hang.
+// Requires a device per process for the kernel engine. Its kernels spin while they wait for each
+// other, so processes on one device would hang.
 void require_devices(const ringsmith::comm::GroupOptions& options) {
-  if (options.device.is_cpu() || options.engine != ringsmith::comm::CudaEngine::b) return;
+  if (options.device.is_cpu() || options.engine != ringsmith::comm::CudaEngine::kernel) return;
   int world = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &world);
   if (world > ringsmith::device_count())
-    leave(kSkipped, "SKIPPED: engine b between processes needs a device for each of " +
+    leave(kSkipped, "SKIPPED: the kernel engine between processes needs a device for each of " +
                         std::to_string(world) + " ranks, here are " +
                         std::to_string(ringsmith::device_count()));
 }

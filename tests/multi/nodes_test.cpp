@@ -31,8 +31,8 @@ double bytes_between_nodes(Algorithm algorithm) {
 }
 
 double planned(Algorithm algorithm, const std::vector<int>& node_of) {
-  const auto schedule = make_schedule(Collective::all_reduce, name_of(algorithm), group().size(),
-                                      kCount, sizeof(float), 0, node_of);
+  const auto schedule = make_schedule(Collective::all_reduce, algorithm, group().size(), kCount,
+                                      sizeof(float), 0, node_of);
   std::size_t elements = 0;
   for (std::size_t rank = 0; rank < schedule.steps.size(); ++rank)
     for (const Step& step : schedule.steps[rank])

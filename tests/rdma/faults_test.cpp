@@ -114,7 +114,7 @@ TEST_CASE("a GID index that the device does not have is a usage error that says 
   setenv("RINGSMITH_GID_INDEX", "77", 1);
   std::string said;
   try {
-    (void)rdma::open_device(devices(), 0);
+    (void)rdma::open_adapter(devices(), 0);
   } catch (const UsageError& e) {
     said = e.what();
   }
@@ -125,7 +125,7 @@ TEST_CASE("a GID index that the device does not have is a usage error that says 
 TEST_CASE("a device that is not there is a usage error that names those that are", "[rdma]") {
   std::string said;
   try {
-    (void)rdma::open_device("mlx5_9", 0);
+    (void)rdma::open_adapter("mlx5_9", 0);
   } catch (const UsageError& e) {
     said = e.what();
   }
@@ -143,7 +143,7 @@ struct End {
     std::vector<std::byte*> mirrors(2, nullptr);
     mirrors[static_cast<std::size_t>(1 - rank)] = at(mirror, 0);
     constexpr std::chrono::seconds kTimeout{20};
-    wires = std::make_unique<rdma::RdmaTransport>(bootstrap, rdma::open_device(devices(), rank),
+    wires = std::make_unique<rdma::RdmaTransport>(bootstrap, rdma::open_adapter(devices(), rank),
                                                   tcp::connect_all(bootstrap, remote, {}, true),
                                                   at(segment, 0), mirrors, Layout(2), Doorbells({}),
                                                   kTimeout);

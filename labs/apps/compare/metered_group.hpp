@@ -47,7 +47,7 @@ class MeteredGroup : public comm::ProcessGroup {
       require(options().algorithm != comm::Algorithm::automatic,
               "MeteredGroup: choose an all-reduce algorithm other than automatic, so that its "
               "bytes can be counted");
-      count(call, comm::name_of(options().algorithm));
+      count(call, options().algorithm);
     } else if (call.collective == comm::Collective::send) {
       sent_ += transfer.input.size();
     } else if (call.collective != comm::Collective::recv &&
@@ -78,7 +78,7 @@ class MeteredGroup : public comm::ProcessGroup {
     std::shared_ptr<Bytes> total_;
   };
 
-  void count(const comm::Call& call, std::string_view algorithm) {
+  void count(const comm::Call& call, comm::Algorithm algorithm) {
     const std::size_t element = size_of(call.dtype), elements = call.work_count(size());
     const int root = std::max(call.root, 0);
     const auto [known, fresh] = sends_.try_emplace({call.collective, elements, element, root});

@@ -13,6 +13,7 @@
 #include "labs/apps/common/text.hpp"
 #include "labs/apps/compare/chart.hpp"
 #include "labs/apps/compare/prediction.hpp"
+#include "runtime/comm/schedule/select.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::apps;
@@ -52,7 +53,8 @@ struct Row {
 Row predict(const Options& o, const comm::Topology& topology, double compute,
             const std::vector<double>& buckets, int world) {
   Row row{world, {}};
-  for (const std::string& algorithm : o.algorithms) {
+  for (const std::string& name : o.algorithms) {
+    const auto algorithm = comm::parse_algorithm(comm::Collective::all_reduce, name);
     std::map<double, double> known;  // most buckets have the same size
     row.steps.push_back(predict_step(compute, buckets, [&](double bytes) {
       const auto [entry, fresh] = known.try_emplace(bytes);
@@ -85,7 +87,8 @@ void require_algorithms(const Options& o, const comm::Topology& topology) {
   for (auto a = o.algorithms.begin(); a != o.algorithms.end(); ++a) {
     require(std::find(o.algorithms.begin(), a, *a) == a, "--algorithms names '" + *a + "' twice");
     try {
-      (void)comm::all_reduce_time(topology, *a, std::min(2, topology.most_ranks()), 1024);
+      (void)comm::all_reduce_time(topology, comm::parse_algorithm(comm::Collective::all_reduce, *a),
+                                  std::min(2, topology.most_ranks()), 1024);
     } catch (const UsageError& e) {
       throw UsageError(std::string("--algorithms: ") + e.what());
     }

@@ -11,6 +11,7 @@
 #include "labs/apps/common/text.hpp"
 #include "labs/apps/doctor/findings.hpp"
 #include "runtime/base/process.hpp"
+#include "runtime/comm/schedule/select.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::apps;
@@ -24,6 +25,21 @@ void print_title() {
   uname(&system);
   fmt::print("doctor: {} ({} {}, {}), {:%Y-%m-%d %H:%M}\n\n", host_name(), system.sysname,
              system.release, system.machine, fmt::localtime(std::time(nullptr)));
+}
+
+void print_choices(std::size_t width) {
+  fmt::print("{}\n\n",
+             wrapped("A collective runs by the first row that fits. It runs as after 'else' if a "
+                     "buffer is not in communication memory, or if the schedule cannot run "
+                     "directly in the buffers. 'As asked': an algorithm that the call names.",
+                     0, width));
+  int number = 0;
+  for (const auto& [data, calls, executor, schedule, why] : comm::table_of_choices()) {
+    const std::string head = fmt::format("{:>2}  {:<16}", ++number, data);
+    fmt::print("{}\n{}\n", wrapped(calls, head.size(), width, head),
+               wrapped(fmt::format("{}; {}: {}", executor, schedule, why), head.size(), width,
+                       std::string(head.size(), ' ')));
+  }
 }
 
 void print_verdict(const Findings& all) {
@@ -44,12 +60,15 @@ void print_verdict(const Findings& all) {
 int run(int argc, char** argv) {
   JobOptions o;
   std::size_t width = 0;
+  bool algorithms = false;
   CommandLine app("Examines this machine and, on several ranks, the connections between them.",
                   "doctor");
   add_meeting_options(app, o);
   app.add_option("--timeout", o.timeout, "seconds that a rank waits for a peer")->check(seconds());
   app.add_option("--width", width, "columns; 0: the terminal's, at most 100")
       ->check(whole(0, 10000));
+  app.add_flag("--algorithms", algorithms,
+               "only list which algorithm a collective runs, by size and kind of memory");
   app.footer(how_to_start() + "\nEnvironment:\n" + starting_variables() +
              "\nExit codes: 0 jobs run, 1 a finding keeps them from running (FAIL), 3 the\n"
              "ranks cannot communicate, 4 a deadline passed, 6 wrong options, 7 no more\n"
@@ -58,6 +77,10 @@ int run(int argc, char** argv) {
   if (width == 0) width = std::min(terminal_width(kWidest), kWidest);
   const auto group = comm::init_process_group(group_options(o));
   const bool speaks = group->rank() == 0;
+  if (algorithms) {
+    if (speaks) print_choices(width);
+    return 0;
+  }
   Findings all;
   if (speaks) {
     all = examine_machine();
@@ -66,7 +89,9 @@ int run(int argc, char** argv) {
     std::fflush(stdout);
   }
   if (group->size() == 1) {
-    fmt::print("\nThe connections of a job: ringrun --standalone --nproc-per-node 2 -- doctor\n");
+    fmt::print(
+        "\nThe connections of a job: ringrun --standalone --nproc-per-node 2 -- doctor\n"
+        "Which algorithm a collective runs: doctor --algorithms\n");
   } else {
     const JobReport job = examine_job(*group, width);
     if (speaks)

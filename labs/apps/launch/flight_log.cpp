@@ -86,9 +86,9 @@ FlightLog read_flight(const std::string& path) {
   };
   for (const FlightEntry& e : body->flight.entries) {
     if (e.number.load() == 0) continue;
-    log.records.push_back(
-        {e.number.load(), e.sequence.load(), Call::unpack(e.call.load(), e.count.load()),
-         text_of(body->sites, e.site.load()), date(e.started.load()), date(e.ended.load())});
+    log.records.push_back({e.number.load(), e.record.sequence.load(), e.record.unpacked(),
+                           text_of(body->sites, e.record.site.load()), date(e.started.load()),
+                           date(e.ended.load())});
   }
   std::ranges::sort(log.records, {}, &FlightRecord::number);
   require(are_plausible(log.records),

@@ -116,7 +116,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
       "--device", o.device,
       "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host use its GPUs round-robin");
   app.add_option("--engine", engine,
-                 "on GPUs: a (the host drives), b (one kernel per collective), or auto");
+                 "on GPUs: stream (the host drives), kernel (one kernel per collective), or auto");
   app.add_option("--ranks-per-process", o.ranks_per_process,
                  "ranks of each process, one thread each")
       ->check(whole(1, 64));

@@ -140,8 +140,7 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
             if (o.in_place) in = measure(b, o, group, memory, shape, true);
             const double bytes = static_cast<double>(bytes_of_shape(b, shape, world));
             const comm::Algorithm algorithm =
-                choices.empty() ? o.algorithm
-                                : comm::parse_algorithm(choice_for(choices, bytes).algorithm);
+                choices.empty() ? o.algorithm : choice_for(choices, bytes).algorithm;
             report.row(
                 shape, o.out_of_place ? &out : nullptr, o.in_place ? &in : nullptr,
                 model ? 1e6 * predict(*model, *b.collective, algorithm, world, bytes, root, node_of)

@@ -46,7 +46,7 @@ void PerfReport::header(const std::string& model, const std::vector<comm::SizedC
   for (const std::string& fact : group_.describe_transport()) line("# {}", fact);
   for (const comm::SizedChoice& choice : choices)
     line("# fastest up to {:>10.0f} bytes{}: {}", choice.up_to,
-         &choice == &choices.back() ? ", and above" : "", choice.algorithm);
+         &choice == &choices.back() ? ", and above" : "", name_of(choice.algorithm));
   if (predicted_) line("# predicted by the alpha-beta-gamma model, {}", model);
   if (group_.size() == 1)
     line("# one rank alone: nothing is communicated, busbw is 0 by definition");

@@ -29,10 +29,9 @@ constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 19
 constexpr std::size_t kTinySize = 64;
 constexpr double kLongEnough = 0.25;  // seconds of one all-reduce; larger sizes are skipped
 
-// Returns the name of the algorithm to which the constants are fitted; automatic counts as the
-// ring.
-std::string priced_algorithm(comm::Algorithm algorithm) {
-  return algorithm == comm::Algorithm::automatic ? "ring" : std::string(name_of(algorithm));
+// Returns the algorithm to which the constants are fitted; automatic counts as the ring.
+comm::Algorithm priced_algorithm(comm::Algorithm algorithm) {
+  return algorithm == comm::Algorithm::automatic ? comm::Algorithm::ring : algorithm;
 }
 
 double available_memory() {
@@ -147,34 +146,33 @@ CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,
 
 double predict(const CostModel& model, comm::Collective collective, comm::Algorithm algorithm,
                int world, double bytes, int root, const std::vector<int>& node_of) {
-  const std::string name = collective == comm::Collective::all_reduce
-                               ? priced_algorithm(algorithm)
-                               : comm::algorithms_of(collective).front();
+  const comm::Algorithm priced = collective == comm::Collective::all_reduce
+                                     ? priced_algorithm(algorithm)
+                                     : comm::algorithms_of(collective).front();
   const auto part = static_cast<std::size_t>(bytes / world);
   return comm::predicted_time(
-      model, comm::make_schedule(collective, name, world, part * static_cast<std::size_t>(world), 1,
-                                 root, node_of));
+      model, comm::make_schedule(collective, priced, world, part * static_cast<std::size_t>(world),
+                                 1, root, node_of));
 }
 
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group, const CostModel& model) {
   // All use rank 0's model, because the ranks must make the same calls.
-  const auto& names = comm::choosable_algorithms();
   std::vector<comm::SizedChoice> choices =
       comm::fastest_by_size(model, group.size(), group.node_of());
   constexpr std::size_t kMost = 32;
   std::vector<double> numbers(2 * kMost, -1);
   for (std::size_t i = 0; i < std::min(choices.size(), kMost); ++i) {
-    const auto found = std::ranges::find(names, choices[i].algorithm);
     numbers[2 * i] = choices[i].up_to;
-    numbers[2 * i + 1] = static_cast<double>(found - names.begin());
+    numbers[2 * i + 1] = static_cast<double>(choices[i].algorithm);
   }
   group.broadcast(std::span<double>(numbers), 0);
   choices.clear();
   std::vector<std::pair<Bytes, comm::Algorithm>> by_size;
   for (std::size_t i = 0; i < kMost && numbers[2 * i] > 0; ++i) {
-    choices.push_back({numbers[2 * i], names.at(static_cast<std::size_t>(numbers[2 * i + 1])), 0});
+    choices.push_back(
+        {numbers[2 * i], static_cast<comm::Algorithm>(static_cast<int>(numbers[2 * i + 1])), 0});
     by_size.emplace_back(Bytes(static_cast<std::size_t>(choices.back().up_to)),
-                         comm::parse_algorithm(choices.back().algorithm));
+                         choices.back().algorithm);
   }
   group.set_algorithms(by_size);
   return choices;

@@ -4,11 +4,11 @@
 
 namespace ringsmith::apps {
 
-using comm::Finding;
 using comm::Schedule;
 using comm::Simulation;
 using comm::Step;
 using comm::Value;
+using comm::Violation;
 using nlohmann::json;
 
 namespace {
@@ -94,7 +94,7 @@ json as_object(const Recording& recording) {
 
 json as_object(const Simulation& simulation) {
   json events = json::array();
-  for (const comm::Event& e : simulation.events)
+  for (const comm::StepEvents& e : simulation.events)
     events.push_back({{"rank", e.rank},
                       {"step", e.step},
                       {"posted", e.posted},
@@ -128,7 +128,7 @@ Recording record_run(const Schedule& schedule, int slots) {
 }
 
 std::string as_json(const Schedule& schedule, const Recording& recording,
-                    const std::vector<Finding>& findings, const Simulation* simulation) {
+                    const std::vector<Violation>& findings, const Simulation* simulation) {
   json chunks = json::array(), steps = json::array(), faults = json::array();
   for (const comm::Chunk& c : schedule.chunks)
     chunks.push_back({{"offset", c.offset}, {"count", c.count}});
@@ -137,12 +137,12 @@ std::string as_json(const Schedule& schedule, const Recording& recording,
     for (const Step& s : of_rank) row.push_back(as_object(s));
     steps.push_back(std::move(row));
   }
-  for (const Finding& f : findings)
+  for (const Violation& f : findings)
     faults.push_back({{"fault", comm::name_of(f.fault)},
                       {"rank", f.rank},
                       {"step", f.step},
                       {"text", f.describe()}});
-  const json out = {{"algorithm", schedule.algorithm},
+  const json out = {{"algorithm", std::string(name_of(schedule.algorithm))},
                     {"collective", comm::name_of(schedule.collective)},
                     {"world", schedule.world},
                     {"count", schedule.count},

@@ -35,7 +35,7 @@ struct Recording {
 
 // Returns one line of JSON. simulation: null if the schedule cannot be priced.
 [[nodiscard]] std::string as_json(const comm::Schedule& schedule, const Recording& recording,
-                                  const std::vector<comm::Finding>& findings,
+                                  const std::vector<comm::Violation>& findings,
                                   const comm::Simulation* simulation);
 
 }  // namespace ringsmith::apps

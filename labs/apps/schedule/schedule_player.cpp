@@ -38,8 +38,10 @@ constexpr double kMaxSteps = 2e7;  // over all ranks, for a schedule that is wri
 std::string table_of_algorithms() {
   std::string out = "\nCollectives and their algorithms (the first is the default):\n";
   for (const Collective collective : all_collectives()) {
-    const std::string names = fmt::format("{}", fmt::join(algorithms_of(collective), ", "));
-    out += fmt::format("  {:<16}{}\n", name_of(collective), apps::wrapped(names, 18));
+    std::vector<std::string_view> names;
+    for (const Algorithm algorithm : algorithms_of(collective)) names.push_back(name_of(algorithm));
+    out += fmt::format("  {:<16}{}\n", name_of(collective),
+                       apps::wrapped(fmt::format("{}", fmt::join(names, ", ")), 18));
   }
   out += "\nMistakes to plant:\n";
   for (const apps::Mistake& mistake : apps::mistakes())
@@ -66,7 +68,7 @@ std::string counted(int slots) { return fmt::format("{} slot{}", slots, slots ==
 
 bool check_and_report(const Schedule& schedule, const Options& o) {
   const auto findings = check(schedule, how_to_check(o));
-  for (const Finding& finding : findings) fmt::print("FAULT  {}\n", finding.describe());
+  for (const Violation& finding : findings) fmt::print("FAULT  {}\n", finding.describe());
   if (!findings.empty()) return false;
   const auto runs = [&](LinkModel wires) { return interpret(schedule, wires).empty(); };
   const CreditReport mapped = check_credits(schedule);
@@ -160,7 +162,8 @@ int run(int argc, char** argv) {
   if (!app.parse(argc, argv)) return 0;
 
   const Collective collective = parse_collective(o.collective);
-  if (o.algorithm.empty()) o.algorithm = algorithms_of(collective).front();
+  const Algorithm algorithm = o.algorithm.empty() ? algorithms_of(collective).front()
+                                                  : parse_algorithm(collective, o.algorithm);
   if (!app.given("--count")) o.count = 4 * static_cast<std::size_t>(o.world);
   require(contract_of(collective).rooted() || !app.given("--root"),
           fmt::format("--root {}: {} has no root", o.root, o.collective));
@@ -178,20 +181,20 @@ int run(int argc, char** argv) {
   const bool large = o.world > 256;
   const bool plain = !o.check && !o.run && !o.json && o.mistake.empty() && o.svg.empty();
   if (large && o.simulate && plain && collective == Collective::all_reduce &&
-      o.algorithm == "ring") {
+      algorithm == Algorithm::ring) {
     print_times(o, simulate_ring_all_reduce(o.world, o.count, o.element_size, network), bytes);
     return 0;
   }
-  const bool logarithmic = o.algorithm == "tree" || o.algorithm == "halving_doubling";
-  const double rounds = logarithmic                    ? 30.0
-                        : o.algorithm == "double_tree" ? 128.0
-                        : o.algorithm == "hierarchical" && o.ranks_per_node > 0
+  const bool logarithmic = algorithm == Algorithm::tree || algorithm == Algorithm::halving_doubling;
+  const double rounds = logarithmic                           ? 30.0
+                        : algorithm == Algorithm::double_tree ? 128.0
+                        : algorithm == Algorithm::hierarchical && o.ranks_per_node > 0
                             ? 2.0 * (o.ranks_per_node + o.world / o.ranks_per_node)
                             : 2.0 * o.world;
   require(o.world * rounds <= kMaxSteps,
           fmt::format("{} on {} ranks has {:.0f} million steps, too many to write down: use fewer "
                       "ranks, a tree, or the ring with --simulate alone",
-                      o.algorithm, o.world, o.world * rounds / 1e6));
+                      name_of(algorithm), o.world, o.world * rounds / 1e6));
   require(!(o.check || o.run || o.json) || !large,
           fmt::format("{} follows every contribution: at most 256 ranks, not {}",
                       o.check ? "--check"
@@ -199,7 +202,7 @@ int run(int argc, char** argv) {
                               : "--json",
                       o.world));
   Schedule schedule = make_schedule(
-      collective, o.algorithm, o.world, o.count, o.element_size, o.root,
+      collective, algorithm, o.world, o.count, o.element_size, o.root,
       o.ranks_per_node > 0 ? nodes_of(o.world, o.ranks_per_node) : std::vector<int>{});
 
   if (!o.mistake.empty()) schedule = apps::with_mistake(schedule, o.mistake);

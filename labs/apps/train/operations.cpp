@@ -56,7 +56,7 @@ std::string operation_table(const OperationProfile& profile, std::size_t most) {
                {"GFLOP/s"},
                {"GB/s"}});
   const auto line = [&](const std::string& name, const std::string& calls, std::int64_t ns,
-                        const profile::Work& work) {
+                        const profile::KernelWork& work) {
     const double share = profile.step_ns > 0
                              ? 100 * static_cast<double>(ns) / static_cast<double>(profile.step_ns)
                              : 0.0;

@@ -9,7 +9,7 @@
 namespace ringsmith::apps {
 
 using trace::Category;
-using trace::Event;
+using trace::FinishedSpan;
 
 Intervals unite(std::vector<Interval> intervals) {
   std::ranges::sort(intervals, {}, &Interval::begin);
@@ -71,10 +71,10 @@ namespace {
 
 // The intervals of the matching events, without the time that their thread spent in comm and wait.
 template <class Predicate>
-Intervals working(const std::vector<Event>& events, const std::map<int, Intervals>& standing_still,
-                  Predicate fits) {
+Intervals working(const std::vector<FinishedSpan>& events,
+                  const std::map<int, Intervals>& standing_still, Predicate fits) {
   std::map<int, Intervals> by_thread;
-  for (const Event& e : events)
+  for (const FinishedSpan& e : events)
     if (fits(e)) by_thread[e.thread].push_back({e.begin_ns, e.end_ns});
   Intervals all;
   for (auto& [thread, pieces] : by_thread) {
@@ -88,10 +88,10 @@ Intervals working(const std::vector<Event>& events, const std::map<int, Interval
 
 }  // namespace
 
-StepTime measure(const std::vector<Event>& events, Interval window) {
+StepTime measure(const std::vector<FinishedSpan>& events, Interval window) {
   std::map<int, Intervals> still_pieces;
   Intervals comm_pieces;
-  for (const Event& e : events) {
+  for (const FinishedSpan& e : events) {
     const Interval i{e.begin_ns, e.end_ns};
     if (e.category == Category::comm) comm_pieces.push_back(i);
     if (e.category == Category::comm || e.category == Category::wait)
@@ -101,11 +101,12 @@ StepTime measure(const std::vector<Event>& events, Interval window) {
   for (auto& [thread, pieces] : still_pieces) still[thread] = unite(std::move(pieces));
 
   const auto in_category = [&](Category c) {
-    return clip(working(events, still, [c](const Event& e) { return e.category == c; }), window);
+    return clip(working(events, still, [c](const FinishedSpan& e) { return e.category == c; }),
+                window);
   };
   const auto compute_named = [&](const char* name) {
     return length(clip(working(events, still,
-                               [name](const Event& e) {
+                               [name](const FinishedSpan& e) {
                                  return e.category == Category::compute &&
                                         std::strcmp(e.name, name) == 0;
                                }),
@@ -114,7 +115,7 @@ StepTime measure(const std::vector<Event>& events, Interval window) {
 
   const auto waits = [&](const char* name) {
     Intervals pieces;
-    for (const Event& e : events)
+    for (const FinishedSpan& e : events)
       if (std::strcmp(e.name, name) == 0) pieces.push_back({e.begin_ns, e.end_ns});
     return length(clip(unite(std::move(pieces)), window));
   };
@@ -161,7 +162,7 @@ StepTime StepClock::end(std::int64_t step) {
 
 void StepClock::keep_rest() { keep(trace::drain()); }
 
-void StepClock::keep(const std::vector<trace::Event>& events) {
+void StepClock::keep(const std::vector<trace::FinishedSpan>& events) {
   // Once a step was left out, later and smaller ones are left out too: a trace with gaps misleads.
   if (lost_ == 0 && events_.size() + events.size() <= kKeptEvents)
     events_.insert(events_.end(), events.begin(), events.end());

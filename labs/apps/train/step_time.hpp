@@ -66,7 +66,7 @@ constexpr std::int64_t StepTime::*kStepTimes[] = {
     &StepTime::wait_within, &StepTime::wait_between};
 
 // Events may extend beyond the window; only the part inside counts.
-[[nodiscard]] StepTime measure(const std::vector<trace::Event>& events, Interval window);
+[[nodiscard]] StepTime measure(const std::vector<trace::FinishedSpan>& events, Interval window);
 
 // Measures steps: drains the tracer after each step, and keeps the events for the trace file, whole
 // steps up to kKeptEvents events.
@@ -86,7 +86,7 @@ class StepClock {
 
   [[nodiscard]] const StepTime& total() const { return total_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
-  [[nodiscard]] const std::vector<trace::Event>& events() const { return events_; }
+  [[nodiscard]] const std::vector<trace::FinishedSpan>& events() const { return events_; }
   // Number of events that were measured but not kept, plus those that the tracer dropped.
   [[nodiscard]] std::uint64_t lost() const { return lost_ + trace::dropped(); }
   [[nodiscard]] bool tracing() const { return tracing_; }
@@ -94,14 +94,14 @@ class StepClock {
   static constexpr std::size_t kKeptEvents = 100'000;  // 6 MB of memory, about 12 MB of JSON
 
  private:
-  void keep(const std::vector<trace::Event>& events);
+  void keep(const std::vector<trace::FinishedSpan>& events);
 
   bool tracing_;
   std::int64_t begin_ns_ = 0;
   std::int64_t steps_ = 0;
   std::uint64_t lost_ = 0;
   StepTime total_;
-  std::vector<trace::Event> events_;
+  std::vector<trace::FinishedSpan> events_;
 };
 
 }  // namespace ringsmith::apps

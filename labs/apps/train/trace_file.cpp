@@ -52,7 +52,7 @@ std::string chrome_events(const RankTrace& trace) {
                    ",\n{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{},\"tid\":{},"
                    "\"args\":{{\"name\":{}}}}}",
                    trace.rank, t, quoted(trace.thread_names[t]));
-  for (const trace::Event& e : trace.events) {
+  for (const trace::FinishedSpan& e : trace.events) {
     fmt::format_to(to,
                    ",\n{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},"
                    "\"ts\":{},\"dur\":{}",

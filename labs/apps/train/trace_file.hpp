@@ -45,8 +45,8 @@ struct RankTrace {
   int rank = 0;
   std::int64_t origin_ns = 0;        // time 0 of the trace, on the common clock
   std::int64_t clock_offset_ns = 0;  // this rank's clock - the common clock; subtracted
-  std::vector<trace::Event> events;
-  std::vector<std::string> thread_names;  // by Event::thread
+  std::vector<trace::FinishedSpan> events;
+  std::vector<std::string> thread_names;  // by FinishedSpan::thread
 };
 
 // The events of one rank, comma-separated without brackets; this text is sent to rank 0.

@@ -7,7 +7,6 @@ namespace kit {
 std::string fault_of(const Schedule& given) {
   using namespace ringsmith::comm;
   ringsmith::comm::Schedule schedule;
-  schedule.algorithm = "own";
   schedule.world = given.world;
   schedule.count = 3 * static_cast<std::size_t>(given.chunks) + 1;
   schedule.chunks = split_evenly(schedule.count, given.chunks);
@@ -17,7 +16,7 @@ std::string fault_of(const Schedule& given) {
       schedule.steps.back().push_back(
           {s.to, s.send_chunk, s.from, s.recv_chunk, s.adds ? Action::reduce : Action::copy});
   }
-  const std::vector<Finding> findings = check(schedule);
+  const std::vector<Violation> findings = check(schedule);
   return findings.empty() ? "" : findings.front().describe();
 }
 

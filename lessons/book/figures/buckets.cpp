@@ -96,9 +96,9 @@ Rank computing(const Options& o, double factor) {
 
 // The events that a tracer would have recorded on this rank: one thread computes, and another
 // communicates, from the time the rank has a bucket until all ranks have its sum.
-std::vector<trace::Event> events_of(const Step& step, std::size_t r) {
+std::vector<trace::FinishedSpan> events_of(const Step& step, std::size_t r) {
   const Rank& rank = step.ranks[r];
-  std::vector<trace::Event> events = {
+  std::vector<trace::FinishedSpan> events = {
       {"forward", 0, rank.forward, {}, 0, trace::Category::compute},
       {"backward", rank.forward, rank.backward, {}, 0, trace::Category::compute}};
   Time before = 0;

@@ -27,27 +27,27 @@ Slices slices_of(const Tensor& x, int dim) {
 }
 
 // softmax and log_softmax differ only in their kernels.
-enum class Kind : std::uint8_t { softmax, log_softmax };
+enum class SoftmaxKind : std::uint8_t { softmax, log_softmax };
 
-Tensor softmax_of(Kind kind, const Tensor& given, int dim) {
+Tensor softmax_of(SoftmaxKind kind, const Tensor& given, int dim) {
   const Tensor x = autocast::f32(given);
-  const char* name = kind == Kind::softmax ? "softmax" : "log_softmax";
+  const char* name = kind == SoftmaxKind::softmax ? "softmax" : "log_softmax";
   require(x.defined() && x.dim() >= 1, std::string(name) + ": x needs at least one dimension");
   const Tensor in = wide(x.contiguous());
   const Slices slices = slices_of(x, detail::checked_dim(name, x, dim));
   const Tensor wide_y = Tensor::empty(x.sizes(), in.options());
   detail::visit_float_type(name, in.dtype(), [&]<class T>(TypeTag<T>) {
-    kind == Kind::softmax
+    kind == SoftmaxKind::softmax
         ? kernels::softmax(x.device(), input<T>(in), output<T>(wide_y), slices)
         : kernels::log_softmax(x.device(), input<T>(in), output<T>(wide_y), slices);
   });
   const Tensor y = wide_y.to(x.dtype());
-  return record(kind == Kind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y, {y},
-                [kind, slices](const Saved& saved, const Tensor& grad) {
+  return record(kind == SoftmaxKind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y,
+                {y}, [kind, slices](const Saved& saved, const Tensor& grad) {
                   const Tensor dy = wide(grad.contiguous()), out = wide(saved[0]);
                   const Tensor dx = Tensor::empty(dy.sizes(), dy.options());
                   detail::visit_float_type("softmax", dy.dtype(), [&]<class T>(TypeTag<T>) {
-                    kind == Kind::softmax
+                    kind == SoftmaxKind::softmax
                         ? kernels::softmax_backward(dy.device(), input<T>(dy), input<T>(out),
                                                     output<T>(dx), slices)
                         : kernels::log_softmax_backward(dy.device(), input<T>(dy), input<T>(out),
@@ -140,11 +140,11 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
 
 Tensor softmax(const Tensor& x, int dim) {
   const profile::Operation operation("softmax");
-  return softmax_of(Kind::softmax, x, dim);
+  return softmax_of(SoftmaxKind::softmax, x, dim);
 }
 Tensor log_softmax(const Tensor& x, int dim) {
   const profile::Operation operation("log_softmax");
-  return softmax_of(Kind::log_softmax, x, dim);
+  return softmax_of(SoftmaxKind::log_softmax, x, dim);
 }
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction,

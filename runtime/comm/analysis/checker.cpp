@@ -30,7 +30,7 @@ class Checker {
   Checker(const Schedule& schedule, const CheckOptions& options)
       : schedule_(schedule), options_(options) {}
 
-  std::vector<Finding> run() {
+  std::vector<Violation> run() {
     const auto stages = {&Checker::shape, &Checker::messages, &Checker::progress, &Checker::values,
                          &Checker::cost};
     for (const auto stage : stages)
@@ -116,7 +116,7 @@ class Checker {
   }
 
   // ---- 2 ----
-  struct End {
+  struct ChunkEnd {
     int step, chunk;
     int of;  // number of chunks in its message
   };
@@ -128,8 +128,8 @@ class Checker {
   }
 
   void pair(int from, int to) {
-    std::vector<End> sends, receives;  // one entry per chunk
-    const auto note = [](std::vector<End>& ends, int step, int chunk, int chunks) {
+    std::vector<ChunkEnd> sends, receives;  // one entry per chunk
+    const auto note = [](std::vector<ChunkEnd>& ends, int step, int chunk, int chunks) {
       for (int i = 0; i < chunks; ++i) ends.push_back({step, chunk + i, chunks});
     };
     for (int s = 0; s < static_cast<int>(schedule_.steps[at(from)].size()); ++s)
@@ -259,8 +259,8 @@ class Checker {
     const auto differ = [&](const char* what, std::size_t is, std::size_t should) {
       if (is != should)
         add(Fault::cost, -1, -1,
-            schedule_.algorithm + " promises " + number(should) + " " + what + ", this takes " +
-                number(is));
+            std::string(name_of(schedule_.algorithm)) + " promises " + number(should) + " " + what +
+                ", this takes " + number(is));
     };
     differ("steps", at(counted.steps), at(promised->steps));
     differ("elements sent by the busiest rank", counted.busiest, promised->busiest);
@@ -269,7 +269,7 @@ class Checker {
 
   const Schedule& schedule_;
   const CheckOptions& options_;
-  std::vector<Finding> findings_;
+  std::vector<Violation> findings_;
 };
 
 }  // namespace
@@ -285,14 +285,14 @@ const char* name_of(Fault fault) {
   return kNames[static_cast<std::size_t>(fault)];
 }
 
-std::string Finding::describe() const {
+std::string Violation::describe() const {
   std::string place;
   if (rank >= 0) place = "rank " + number(rank);
   if (step >= 0) place += (place.empty() ? "step " : ", step ") + number(step);
   return (place.empty() ? "" : place + ": ") + name_of(fault) + ": " + reason;
 }
 
-std::vector<Finding> check(const Schedule& schedule, const CheckOptions& options) {
+std::vector<Violation> check(const Schedule& schedule, const CheckOptions& options) {
   return Checker(schedule, options).run();
 }
 
@@ -382,13 +382,13 @@ Promise double_tree_cost(const Schedule& schedule) {
 }  // namespace
 
 std::optional<Promise> promised_cost(const Schedule& schedule) {
-  const std::string& algorithm = schedule.algorithm;
+  const Algorithm algorithm = schedule.algorithm;
   const int world = schedule.world, hops = world - 1;
   const auto ranks = static_cast<std::size_t>(world),
              root = static_cast<std::size_t>(schedule.root);
   const std::size_t count = schedule.count;
-  const bool ring = algorithm == "ring", gloo = algorithm == "gloo_ring";
-  const bool direct = algorithm == "direct", tree = algorithm == "tree";
+  const bool ring = algorithm == Algorithm::ring, gloo = algorithm == Algorithm::gloo_ring;
+  const bool direct = algorithm == Algorithm::direct, tree = algorithm == Algorithm::tree;
   const auto rounds = static_cast<std::size_t>(tree_rounds(world));
   std::vector<std::size_t> sent(ranks, 0);  // elements, by rank
   int steps = hops;
@@ -398,19 +398,19 @@ std::optional<Promise> promised_cost(const Schedule& schedule) {
         steps = 2 * hops;
         add_all_but_one(sent, schedule, 0);
         add_all_but_one(sent, schedule, ring ? +1 : -1);
-      } else if (algorithm == "direct") {
+      } else if (algorithm == Algorithm::direct) {
         steps = 2 * hops;
         add_all_but_one(sent, schedule, 0);
         add_own_to_all(sent, schedule);
-      } else if (algorithm == "one_shot") {
+      } else if (algorithm == Algorithm::one_shot) {
         return Promise{2 * hops + 1, (ranks - 1) * count, ranks * (ranks - 1) * count};
       } else if (tree) {
         return Promise{2 * static_cast<int>(rounds), rounds * count, 2 * (ranks - 1) * count};
-      } else if (algorithm == "hierarchical") {
+      } else if (algorithm == Algorithm::hierarchical) {
         return hierarchical_cost(schedule);
-      } else if (algorithm == "halving_doubling") {
+      } else if (algorithm == Algorithm::halving_doubling) {
         return halving_cost(schedule);
-      } else if (algorithm == "double_tree") {
+      } else if (algorithm == Algorithm::double_tree) {
         return double_tree_cost(schedule);
       } else {
         return std::nullopt;

@@ -38,7 +38,7 @@ enum class Fault : std::uint8_t {
 };
 [[nodiscard]] const char* name_of(Fault fault);
 
-struct Finding {
+struct Violation {
   Fault fault = Fault::shape;
   int rank = -1;  // -1: the schedule as a whole
   int step = -1;  // -1: no particular step
@@ -55,8 +55,8 @@ struct CheckOptions {
 };
 
 // Returns an empty list if the schedule is proved correct.
-[[nodiscard]] std::vector<Finding> check(const Schedule& schedule,
-                                         const CheckOptions& options = {});
+[[nodiscard]] std::vector<Violation> check(const Schedule& schedule,
+                                           const CheckOptions& options = {});
 
 // The cost of a built-in algorithm according to the formulas in the generators' headers. Computed
 // without looking at any step, so that the checker can compare the steps with it.

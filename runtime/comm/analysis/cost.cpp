@@ -71,9 +71,10 @@ double tree_time(int world, double bytes, Link link, double gamma) {
   return tree_rounds(world) * (link.alpha + bytes * link.beta + bytes * gamma);
 }
 
-const std::vector<std::string>& choosable_algorithms() {
-  static const std::vector<std::string> all = {
-      "ring", "direct", "tree", "halving_doubling", "double_tree", "hierarchical"};
+const std::vector<Algorithm>& choosable_algorithms() {
+  static const std::vector<Algorithm> all = {Algorithm::ring,        Algorithm::direct,
+                                             Algorithm::tree,        Algorithm::halving_doubling,
+                                             Algorithm::double_tree, Algorithm::hierarchical};
   return all;
 }
 
@@ -84,15 +85,16 @@ std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
   std::vector<SizedChoice> choices;
   for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
     SizedChoice best;
-    for (const std::string& algorithm : choosable_algorithms()) {
+    for (const Algorithm algorithm : choosable_algorithms()) {
       // Skips hierarchical if there is one node, or one rank per node: it is then the same as
       // another algorithm.
-      if (algorithm == "hierarchical" && (nodes.size() == 1 || nodes.size() == node_of.size()))
+      if (algorithm == Algorithm::hierarchical &&
+          (nodes.size() == 1 || nodes.size() == node_of.size()))
         continue;
       const auto schedule =
           make_schedule(Collective::all_reduce, algorithm, world, bytes, 1, 0, node_of);
       const double seconds = predicted_time(model, schedule);
-      if (best.algorithm.empty() || seconds < best.seconds)
+      if (best.algorithm == Algorithm::automatic || seconds < best.seconds)
         best = {static_cast<double>(bytes), algorithm, seconds};
     }
     if (!choices.empty() && choices.back().algorithm == best.algorithm)

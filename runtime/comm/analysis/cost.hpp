@@ -87,14 +87,14 @@ struct CostShape {
 
 struct SizedChoice {
   double up_to = 0;  // bytes, inclusive; the last choice also holds for all larger sizes
-  std::string algorithm;
+  Algorithm algorithm = Algorithm::automatic;
   double seconds = 0;  // predicted, at up_to
   bool operator==(const SizedChoice&) const = default;
 };
 
-// Returns the candidates: the names of all algorithms in types/collective.hpp except automatic and
-// the variants of ring.
-[[nodiscard]] const std::vector<std::string>& choosable_algorithms();
+// Returns the candidates: all algorithms that a group can be asked for (types/collective.hpp),
+// except automatic and the variants of ring.
+[[nodiscard]] const std::vector<Algorithm>& choosable_algorithms();
 
 // Returns the fastest algorithm for each range of sizes, in increasing order; adjacent ranges have
 // different algorithms. Sizes are tried in powers of four, from 256 bytes to 256 MiB. Requires

@@ -21,7 +21,7 @@ class Interpreter {
     }
     std::vector<Blocked> blocked;
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      const State& state = at(rank);
+      const StepProgress& state = at(rank);
       const Step* step = current(rank);
       if (step == nullptr) continue;
       const bool sending = !state.sent;
@@ -31,12 +31,12 @@ class Interpreter {
   }
 
  private:
-  struct State {
+  struct StepProgress {
     int step = 0;
     bool sent = false, received = false;  // the two parts of the current step
   };
 
-  State& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  StepProgress& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   std::deque<int>& connection(int from, int to) {
     return connections_[static_cast<std::size_t>(from) * ranks_.size() +
                         static_cast<std::size_t>(to)];
@@ -51,7 +51,7 @@ class Interpreter {
   // its step is complete, or concurrently with it if messages are streamed.
   bool waits_for(int rank, int sender) {
     const Step* step = current(rank);
-    const State& state = at(rank);
+    const StepProgress& state = at(rank);
     return step != nullptr && step->recv_peer == sender && !state.received &&
            (state.sent || !step->sends() || wires_.streamed);
   }
@@ -67,7 +67,7 @@ class Interpreter {
   bool advance(int rank) {
     const Step* step = current(rank);
     if (step == nullptr) return false;
-    State& state = at(rank);
+    StepProgress& state = at(rank);
     bool moved = false;
     if (!state.sent && (!step->sends() || may_send(rank, step->send_peer))) {
       state.sent = moved = true;
@@ -93,7 +93,7 @@ class Interpreter {
   const Schedule& schedule_;
   LinkModel wires_;
   Observer& observer_;
-  std::vector<State> ranks_;
+  std::vector<StepProgress> ranks_;
   // from * world + to -> steps of the messages that are posted and not yet received.
   std::unordered_map<std::size_t, std::deque<int>> connections_;
 };

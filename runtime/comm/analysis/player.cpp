@@ -184,9 +184,9 @@ std::string title_of(const Schedule& schedule) {
   const auto plural = [](std::size_t n, const char* noun) {
     return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
   };
-  return fmt::format("{} {}, {}, {} in {}", schedule.algorithm, name_of(schedule.collective),
-                     plural(at(schedule.world), "rank"), plural(schedule.count, "element"),
-                     plural(schedule.chunks.size(), "chunk"));
+  return fmt::format("{} {}, {}, {} in {}", name_of(schedule.algorithm),
+                     name_of(schedule.collective), plural(at(schedule.world), "rank"),
+                     plural(schedule.count, "element"), plural(schedule.chunks.size(), "chunk"));
 }
 
 std::string render_text(const Schedule& schedule, const Playback& playback, TextStyle style) {
@@ -275,7 +275,7 @@ class Picture {
         label("name", left(rank, chunk) + cell_width_ / 2, kTop - 5, std::to_string(chunk));
     }
     for (std::size_t row = 0; row < playback_.states.size(); ++row) this->row(row, columns_end);
-    for (const Message& message : playback_.messages) arrow(message);
+    for (const PlayedMessage& message : playback_.messages) arrow(message);
     legend(bottom + 14);
     return out_ + "</svg>\n";
   }
@@ -339,7 +339,7 @@ class Picture {
           x, y, width, cell_height_);
   }
 
-  void arrow(const Message& message) {
+  void arrow(const PlayedMessage& message) {
     if (message.local) return;
     const double middle = cell_width_ * message.chunks / 2;
     const double x1 = left(message.sender, message.send_chunk) + middle;

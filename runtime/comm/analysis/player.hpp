@@ -12,7 +12,7 @@
 
 namespace ringsmith::comm {
 
-struct Message {
+struct PlayedMessage {
   int sender = 0, send_step = 0, send_chunk = 0;
   int receiver = 0, recv_step = 0, recv_chunk = 0;
   Action action = Action::copy;
@@ -25,7 +25,7 @@ struct Playback {
   // includes only its own earlier steps, because ranks need not be at the same step at the same
   // time.
   std::vector<std::vector<std::vector<Value>>> states;
-  std::vector<Message> messages;  // in an order in which they could be received
+  std::vector<PlayedMessage> messages;  // in an order in which they could be received
 };
 
 // Runs the schedule and records the states. Throws UsageError if it does not finish (the checker

@@ -35,8 +35,8 @@ class Clocks : public Observer {
   void posted(int rank, int step) override {
     const Step& s = step_of(rank, step);
     const double bytes = bytes_of(s.send_chunk, s.chunks);
-    Rank& me = ranks_[at(rank)];
-    Connection& wire = connection(rank, s.send_peer);
+    RankClock& me = ranks_[at(rank)];
+    SimulatedChannel& wire = connection(rank, s.send_peer);
     const std::size_t n = wire.starts.size();
     double start = me.clock;
     if (bytes > 0) {
@@ -55,10 +55,10 @@ class Clocks : public Observer {
   void received(int rank, int step, int sender, int /*sender_step*/) override {
     const Step& s = step_of(rank, step);
     const double bytes = bytes_of(s.recv_chunk, s.chunks);
-    Rank& me = ranks_[at(rank)];
+    RankClock& me = ranks_[at(rank)];
     const double began = me.clock;
     double arrived = me.clock;
-    Connection* wire = sender == rank ? nullptr : &connection(sender, rank);
+    SimulatedChannel* wire = sender == rank ? nullptr : &connection(sender, rank);
     if (bytes > 0) {
       if (wire != nullptr) {
         const Link link = network_.link(sender, rank);
@@ -70,7 +70,7 @@ class Clocks : public Observer {
     }
     if (wire != nullptr) wire->done.push_back(me.clock);
     if (keep_) {
-      Event& e = event(rank, step);
+      StepEvents& e = event(rank, step);
       e.began = began;
       e.arrived = arrived;
       e.finished = me.clock;
@@ -78,7 +78,7 @@ class Clocks : public Observer {
   }
 
   Simulation result() && {
-    for (const Rank& rank : ranks_) {
+    for (const RankClock& rank : ranks_) {
       result_.finished.push_back(rank.clock);
       result_.seconds = std::max(result_.seconds, rank.clock);
     }
@@ -87,10 +87,10 @@ class Clocks : public Observer {
   }
 
  private:
-  struct Rank {
+  struct RankClock {
     double clock = 0, out_free = 0, in_free = 0;
   };
-  struct Connection {
+  struct SimulatedChannel {
     std::vector<double> starts, done;  // of its messages, in order
   };
 
@@ -98,17 +98,19 @@ class Clocks : public Observer {
   double bytes_of(int chunk, int chunks) {
     return static_cast<double>(message_count(schedule_, chunk, chunks) * element_size_);
   }
-  Connection& connection(int from, int to) {
+  SimulatedChannel& connection(int from, int to) {
     return connections_[at(from) * ranks_.size() + at(to)];
   }
-  Event& event(int rank, int step) { return result_.events[first_event_[at(rank)] + at(step)]; }
+  StepEvents& event(int rank, int step) {
+    return result_.events[first_event_[at(rank)] + at(step)];
+  }
 
   const Schedule& schedule_;
   std::size_t element_size_;
   const Network& network_;
   bool keep_;
-  std::vector<Rank> ranks_;
-  std::unordered_map<std::size_t, Connection> connections_;
+  std::vector<RankClock> ranks_;
+  std::unordered_map<std::size_t, SimulatedChannel> connections_;
   Simulation result_;
   std::vector<std::size_t> first_event_;  // of each rank, in result_.events
 };
@@ -232,15 +234,14 @@ Network Topology::network(int senders_per_node) const {
   return network;
 }
 
-double all_reduce_time(const Topology& topology, std::string_view algorithm, int world,
-                       double bytes) {
+double all_reduce_time(const Topology& topology, Algorithm algorithm, int world, double bytes) {
   const std::vector<int> node_of = topology.node_of(world);
   const int per_node = topology.gpus_per_node;
   const auto count = static_cast<std::size_t>(bytes);
   if (world == 1) return 0;
-  if (algorithm == "ring")
+  if (algorithm == Algorithm::ring)
     return simulate_ring_all_reduce(world, count, 1, topology.network(1)).seconds;
-  if (algorithm == "hierarchical" && world > per_node && world % per_node == 0) {
+  if (algorithm == Algorithm::hierarchical && world > per_node && world % per_node == 0) {
     // Three phases: within each node, one ring per GPU of a node (all rings run concurrently), and
     // within each node again.
     const Link shared = topology.network(per_node).link(0, per_node);

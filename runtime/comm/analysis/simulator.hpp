@@ -37,7 +37,7 @@ struct Network {
 };
 
 // Times of one step of a rank, in seconds from the start of the operation.
-struct Event {
+struct StepEvents {
   int rank = 0, step = 0;
   double posted = -1;    // -1: this step sends nothing
   double began = -1;     // began to wait for its message; -1: this step receives nothing
@@ -46,11 +46,11 @@ struct Event {
 };
 
 struct Simulation {
-  double seconds = 0;            // until the slowest rank has finished, overhead included
-  std::vector<double> finished;  // [rank], without overhead
-  std::uint64_t messages = 0;    // not counting empty ones
-  double bytes = 0;              // sent by all ranks
-  std::vector<Event> events;     // if requested
+  double seconds = 0;              // until the slowest rank has finished, overhead included
+  std::vector<double> finished;    // [rank], without overhead
+  std::uint64_t messages = 0;      // not counting empty ones
+  double bytes = 0;                // sent by all ranks
+  std::vector<StepEvents> events;  // if requested
 };
 
 // Simulates any schedule that the checker accepts.
@@ -95,11 +95,11 @@ struct Topology {
 };
 
 // Returns the seconds that an all-reduce of `bytes` bytes takes with an algorithm of select.hpp.
-// "ring" and "hierarchical" are simulated without building all their steps. For the ring, the
-// result is bit-identical to that of the full simulation. For hierarchical, it is the same up to
-// rounding if the bytes divide evenly, because all nodes then do the same. Throws UsageError if the
-// world does not fit the topology.
-[[nodiscard]] double all_reduce_time(const Topology& topology, std::string_view algorithm,
-                                     int world, double bytes);
+// Ring and hierarchical are simulated without building all their steps. For the ring, the result is
+// bit-identical to that of the full simulation. For hierarchical, it is the same up to rounding if
+// the bytes divide evenly, because all nodes then do the same. Throws UsageError if the world does
+// not fit the topology.
+[[nodiscard]] double all_reduce_time(const Topology& topology, Algorithm algorithm, int world,
+                                     double bytes);
 
 }  // namespace ringsmith::comm

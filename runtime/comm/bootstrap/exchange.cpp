@@ -21,9 +21,9 @@ constexpr std::size_t kBlock = 32;                       // records, of up to 4 
 
 // A result is kDone or a verdict: the kind of error, the culprit's index, a blank, the text.
 constexpr const char* kDone = "done";
-enum Kind : char { mismatch = 'M', lost = 'L', late = 'T' };
+enum VerdictKind : char { mismatch = 'M', lost = 'L', late = 'T' };
 
-std::string verdict(Kind kind, int culprit, const std::string& text) {
+std::string verdict(VerdictKind kind, int culprit, const std::string& text) {
   return static_cast<char>(kind) + std::to_string(culprit) + " " + text;
 }
 int culprit_of(const std::string& verdict) { return std::atoi(verdict.c_str() + 1); }

@@ -1,6 +1,6 @@
 // Runs calls on device memory for a DeviceProcessGroup, in one of two ways:
 //
-//   peers    GPUs of one host reach each other's memory: engine a or b on the group's stream
+//   peers    GPUs of one host reach each other's memory: an engine on the group's stream
 //   staged   GPUs of several hosts, or GPUs that do not reach each other: through pinned memory of
 //            the host
 //
@@ -21,7 +21,7 @@ class DeviceBackend {
  public:
   // Blocks the host until the device has finished an operation. A Work stores this function and may
   // outlive the group.
-  using HostWait = std::function<void(const cuda_ipc::Operation&)>;
+  using HostWait = std::function<void(const cuda_ipc::DeviceOperation&)>;
 
   // The objects that a backend uses. All of them outlive the backend. The dispatcher is the group's
   // own, for host memory; its agreement barrier starts every collective.
@@ -53,7 +53,7 @@ class DeviceBackend {
                                                                std::string& refused);
 
 // refused: why make_peer_backend() returned null, for messages; empty if it was not tried. Throws
-// UsageError if engine a or b is requested, because both need peer access between the devices.
+// UsageError if an engine is requested, because both need peer access between the devices.
 //
 // A network adapter could read GPU memory itself (dma-buf, nvidia_peermem). This version does not
 // support that; describe() says so.

@@ -1,5 +1,5 @@
-// The interface between the host and the kernels of engine B: the call that the host passes at a
-// launch, and the report that a kernel leaves if a wait does not end.
+// The interface between the kernel engine's host and its kernels: the call that the host passes at
+// a launch, and the report that a kernel leaves if a wait does not end.
 //
 // Calls are plain data, copied into the kernel's arguments. Pointers are device pointers of the
 // rank that launches: to its own memory, or to a peer's memory as mapped into this process.

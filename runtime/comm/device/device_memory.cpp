@@ -15,10 +15,10 @@ namespace ringsmith::comm::cuda_ipc {
 static_assert(sizeof(cudaIpcMemHandle_t) == kHandleBytes &&
               sizeof(cudaIpcEventHandle_t) == kHandleBytes);
 
-DevicePeers::DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
+DevicePeers::DevicePeers(Bootstrap& bootstrap, Segments& segments, Device device,
                          const std::vector<Whereabouts>& ranks)
-    : peers_(peers), device_(device), ranks_(ranks) {
-  memory_ = peers_.arena()->allocate(Bytes(sizeof(Catalogue)));
+    : segments_(segments), device_(device), ranks_(ranks) {
+  memory_ = segments_.arena()->allocate(Bytes(sizeof(Catalogue)));
   auto* const catalogue = new (memory_->data()) Catalogue{};
   for (SharedEvent& event : catalogue->events) {
     cudaEvent_t made = nullptr;
@@ -29,11 +29,11 @@ DevicePeers::DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
     std::memcpy(&event.handle, &handle, sizeof handle);
     event.pointer = made;
   }
-  const auto offset = peers_.arena()->offset_of(memory_->data(), memory_->size());
+  const auto offset = segments_.arena()->offset_of(memory_->data(), memory_->size());
   const auto records = bootstrap.all_gather(std::to_string(offset->value));
-  for (int r = 0; r < peers_.size(); ++r)
-    catalogues_.push_back(
-        std::launder(reinterpret_cast<Catalogue*>(peers_.base(r) + std::stoull(records[at(r)]))));
+  for (int r = 0; r < segments_.size(); ++r)
+    catalogues_.push_back(std::launder(
+        reinterpret_cast<Catalogue*>(segments_.base(r) + std::stoull(records[at(r)]))));
 }
 
 void DevicePeers::meet(Bootstrap& bootstrap) {
@@ -42,11 +42,11 @@ void DevicePeers::meet(Bootstrap& bootstrap) {
 }
 
 bool DevicePeers::in_my_process(int rank) const {
-  return ranks_[at(rank)].process == ranks_[at(peers_.rank())].process;
+  return ranks_[at(rank)].process == ranks_[at(segments_.rank())].process;
 }
 
 void DevicePeers::enable_peer_access() const {
-  for (int r = 0; r < peers_.size(); ++r) {
+  for (int r = 0; r < segments_.size(); ++r) {
     const Device theirs = ranks_[at(r)].device;
     if (!in_my_process(r) || theirs == device_) continue;
     const cudaError_t code = cudaDeviceEnablePeerAccess(theirs.index, 0);
@@ -98,7 +98,7 @@ void DevicePeers::release_waiters() noexcept {
 int DevicePeers::find_laggard() noexcept {
   try {
     const DeviceGuard guard(device_);
-    for (int r = 0; r < peers_.size(); ++r) {
+    for (int r = 0; r < segments_.size(); ++r) {
       const cudaError_t code = cudaEventQuery(event(r, kReadyEvent));
       if (code == cudaSuccess) continue;
       (void)cudaGetLastError();
@@ -127,8 +127,8 @@ void DevicePeers::abandon() noexcept {
 
 bool DevicePeers::wait_for_others_to_close(std::chrono::milliseconds most) const {
   const auto end = std::chrono::steady_clock::now() + most;
-  for (int r = 0; r < peers_.size();) {
-    if (of(r).closed.load(std::memory_order_acquire) != 0 || peers_.is_gone(r)) {
+  for (int r = 0; r < segments_.size();) {
+    if (of(r).closed.load(std::memory_order_acquire) != 0 || segments_.is_gone(r)) {
       ++r;
       continue;
     }
@@ -152,19 +152,19 @@ constexpr std::size_t kLeastRegion = 2 * kBlockBytes;
 
 }  // namespace
 
-class DeviceArena::Block : public CommMemory {
+class DeviceArena::ArenaBlock : public CommMemory {
  public:
-  Block(std::shared_ptr<DeviceArena> arena, std::uint32_t region, std::size_t offset,
-        std::size_t reserved, std::byte* data, Bytes size)
+  ArenaBlock(std::shared_ptr<DeviceArena> arena, std::uint32_t region, std::size_t offset,
+             std::size_t reserved, std::byte* data, Bytes size)
       : arena_(std::move(arena)),
         region_(region),
         offset_(offset),
         reserved_(reserved),
         data_(data),
         size_(size) {}
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  ~Block() override { arena_->free(region_, offset_, reserved_); }
+  ArenaBlock(const ArenaBlock&) = delete;
+  ArenaBlock& operator=(const ArenaBlock&) = delete;
+  ~ArenaBlock() override { arena_->free(region_, offset_, reserved_); }
   [[nodiscard]] std::byte* data() const override { return data_; }
   [[nodiscard]] Bytes size() const override { return size_; }
   [[nodiscard]] Device device() const override { return arena_->communication_.device(); }
@@ -231,7 +231,8 @@ std::shared_ptr<CommMemory> DeviceArena::allocate(Bytes size) {
     std::erase_if(last_uses_, [](const ringsmith::Event& event) { return event.has_happened(); });
     for (const ringsmith::Event& event : last_uses_) stream.wait(event);
   }
-  auto block = std::make_shared<Block>(shared_from_this(), region, offset, reserved, data, size);
+  auto block =
+      std::make_shared<ArenaBlock>(shared_from_this(), region, offset, reserved, data, size);
   cuda_check(cudaMemsetAsync(data, 0, reserved, stream.get()));
   return block;
 }

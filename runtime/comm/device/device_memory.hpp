@@ -17,7 +17,7 @@
 
 #include "runtime/comm/device/whereabouts.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
-#include "runtime/comm/transport/peers.hpp"
+#include "runtime/comm/transport/segments.hpp"
 #include "runtime/comm/transport/shm/segment.hpp"
 #include "runtime/comm/types/buffer.hpp"
 #include "runtime/device/stream.hpp"
@@ -29,7 +29,8 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr std::size_t kHandleBytes = 64;  // CUDA_IPC_HANDLE_SIZE
 constexpr std::uint32_t kMostRegions = 1024;
 
-// Events of engine A, by index: one for each of the last kMoveEvents moves, and three others.
+// Events of the stream engine, by index: one for each of the last kMoveEvents moves, and three
+// others.
 constexpr std::uint32_t kMoveEvents = 16;
 constexpr std::uint32_t kReadyEvent = kMoveEvents;        // this rank's buffers are ready
 constexpr std::uint32_t kMessageEvent = kMoveEvents + 1;  // send: a slot is filled
@@ -70,8 +71,8 @@ struct Catalogue {
   Region regions[kMostRegions];
   SharedEvent events[kEvents];
   Location ping;                           // ping.hpp
-  Location station;                        // engine B
-  Location staging_input, staging_output;  // engine A, once it has staged a call
+  Location station;                        // the kernel engine
+  Location staging_input, staging_output;  // the stream engine, once it has staged a call
   std::atomic<std::uint32_t> closed{0};  // 1: the owner has closed all memory and events of others
 };
 
@@ -89,7 +90,7 @@ class DevicePeers {
  public:
   // Collective. Creates this rank's events; the callers fill the other fields of its catalogue
   // before they call meet().
-  DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
+  DevicePeers(Bootstrap& bootstrap, Segments& segments, Device device,
               const std::vector<Whereabouts>& ranks);
   ~DevicePeers();  // closes; destroys this rank's events
 
@@ -99,7 +100,7 @@ class DevicePeers {
   void enable_peer_access() const;
 
   [[nodiscard]] const std::shared_ptr<CommMemory>& catalogue_memory() const { return memory_; }
-  [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(peers_.rank())]; }
+  [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(segments_.rank())]; }
   [[nodiscard]] const Catalogue& of(int rank) const { return *catalogues_[at(rank)]; }
 
   // Only the thread that runs the group's operations may call address(); any thread may call
@@ -128,7 +129,7 @@ class DevicePeers {
  private:
   [[nodiscard]] bool in_my_process(int rank) const;
 
-  Peers& peers_;
+  Segments& segments_;
   Device device_;
   std::vector<Whereabouts> ranks_;
   std::shared_ptr<CommMemory> memory_;  // of this rank's catalogue
@@ -163,7 +164,7 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   void abandon() { abandoned_ = true; }
 
  private:
-  class Block;
+  class ArenaBlock;
   struct Stretch {
     std::byte* base;
     std::size_t size;

@@ -1,4 +1,4 @@
-// Building blocks of engine B's kernels: selecting the element type and the grid of a call, polling
+// Building blocks of the kernel engine: selecting the element type and the grid of a call, polling
 // with a limit, and one pass over data.
 #pragma once
 

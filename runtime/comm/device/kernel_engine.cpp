@@ -5,7 +5,6 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/device/calls.hpp"
-#include "runtime/comm/executor/dispatcher.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/types/transfer.hpp"
 #include "runtime/device/driver_gate.hpp"
@@ -15,12 +14,14 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// Returns the direction of a call's ring.
-int direction_of(const Call& call) { return call.algorithm == Algorithm::gloo_ring ? -1 : +1; }
+// The packets of every chosen call fit into their area of the station.
+static_assert(kMostInPackets <= kMostPacketBytes && kSmallForMore <= kMostOneShotBytes);
 
-std::vector<Chunk> chunks_of(const Call& call, int world) {
-  if (call.algorithm == Algorithm::gloo_ring)
-    return gloo_chunks(world, call.count, size_of(call.dtype));
+// Returns the direction of a ring.
+int direction_of(Algorithm schedule) { return schedule == Algorithm::gloo_ring ? -1 : +1; }
+
+std::vector<Chunk> chunks_of(Algorithm schedule, const Call& call, int world) {
+  if (schedule == Algorithm::gloo_ring) return gloo_chunks(world, call.count, size_of(call.dtype));
   return split_evenly(call.work_count(world), world);
 }
 
@@ -51,48 +52,30 @@ KernelEngine::~KernelEngine() {
   (void)cudaFreeHost(report_);
 }
 
-bool KernelEngine::serves(const Call& call, const Sharing& sharing) const {
-  switch (call.collective) {
-    case Collective::all_reduce:
-      return call.algorithm == Algorithm::automatic || call.algorithm == Algorithm::ring ||
-             call.algorithm == Algorithm::gloo_ring ||
-             (call.algorithm == Algorithm::direct && sharing.all);
-    case Collective::reduce_scatter:
-      return call.algorithm != Algorithm::direct;
-    case Collective::all_gather:
-    case Collective::broadcast:
-      return true;
-    default:
-      return false;
-  }
-}
-
-void KernelEngine::run(const Transfer& transfer, const Buffers& buffers, std::uint64_t operation) {
+void KernelEngine::run(const Choice& choice, const Transfer& transfer, const Buffers& buffers,
+                       std::uint64_t operation) {
   const Call& call = transfer.call;
   CUstream_st* const stream = Stream::current().get();
-  if (call.collective == Collective::all_reduce && is_small(call, peers_.size())) {
+  if (choice.executor == Executor::one_shot) {
     DirectCall direct = direct_call(transfer, buffers, operation);
     direct.chunk = {0, call.count};
     direct.packet_flag = next_packet_flag();
     direct.blocks = blocks_for(call.bytes(), kLineData);
     return launch_one_shot(direct, stream);
   }
-  if (call.algorithm == Algorithm::direct) {
+  if (choice.executor == Executor::two_shot) {
     DirectCall direct = direct_call(transfer, buffers, operation);
-    const Chunk chunk = chunks_of(call, peers_.size())[at(peers_.rank())];
+    const Chunk chunk = chunks_of(choice.schedule, call, peers_.size())[at(peers_.rank())];
     direct.chunk = {chunk.offset, chunk.count};
     direct.meeting = meetings_ + 1;
     meetings_ += 2;
     return launch_direct(direct, stream);
   }
-  RingCall ring = ring_call(transfer, operation);
-  std::uint64_t all = 0, longest = 0;
-  for (int q = 0; q < peers_.size(); ++q) {
-    all += ring.chunks[q].count;
-    longest = std::max(longest, ring.chunks[q].count);
-  }
+  RingCall ring = ring_call(choice, transfer, operation);
+  std::uint64_t longest = 0;
+  for (int q = 0; q < peers_.size(); ++q) longest = std::max(longest, ring.chunks[q].count);
   const std::size_t width = size_of(call.dtype);
-  if (ring.collective != Collective::broadcast && all * width <= kMostPacketBytes) {
+  if (choice.executor == Executor::packet_ring) {
     ring.packet_flag = next_packet_flag();
     ring.packet_lines = lines_of(longest * width);
     ring.blocks = blocks_for(longest * width, kLineData);
@@ -102,9 +85,10 @@ void KernelEngine::run(const Transfer& transfer, const Buffers& buffers, std::ui
   launch_ring(ring, stream);
 }
 
-RingCall KernelEngine::ring_call(const Transfer& transfer, std::uint64_t operation) {
+RingCall KernelEngine::ring_call(const Choice& choice, const Transfer& transfer,
+                                 std::uint64_t operation) {
   const Call& call = transfer.call;
-  const int world = peers_.size(), me = peers_.rank(), direction = direction_of(call);
+  const int world = peers_.size(), me = peers_.rank(), direction = direction_of(choice.schedule);
   RingCall ring{};
   ring.collective = call.collective;
   ring.dtype = call.dtype;
@@ -127,7 +111,7 @@ RingCall KernelEngine::ring_call(const Transfer& transfer, std::uint64_t operati
     return ring;
   }
   ring.position = wrap(direction * me, world);
-  const std::vector<Chunk> chunks = chunks_of(call, world);
+  const std::vector<Chunk> chunks = chunks_of(choice.schedule, call, world);
   for (int c = 0; c < world; ++c)
     ring.chunks[wrap(direction * c, world)] = {chunks[at(c)].offset, chunks[at(c)].count};
   if (ring.collective == Collective::reduce_scatter) ring.output_begin = chunks[at(me)].offset;
@@ -166,7 +150,7 @@ KernelTimeout KernelEngine::timeout_of(std::uint64_t operation) const {
   constexpr std::chrono::seconds kFirstTheMonitor{2};
   KernelTimeout timeout{.report = report_, .operation = operation};
   timeout.nanoseconds = static_cast<std::uint64_t>(
-      std::chrono::nanoseconds(peers_.timeout() + kFirstTheMonitor).count());
+      std::chrono::nanoseconds(peers_.health().timeout() + kFirstTheMonitor).count());
   return timeout;
 }
 
@@ -187,7 +171,7 @@ std::uint32_t KernelEngine::next_packet_flag() {
   cuda_check(cudaMemsetAsync(station_->data() + packets_at(0, peers_.size()), 0,
                              2 * packet_half_bytes(peers_.size()), stream.get()));
   stream.synchronize();
-  agreement_.answer({Collective::barrier}, 0);
+  agreement_.answer();
   agreement_.await_all();
   return packet_calls_;
 }

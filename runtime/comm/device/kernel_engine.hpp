@@ -1,20 +1,18 @@
-// Engine B: one kernel per collective, which itself waits for its peers' kernels. The host is not
-// involved while the kernel runs, so a hop costs only a store to the neighbour's memory.
+// The kernel engine: one kernel per collective, which itself waits for its peers' kernels. The host
+// is not involved while the kernel runs, so a hop costs only a store to the neighbour's memory.
 //
-// | call                                          | kernel      | order of the sum        |
-// |-----------------------------------------------|-------------|-------------------------|
-// | all_reduce, automatic, small                  | one-shot    | ((x0 + x1) + x2) + ...  |
-// | all_reduce, automatic or ring, gloo_ring      | ring        | the ring's              |
-// | all_reduce, direct, all in comm. memory       | two-shot    | from the chunk's owner  |
-// | reduce_scatter, automatic or ring             | ring        | the ring's              |
-// | all_gather, broadcast                         | ring        | (nothing is added)      |
-// | everything else                               | engine A    |                         |
+// schedule/select.hpp chooses the kernel, or the stream engine. The order of the sums is the schedule's, as
+// in the stream engine:
 //
-// A ring uses packets for work buffers of up to 32 KiB, slots for larger ones and for broadcast.
+// | executor               | kernel in | order of the sum        |
+// |------------------------|-----------|-------------------------|
+// | one_shot               | direct.cu | ((x0 + x1) + x2) + ...  |
+// | two_shot               | direct.cu | from the chunk's owner  |
+// | packet_ring, slot_ring | ring.cu   | the ring's              |
 //
 // All kernels of a collective must run simultaneously: on distinct devices, or on one device with
 // room for all of them. Kernels of different processes on one device do not run simultaneously, so
-// whereabouts.hpp refuses engine B for them.
+// whereabouts.hpp refuses the kernel engine for them.
 #pragma once
 
 #include "runtime/comm/device/calls.hpp"
@@ -38,13 +36,14 @@ class KernelEngine {
   // freed.
   void abandon() { report_ = nullptr; }
 
-  [[nodiscard]] bool serves(const Call& call, const Sharing& sharing) const;
-  // Must be called after the agreement barrier has completed. Launches on the calling thread's
-  // current stream. `operation` is the call's number in the group.
-  void run(const Transfer& transfer, const Buffers& buffers, std::uint64_t operation);
+  // Must be called after the agreement barrier has completed, with a choice that is_kernel().
+  // Launches on the calling thread's current stream. `operation` is the call's number in the group.
+  void run(const Choice& choice, const Transfer& transfer, const Buffers& buffers,
+           std::uint64_t operation);
 
  private:
-  [[nodiscard]] RingCall ring_call(const Transfer& transfer, std::uint64_t operation);
+  [[nodiscard]] RingCall ring_call(const Choice& choice, const Transfer& transfer,
+                                   std::uint64_t operation);
   [[nodiscard]] DirectCall direct_call(const Transfer& transfer, const Buffers& buffers,
                                        std::uint64_t operation);
   [[nodiscard]] std::byte* station(int rank);

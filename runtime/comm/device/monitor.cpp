@@ -36,10 +36,10 @@ std::string describe(const KernelReport& t) {
 
 }  // namespace
 
-Monitor::Monitor(Peers& peers, DevicePeers& device_peers, Device device, KernelReport* report)
-    : peers_(peers), device_peers_(device_peers), device_(device), report_(report) {}
+Monitor::Monitor(Health& health, DevicePeers& device_peers, Device device, KernelReport* report)
+    : health_(health), device_peers_(device_peers), device_(device), report_(report) {}
 
-void Monitor::watch(std::shared_ptr<const Operation> operation) {
+void Monitor::watch(std::shared_ptr<const DeviceOperation> operation) {
   const std::lock_guard lock(mutex_);
   launched_.push_back(std::move(operation));
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
@@ -84,27 +84,27 @@ void Monitor::run() {
   }
 }
 
-bool Monitor::has_complained(const Operation& operation) const {
+bool Monitor::has_complained(const DeviceOperation& operation) const {
   return report_ != nullptr && has_written(*report_) && report_->operation <= operation.number();
 }
 
-void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
+void Monitor::look_at(const DeviceOperation& operation, bool done, milliseconds age) {
   if (has_complained(operation))
     return fail(operation, FailureKind::timeout, report_->peer,
                 operation.call() + " has waited beyond its deadline");
   // A failing peer reports its failure before it releases all streams, so operations that end after
   // the report have failed.
   if (!done && age < kPeersLook) return;
-  Peers::Failed failed = done ? peers_.look_for_report() : peers_.look_for_failure(-1);
-  if (!done && failed.kind == FailureKind::none && age >= peers_.timeout()) {
+  Health::Failed failed = done ? health_.look_for_report() : health_.look_for_failure(-1);
+  if (!done && failed.kind == FailureKind::none && age >= health_.timeout()) {
     failed.kind = FailureKind::timeout;
     failed.culprit = device_peers_.find_laggard();
-    failed.text = operation.call() + " has not ended " + std::to_string(peers_.timeout().count()) +
+    failed.text = operation.call() + " has not ended " + std::to_string(health_.timeout().count()) +
                   " ms after its data was ready. ";
     if (failed.culprit >= 0)
       failed.text +=
           "The stream of rank " + std::to_string(failed.culprit) + " has not reached it. ";
-    failed.text += peers_.wait_for_graph();
+    failed.text += health_.wait_for_graph();
   }
   if (failed.kind == FailureKind::none) return;
   if (!done && operation.done().has_happened()) return;  // it has just ended; the next look decides
@@ -113,7 +113,8 @@ void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
 
 // Ends the kernels that still spin, so that their report can be added to the message, then breaks
 // the group, and only then releases the streams.
-void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, std::string text) {
+void Monitor::fail(const DeviceOperation& operation, FailureKind kind, int culprit,
+                   std::string text) {
   std::int64_t step = -1;
   if (report_ != nullptr) {
     SystemAtomic<std::uint32_t>(report_->stop).store(1, cuda::memory_order_relaxed);
@@ -124,7 +125,7 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
       if (culprit < 0) culprit = report_->peer;
     }
   }
-  peers_.record_failure(kind, culprit, text);
+  health_.record_failure(kind, culprit, text);
   device_peers_.release_waiters();
   const std::lock_guard lock(mutex_);
   kind_ = kind;
@@ -134,16 +135,16 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
   where_.step = step;
 }
 
-Where Monitor::where_of(const Operation& operation, int peer) const {
+Where Monitor::where_of(const DeviceOperation& operation, int peer) const {
   Where where;
-  where.rank = peers_.rank();
+  where.rank = health_.rank();
   where.peer = peer;
   where.op = operation.call();
   where.sequence = operation.sequence();
   return where;
 }
 
-void Monitor::wait_for_last_words(const Operation& operation) {
+void Monitor::wait_for_last_words(const DeviceOperation& operation) {
   try {
     for (const auto end = Clock::now() + kLastWords;
          !operation.done().has_happened() && Clock::now() < end;)
@@ -153,12 +154,12 @@ void Monitor::wait_for_last_words(const Operation& operation) {
   }
 }
 
-void Monitor::throw_if_failed(const Operation& operation) {
+void Monitor::throw_if_failed(const DeviceOperation& operation) {
   const std::lock_guard lock(mutex_);
   if (operation.number() >= failed_from_) throw_failure(kind_, text_, where_);
 }
 
-void Monitor::wait_for(const Operation& operation) {
+void Monitor::wait_for(const DeviceOperation& operation) {
   constexpr int kSpins = 64;
   for (int turn = 0;; ++turn) {
     throw_if_failed(operation);
@@ -173,7 +174,7 @@ void Monitor::wait_for(const Operation& operation) {
     std::unique_lock lock(mutex_);
     if (ended_) return;
     if (has_complained(operation)) changed_.wait(lock, [&] { return kind_ != FailureKind::none; });
-    const Peers::Failed failed = peers_.look_for_report();
+    const Health::Failed failed = health_.look_for_report();
     if (kind_ == FailureKind::none && failed.kind != FailureKind::none)
       throw_failure(failed.kind, failed.text, where_of(operation, failed.culprit));
   }

@@ -1,9 +1,9 @@
 // Watches launched operations, because streams have no deadline and no host thread may be waiting.
 //
 // A thread looks at the oldest operation that is not done. If the operation takes too long after
-// its data was ready, or if a peer has failed or died, the thread tells the kernels of engine B to
-// stop, records where they waited, and breaks the group: the next call throws, and so does
-// host_wait(). Peers read the failure on this rank's board and throw it, too.
+// its data was ready, or if a peer has failed or died, the thread tells the kernels of the kernel
+// engine to stop, records where they waited, and breaks the group: the next call throws, and so
+// does host_wait(). Peers read the failure on this rank's board and throw it, too.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@
 
 #include "runtime/comm/device/calls.hpp"
 #include "runtime/comm/device/device_memory.hpp"
-#include "runtime/comm/transport/peers.hpp"
+#include "runtime/comm/transport/health.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -25,9 +25,9 @@ namespace ringsmith::comm::cuda_ipc {
 //
 //     caller's stream   ... ready ...........................  wait(done) ...
 //     group's stream        wait(ready) [the collective] done
-class Operation {
+class DeviceOperation {
  public:
-  explicit Operation(ringsmith::Event ready) : ready_(std::move(ready)) {}
+  explicit DeviceOperation(ringsmith::Event ready) : ready_(std::move(ready)) {}
 
   // Happens when the data is ready: the caller's stream has done all work enqueued before the call.
   [[nodiscard]] const ringsmith::Event& ready() const { return ready_; }
@@ -55,17 +55,17 @@ class Operation {
 
 class Monitor {
  public:
-  // report: engine B's record, or null; it outlives stop().
-  Monitor(Peers& peers, DevicePeers& device_peers, Device device, KernelReport* report);
+  // report: the kernel engine's record, or null; it outlives stop().
+  Monitor(Health& health, DevicePeers& device_peers, Device device, KernelReport* report);
   ~Monitor() { stop(); }
 
   // Returns the number of the next operation and counts it.
   [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
-  void watch(std::shared_ptr<const Operation> operation);
+  void watch(std::shared_ptr<const DeviceOperation> operation);
 
   // Blocks until the operation is done; throws if it or an earlier one has failed. May be called
   // after stop().
-  void wait_for(const Operation& operation);
+  void wait_for(const DeviceOperation& operation);
 
   // Ends all waits on the device after the group has failed on the host.
   void give_up() noexcept;
@@ -76,21 +76,21 @@ class Monitor {
  private:
   void run();
   // True if the kernel of this operation, or of an earlier one, has given up.
-  [[nodiscard]] bool has_complained(const Operation& operation) const;
-  void look_at(const Operation& operation, bool done, std::chrono::milliseconds age);
-  void fail(const Operation& operation, FailureKind kind, int culprit, std::string text);
-  static void wait_for_last_words(const Operation& operation);
-  [[nodiscard]] Where where_of(const Operation& operation, int peer) const;
-  void throw_if_failed(const Operation& operation);
+  [[nodiscard]] bool has_complained(const DeviceOperation& operation) const;
+  void look_at(const DeviceOperation& operation, bool done, std::chrono::milliseconds age);
+  void fail(const DeviceOperation& operation, FailureKind kind, int culprit, std::string text);
+  static void wait_for_last_words(const DeviceOperation& operation);
+  [[nodiscard]] Where where_of(const DeviceOperation& operation, int peer) const;
+  void throw_if_failed(const DeviceOperation& operation);
 
-  Peers& peers_;
+  Health& health_;
   DevicePeers& device_peers_;
   Device device_;
   KernelReport* report_;
   std::uint64_t numbers_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<const Operation>> launched_;
+  std::deque<std::shared_ptr<const DeviceOperation>> launched_;
   bool stopping_ = false, ended_ = false;
   // The first operation that failed. It and all later ones are lost.
   std::uint64_t failed_from_ = ~std::uint64_t{0};

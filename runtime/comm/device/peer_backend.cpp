@@ -1,7 +1,7 @@
 // Runs calls on the memory of GPUs of one host that can access each other's memory.
 //
 //     call --> check, event on the caller's stream --> queue --> agreement barrier of the hosts
-//          --> engine a or b on the group's stream, after that event --> event: done
+//          --> an engine on the group's stream, after that event --> event: done
 //          --> wait(): the caller's stream continues after it
 //
 // monitor.hpp describes how failures on the device are handled.
@@ -56,22 +56,22 @@ class PeerBackend : public DeviceBackend {
     for (const cuda_ipc::Whereabouts& w : ranks) processes.insert(w.process);
     share_process_ = processes.size() < ranks.size();
     if (!decision_.refused.empty()) throw Refused{decision_.refused};
-    device_peers_ =
-        std::make_unique<cuda_ipc::DevicePeers>(bootstrap, group.peers, group.device, ranks);
+    device_peers_ = std::make_unique<cuda_ipc::DevicePeers>(bootstrap, group.peers.segments(),
+                                                            group.device, ranks);
     arena_ = std::make_shared<cuda_ipc::DeviceArena>(group.stream, device_peers_->mine(),
                                                      device_peers_->catalogue_memory());
-    cuda_ipc::Ping ping(group.peers, *device_peers_, *arena_);
+    cuda_ipc::Ping ping(group.peers.segments(), *device_peers_, *arena_);
     hand_off_ = std::make_unique<cuda_ipc::HandOff>(group.peers, *device_peers_, group.stream);
     AgreementBarrier& agreement = group.dispatcher.agreement();
     stream_engine_ = std::make_unique<cuda_ipc::StreamEngine>(group.peers, agreement,
                                                               *device_peers_, *arena_, *hand_off_);
     messages_ = std::make_unique<cuda_ipc::Messages>(group.peers, group.dispatcher.channels(),
                                                      *device_peers_, *arena_, *hand_off_);
-    if (decision_.engine == CudaEngine::b)
+    if (decision_.engine == CudaEngine::kernel)
       kernel_engine_ = std::make_unique<cuda_ipc::KernelEngine>(
           group.peers, agreement, *device_peers_, *arena_, decision_.shape, tuning);
     monitor_ =
-        std::make_shared<cuda_ipc::Monitor>(group.peers, *device_peers_, group.device,
+        std::make_shared<cuda_ipc::Monitor>(group.peers.health(), *device_peers_, group.device,
                                             kernel_engine_ ? kernel_engine_->report() : nullptr);
     const auto world = static_cast<std::size_t>(group.peers.size());
     buffers_ = {std::vector<std::byte*>(world), std::vector<std::byte*>(world)};
@@ -88,7 +88,7 @@ class PeerBackend : public DeviceBackend {
   ~PeerBackend() override {
     const DeviceGuard guard(group_.device);
     monitor_->stop();
-    const auto farewell = group_.peers.is_usable() ? kFarewell : kHastyFarewell;
+    const auto farewell = group_.peers.health().is_usable() ? kFarewell : kHastyFarewell;
     if (becomes_idle(group_.stream, farewell)) {
       device_peers_->close();
       if (device_peers_->wait_for_others_to_close(farewell)) return;
@@ -105,34 +105,34 @@ class PeerBackend : public DeviceBackend {
 
   void run(Transfer& transfer) override {
     Peers& peers = group_.peers;
-    peers.check_usable();
-    peers.enter(transfer.call, transfer.sequence, transfer.called_at());
+    peers.health().check_usable();
+    peers.health().enter(transfer.call, transfer.sequence, transfer.called_at());
     try {
       launch(transfer);
     } catch (const CudaError& error) {
-      Peers::Failed failed;
+      Health::Failed failed;
       for (auto waited = 0ms; failed.kind == FailureKind::none && waited < kNotice; waited += 1ms) {
         std::this_thread::sleep_for(1ms);
-        failed = peers.look_for_failure(-1);
+        failed = peers.health().look_for_failure(-1);
       }
       if (failed.kind == FailureKind::none)
         failed = {FailureKind::other, -1,
                   "rank " + std::to_string(peers.rank()) + ": " + error.what()};
-      peers.record_failure(failed.kind, failed.culprit, failed.text);
+      peers.health().record_failure(failed.kind, failed.culprit, failed.text);
       monitor_->give_up();
-      throw_failure(failed.kind, failed.text, peers.where(failed.culprit));
+      throw_failure(failed.kind, failed.text, peers.health().where(failed.culprit));
     } catch (...) {  // Peers has reported the failure
       monitor_->give_up();
       throw;
     }
-    peers.leave();
+    peers.health().leave();
   }
 
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
     return arena_->allocate(size);
   }
   [[nodiscard]] HostWait host_wait() const override {
-    return [monitor = monitor_](const cuda_ipc::Operation& operation) {
+    return [monitor = monitor_](const cuda_ipc::DeviceOperation& operation) {
       monitor->wait_for(operation);
     };
   }
@@ -153,21 +153,22 @@ class PeerBackend : public DeviceBackend {
       const auto locate = [&](const ConstBuffer& buffer) {
         return arena_->locate(buffer.data(), buffer.size()).value_or(kNotShared);
       };
-      agreement.answer(transfer.call, transfer.sequence, locate(transfer.input),
-                       locate(transfer.output));
+      agreement.answer(locate(transfer.input), locate(transfer.output));
       agreement.await_all();
       const Sharing sharing = look_at_buffers(
           agreement, transfer.call, group_.peers.size(), buffers_,
           [&](int r, std::uint64_t location) { return device_peers_->address(r, location); });
       const JointLaunch together;
       if (share_process_) {  // no rank launches before all hold the gate: driver_gate.hpp
-        agreement.answer({Collective::barrier}, 0);
+        agreement.answer();
         agreement.await_all();
       }
-      if (kernel_engine_ && kernel_engine_->serves(transfer.call, sharing))
-        kernel_engine_->run(transfer, buffers_, number);
+      const Choice choice = choose(transfer.call, group_.peers.size(),
+                                   kernel_engine_ ? Route::kernel : Route::stream, sharing);
+      if (is_kernel(choice.executor))
+        kernel_engine_->run(choice, transfer, buffers_, number);
       else
-        stream_engine_->run(transfer, sharing, buffers_);
+        stream_engine_->run(choice, transfer, sharing, buffers_);
     }
     transfer.operation->launched(number, transfer.call.describe(), transfer.sequence,
                                  group_.stream);

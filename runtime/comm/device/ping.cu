@@ -37,12 +37,12 @@ std::string name(const std::vector<Whereabouts>& ranks, int rank) {
 
 }  // namespace
 
-Ping::Ping(Peers& peers, DevicePeers& device_peers, DeviceArena& arena)
-    : peers_(peers), device_peers_(device_peers) {
-  const Bytes size(static_cast<std::size_t>(peers.size()) * sizeof(std::uint64_t));
+Ping::Ping(Segments& segments, DevicePeers& device_peers, DeviceArena& arena)
+    : segments_(segments), device_peers_(device_peers) {
+  const Bytes size(static_cast<std::size_t>(segments.size()) * sizeof(std::uint64_t));
   area_ = arena.allocate(size);
-  const std::uint64_t own = word(peers.rank(), peers.rank());
-  const auto place = static_cast<std::size_t>(peers.rank()) * sizeof own;
+  const std::uint64_t own = word(segments.rank(), segments.rank());
+  const auto place = static_cast<std::size_t>(segments.rank()) * sizeof own;
   transfer(area_->data() + place, area_->device(), reinterpret_cast<const std::byte*>(&own),
            Device::cpu(), Bytes(sizeof own));
   Stream::current().synchronize();
@@ -62,38 +62,39 @@ std::string Ping::exchange(Bootstrap& bootstrap, const std::vector<Whereabouts>&
 }
 
 std::string Ping::write_and_read(const std::vector<Whereabouts>& ranks) {
-  int other = peers_.rank();
+  int other = segments_.rank();
   try {
     PinnedBlock read(Bytes(kMostRanks * sizeof(std::uint64_t)));
-    Words words{peers_.size(), peers_.rank(), {}, reinterpret_cast<std::uint64_t*>(read.data())};
+    Words words{
+        segments_.size(), segments_.rank(), {}, reinterpret_cast<std::uint64_t*>(read.data())};
     device_peers_.enable_peer_access();
-    for (other = 0; other < peers_.size(); ++other) {
+    for (other = 0; other < segments_.size(); ++other) {
       words.area[other] = reinterpret_cast<std::uint64_t*>(
           device_peers_.address(other, device_peers_.of(other).ping));
-      if (other != peers_.rank()) (void)device_peers_.event(other, kReadyEvent);
+      if (other != segments_.rank()) (void)device_peers_.event(other, kReadyEvent);
     }
     const Stream stream = Stream::current();
     launch(ping, 1, 32, 0, stream.get(), words);
     stream.synchronize();
-    for (other = 0; other < peers_.size(); ++other)
-      if (other != peers_.rank() && words.read[other] != word(other, other))
-        return name(ranks, peers_.rank()) + " reads a wrong value from the memory of " +
+    for (other = 0; other < segments_.size(); ++other)
+      if (other != segments_.rank() && words.read[other] != word(other, other))
+        return name(ranks, segments_.rank()) + " reads a wrong value from the memory of " +
                name(ranks, other);
     return {};
   } catch (const Error& error) {
     (void)cudaGetLastError();
-    return name(ranks, peers_.rank()) + " cannot use the memory of " +
-           (other < peers_.size() ? name(ranks, other) : "its peers") + ": " + error.what();
+    return name(ranks, segments_.rank()) + " cannot use the memory of " +
+           (other < segments_.size() ? name(ranks, other) : "its peers") + ": " + error.what();
   }
 }
 
 std::string Ping::look(const std::vector<Whereabouts>& ranks) const {
-  std::vector<std::uint64_t> words(static_cast<std::size_t>(peers_.size()));
+  std::vector<std::uint64_t> words(static_cast<std::size_t>(segments_.size()));
   transfer(reinterpret_cast<std::byte*>(words.data()), Device::cpu(), area_->data(),
            area_->device(), Bytes(words.size() * sizeof(std::uint64_t)));
-  for (int r = 0; r < peers_.size(); ++r)
-    if (words[static_cast<std::size_t>(r)] != word(r, peers_.rank()))
-      return "a write of " + name(ranks, r) + " to the memory of " + name(ranks, peers_.rank()) +
+  for (int r = 0; r < segments_.size(); ++r)
+    if (words[static_cast<std::size_t>(r)] != word(r, segments_.rank()))
+      return "a write of " + name(ranks, r) + " to the memory of " + name(ranks, segments_.rank()) +
              " does not arrive";
   return {};
 }

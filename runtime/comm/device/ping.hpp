@@ -20,7 +20,7 @@ namespace ringsmith::comm::cuda_ipc {
 class Ping {
  public:
   // Call before DevicePeers::meet(). Creates this rank's area.
-  Ping(Peers& peers, DevicePeers& device_peers, DeviceArena& arena);
+  Ping(Segments& segments, DevicePeers& device_peers, DeviceArena& arena);
 
   // Collective, after meet(). Opens the memory that the peers have shared. Returns "" if every rank
   // sees the writes of every other rank; otherwise returns the first failure, with the same text on
@@ -31,7 +31,7 @@ class Ping {
   [[nodiscard]] std::string write_and_read(const std::vector<Whereabouts>& ranks);
   [[nodiscard]] std::string look(const std::vector<Whereabouts>& ranks) const;
 
-  Peers& peers_;
+  Segments& segments_;
   DevicePeers& device_peers_;
   std::shared_ptr<CommMemory> area_;
 };

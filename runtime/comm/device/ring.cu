@@ -1,4 +1,5 @@
-// The ring of engine B: one kernel per collective, in which every rank passes chunks to the next.
+// The ring of the kernel engine: one kernel per collective, in which every rank passes chunks to
+// the next.
 //
 //        .--> 0 ---> 1 --.      behind(j): the chunk of the position j places behind
 //        '--- 3 <--- 2 <-'
@@ -86,7 +87,7 @@ __device__ RingStep step_of(Collective collective, int s, const Behind& behind) 
       return broadcast(s, behind);
     case Collective::reduce:
       return reduce(s, behind);
-    default:  // not a ring: KernelEngine::serves()
+    default:  // not a ring: schedule/select.cpp
       return kNoStep;
   }
 }

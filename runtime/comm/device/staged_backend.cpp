@@ -38,7 +38,7 @@ class StagedBackend : public DeviceBackend {
       : group_(group), refused_(std::move(refused)) {
     require(wish == CudaEngine::automatic,
             "--engine " + std::string(name_of(wish)) +
-                ": engines a and b serve devices of one host with --transport auto or shm; here "
+                ": both engines serve devices of one host with --transport auto or shm; here "
                 "the bytes travel through host memory: leave --engine out");
   }
 
@@ -85,10 +85,10 @@ class StagedBackend : public DeviceBackend {
     return std::make_shared<DeviceBlock>(group_.device, size);
   }
   [[nodiscard]] HostWait host_wait() const override {
-    return [](const cuda_ipc::Operation& operation) { operation.done().synchronize(); };
+    return [](const cuda_ipc::DeviceOperation& operation) { operation.done().synchronize(); };
   }
   [[nodiscard]] std::vector<std::string> describe() const override {
-    std::vector<std::string> facts = group_.peers.describe();
+    std::vector<std::string> facts = group_.peers.segments().describe();
     if (!refused_.empty()) facts.push_back("transport cuda_ipc was refused: " + refused_);
     facts.push_back("memory of " + group_.device.str() +
                     " is copied through pinned host memory: letting the network device read it "

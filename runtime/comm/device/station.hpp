@@ -1,8 +1,8 @@
 // A station: the part of a rank's device memory that its peers' kernels write to, and the memory
 // orders that they use.
 //
-// Every wait of engine B is a poll of the rank's own memory, and every hand-off a store into the
-// peer's memory: over NVLink a store does not block, but a load takes a round trip.
+// Every wait of the kernel engine is a poll of the rank's own memory, and every hand-off a store
+// into the peer's memory: over NVLink a store does not block, but a load takes a round trip.
 //
 //     [ Station: counters ][ packets, two halves ][ slots of ring 0 ][ slots of ring 1 ]
 //
@@ -60,7 +60,7 @@ constexpr std::size_t kLineBytes = 16;  // bytes
 constexpr std::size_t kMostPacketBytes = std::size_t{32} << 10;
 constexpr std::size_t kMostOneShotBytes = std::size_t{16} << 10;
 
-// Launch configuration of engine B; must be the same on all ranks.
+// Launch configuration of the kernel engine; must be the same on all ranks.
 struct Shape {
   int channels = 1;            // blocks of a kernel, and channels of a ring
   int threads = 64;            // per block

@@ -6,18 +6,17 @@
 #include <string>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/comm/executor/dispatcher.hpp"
 #include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
 void HandOff::reach(std::uint64_t stamp) {
   record(static_cast<std::uint32_t>(stamp % kMoveEvents));
-  peers_.publish(peers_.mine().progress, stamp);
+  peers_.segments().publish(peers_.segments().mine().progress, stamp);
 }
 
 void HandOff::wait_for(int rank, std::uint64_t stamp) {
-  const auto& progress = peers_.control(rank).progress;
+  const auto& progress = peers_.segments().control(rank).progress;
   peers_.wait(rank, [&] { return progress.load() >= stamp; });
   wait_for_event(rank, static_cast<std::uint32_t>(stamp % kMoveEvents));
 }
@@ -55,15 +54,6 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-std::string_view device_algorithm(const Call& call, int world) {
-  if (call.algorithm == Algorithm::automatic) {
-    if (call.collective == Collective::all_reduce)
-      return is_small(call, world) ? "one_shot" : "ring";
-    if (call.collective == Collective::reduce_scatter) return "ring";
-  }
-  return host_algorithm(call, world);
-}
-
 StreamEngine::StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
                            DeviceArena& arena, HandOff& hand_off)
     : peers_(peers),
@@ -71,12 +61,14 @@ StreamEngine::StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeer
       device_peers_(device_peers),
       arena_(arena),
       hand_off_(hand_off),
-      schedules_(peers.rank(), peers.size(), device_algorithm, peers.node_of()) {}
+      schedules_(peers.rank(), peers.size(), peers.segments().node_of()) {}
 
-void StreamEngine::run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers) {
-  Prepared& prepared = schedules_.find(transfer.call);
+void StreamEngine::run(const Choice& choice, const Transfer& transfer, const Sharing& sharing,
+                       const Buffers& buffers) {
+  Prepared& prepared = schedules_.find(transfer.call, choice.schedule);
   const Placement placement = sharing.in_place ? Placement::in_place : Placement::apart;
-  const Mapping* const mapping = sharing.all ? schedules_.mapping(prepared, placement) : nullptr;
+  const Mapping* const mapping =
+      choice.executor == Executor::stream ? schedules_.mapping(prepared, placement) : nullptr;
   if (mapping == nullptr) return run_staged(prepared, transfer);
   for (const int rank : touched_by(*mapping, peers_.rank()))
     hand_off_.wait_for_event(rank, kReadyEvent);
@@ -93,7 +85,7 @@ struct StreamEngine::StreamPlace {
   const DType dtype;
   const std::uint64_t round, base;
 
-  void at_step(int step) { engine.peers_.at_step(step); }
+  void at_step(int step) { engine.peers_.health().at_step(step); }
   void await(const std::vector<MappedMove::After>& after) {
     for (const auto& [rank, moves] : after)
       engine.hand_off_.wait_for(rank, HandOff::stamp(round, base + moves));
@@ -205,12 +197,12 @@ void Messages::run(const Transfer& transfer) {
 void Messages::send(const Transfer& transfer) {
   const int peer = transfer.call.root;
   Outbox& out = channels_.out(peer, kSendLane);
-  Slots& slots = slots_[static_cast<std::size_t>(peer)];
+  PeerSlots& slots = slots_[static_cast<std::size_t>(peer)];
   if (!slots.memory) slots.memory = arena_.allocate(Bytes(kSlots * kPieceBytes));
-  send_header(peers_, out, transfer);
+  send_header(peers_, out, peer);
   const std::size_t size = transfer.input.size().value;
   for (std::size_t at = 0; at < size; at += kPieceBytes) {
-    peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
+    peers_.health().at_step(static_cast<std::int64_t>(at / kPieceBytes));
     // Waits for room in the host's lane. This implies room on the device, because every piece has a
     // message in the lane.
     peers_.wait(peer, [&] { return out.has_room(); });
@@ -230,7 +222,7 @@ void Messages::receive(const Transfer& transfer) {
   receive_header(peers_, in, transfer);
   const std::size_t size = transfer.output.size().value;
   for (std::size_t at = 0; at < size; at += kPieceBytes) {
-    peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
+    peers_.health().at_step(static_cast<std::int64_t>(at / kPieceBytes));
     peers_.wait(peer, [&] { return in.has_message(); });
     Location location = 0;
     std::memcpy(&location, in.slot(), sizeof location);

@@ -1,6 +1,6 @@
-// Engine A: driven by the host. Each move of the plan becomes a copy or one short kernel on the
-// group's stream, which reads and writes the peers' memory directly; streams wait for each other
-// through events. It supports every collective and any number of ranks on one device, because
+// The stream engine: driven by the host. Each move of the plan becomes a copy or one short kernel
+// on the group's stream, which reads and writes the peers' memory directly; streams wait for each
+// other through events. It supports every collective and any number of ranks on one device, because
 // nothing on the device ever spins.
 //
 // The hand-off: a stream of one rank continues after a point in the stream of another rank.
@@ -62,7 +62,8 @@ class StreamEngine {
 
   // Must be called after the agreement barrier of this transfer has completed. Every rank must have
   // recorded kReadyEvent before that barrier. Enqueues on the calling thread's current stream.
-  void run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers);
+  void run(const Choice& choice, const Transfer& transfer, const Sharing& sharing,
+           const Buffers& buffers);
 
  private:
   // Determines the address of a ChunkPlace and the number of elements of a move.
@@ -86,9 +87,6 @@ class StreamEngine {
   std::shared_ptr<CommMemory> staging_input_, staging_output_;
 };
 
-// Returns the algorithm of a call on device memory; engine B forms the sums in the same order.
-[[nodiscard]] std::string_view device_algorithm(const Call& call, int world);
-
 // send and recv of device memory: the FIFO of executor/p2p.cpp, with its slots on the sender's
 // device. The hosts' slots contain the location of the data instead of the data itself.
 //
@@ -106,7 +104,7 @@ class Messages {
   void receive(const Transfer& transfer);
 
   // The slots for messages to one peer.
-  struct Slots {
+  struct PeerSlots {
     std::shared_ptr<CommMemory> memory;
     std::uint64_t sent = 0;  // pieces
   };
@@ -115,7 +113,7 @@ class Messages {
   DevicePeers& device_peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
-  std::vector<Slots> slots_;  // by peer
+  std::vector<PeerSlots> slots_;  // by peer
 };
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -115,7 +115,7 @@ std::string how_peers_are_reached(const std::vector<Whereabouts>& ranks) {
 }  // namespace
 
 void throw_unreachable(CudaEngine asked, const std::string& why) {
-  throw UsageError("engine " + std::string(name_of(asked)) + ": " + why +
+  throw UsageError(std::string(name_of(asked)) + " engine: " + why +
                    "; choose other devices, or leave --engine out: the bytes then go through host "
                    "memory");
 }
@@ -153,7 +153,7 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
     return decision;
   }
   if (ranks.size() == 1) {
-    decision.lines = {"transport: one rank, no peers", "engine a"};
+    decision.lines = {"transport: one rank, no peers", "stream engine"};
     return decision;
   }
   decision.lines = {how_peers_are_reached(ranks)};
@@ -162,25 +162,26 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
     const std::string reason =
         both(apart) + " share a device (" + ranks[at(apart.first)].uuid +
         ") from different processes, whose kernels alternate there instead of running together";
-    if (asked == CudaEngine::b)
-      throw UsageError("engine b: " + reason + "; use engine a, or ranks of one process");
-    decision.lines.push_back(asked == CudaEngine::a ? "engine a, as requested"
-                                                    : "engine a; b was refused: " + reason);
+    if (asked == CudaEngine::kernel)
+      throw UsageError("kernel engine: " + reason +
+                       "; use --engine stream, or ranks of one process");
+    decision.lines.push_back(asked == CudaEngine::stream
+                                 ? "stream engine, as requested"
+                                 : "stream engine; the kernel engine was refused: " + reason);
     return decision;
   }
   if (asked == CudaEngine::automatic) {
-    decision.engine = together.first < 0 ? CudaEngine::b : CudaEngine::a;
-    decision.lines.push_back(
-        together.first < 0
-            ? "engine b: every rank has its own device"
-            : "engine a: " + both(together) +
-                  " share a device; inside one process b works too, if all its kernels "
-                  "fit on the device together (request it)");
+    decision.engine = together.first < 0 ? CudaEngine::kernel : CudaEngine::stream;
+    decision.lines.push_back(together.first < 0 ? "kernel engine: every rank has its own device"
+                                                : "stream engine: " + both(together) +
+                                                      " share a device; inside one process the "
+                                                      "kernel engine works too, if all its kernels "
+                                                      "fit on the device together (request it)");
     return decision;
   }
   decision.engine = asked;
-  decision.lines.push_back("engine " + std::string(name_of(asked)) + ", as requested" +
-                           (asked == CudaEngine::b && together.first >= 0
+  decision.lines.push_back(std::string(name_of(asked)) + " engine, as requested" +
+                           (asked == CudaEngine::kernel && together.first >= 0
                                 ? ": " + both(together) + " share a device inside one process"
                                 : ""));
   return decision;

@@ -15,7 +15,7 @@ struct Whereabouts {
   std::string uuid;     // of the device: the same for ranks that share it
   Device device;        // as numbered in its own process
   std::string name;     // of the device
-  Shape shape;          // that engine B would choose for this device
+  Shape shape;          // that the kernel engine would choose for this device
   std::string reaches;  // by rank: '0' if this rank's device cannot reach that rank's memory
 };
 
@@ -23,8 +23,8 @@ struct Whereabouts {
 [[nodiscard]] std::vector<Whereabouts> exchange_whereabouts(Bootstrap& bootstrap, Device device);
 
 struct Decision {
-  CudaEngine engine = CudaEngine::a;
-  Shape shape;                     // of engine B, on all ranks
+  CudaEngine engine = CudaEngine::stream;
+  Shape shape;                     // of the kernel engine, on all ranks
   std::vector<std::string> lines;  // for messages
   std::string refused;             // why neither engine works: a device cannot reach another one
 };
@@ -33,8 +33,8 @@ struct Decision {
 // each other.
 [[noreturn]] void throw_unreachable(CudaEngine asked, const std::string& why);
 // Chooses the engine. It is a pure function, so all ranks make the same decision. Throws UsageError
-// if an engine is requested but the devices cannot reach each other, or if engine b is requested
-// but would deadlock.
+// if an engine is requested but the devices cannot reach each other, or if the kernel engine is
+// requested but would deadlock.
 [[nodiscard]] Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked);
 
 }  // namespace ringsmith::comm::cuda_ipc

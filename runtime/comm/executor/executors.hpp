@@ -1,13 +1,14 @@
-// The executors: five ways to run a call; the dispatcher selects one. p2p needs no agreement
-// barrier, staged includes the call's barrier, and the others run after it. mapped, slots and
-// plain_ring give the same bits for the same schedule.
+// The executors of the host: five ways to run a call; schedule/select.hpp chooses one. p2p needs no
+// agreement barrier, small_messages includes the call's barrier, and the others run after it.
+// mapped, slots and plain_ring give the same bits for the same schedule.
 //
-//   mapped      directly in communication memory that all ranks of the call can reach, following a
-//               mapping (mapping.hpp)
-//   slots       on any memory: a plan (plan.hpp), message by message, through the channels' slots
-//   staged      small messages: one copy, one hand-off, sums in rank order
-//   p2p         send and recv
-//   plain_ring  the ring all-reduce in its readable form (plain_ring.cpp)
+//   mapped          directly in communication memory that all ranks of the call can reach,
+//                   following a mapping (mapping.hpp)
+//   slots           on any memory: a plan (plan.hpp), message by message, through the channels'
+//                   slots
+//   small_messages  one copy, one hand-off, sums in rank order (staging.cpp)
+//   p2p             send and recv
+//   plain_ring      the ring all-reduce in its readable form (plain_ring.cpp)
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 #include "kernels/reduce.hpp"
 #include "runtime/comm/executor/mapping.hpp"
 #include "runtime/comm/executor/plan.hpp"
+#include "runtime/comm/schedule/select.hpp"
 #include "runtime/comm/transport/agreement_barrier.hpp"
 #include "runtime/comm/transport/channel.hpp"
 #include "runtime/comm/types/transfer.hpp"
@@ -25,14 +27,6 @@ namespace ringsmith::comm {
 // The addresses of all ranks' buffers in this process, by rank.
 struct Buffers {
   std::vector<std::byte*> input, output;
-};
-
-// A summary of the buffers that all ranks announced in the agreement barrier: which of them other
-// ranks can reach in place.
-struct Sharing {
-  bool all = true;        // every buffer that the call uses, of every rank
-  bool none = true;       // no rank's input
-  bool in_place = false;  // some rank's input and output share memory
 };
 
 // Sets each buffer's address to resolve(rank, announced value), or to null if the call gives the
@@ -123,28 +117,28 @@ void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, co
 //
 // Messages longer than the staging memory are sent in blocks, with one agreement barrier each. Sums
 // are in rank order: ((x0 + x1) + x2) + ... run_staged() includes the barriers.
-void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& transfer);
+void run_staged(Segments& segments, AgreementBarrier& agreement, const Transfer& transfer);
 
 // Run the two halves of a collective that fits into one block, for a caller that runs the agreement
 // barrier between them itself. `round` is the number of that barrier.
-void stage(Peers& peers, std::uint64_t round, const Transfer& transfer);
-void take_staged(Peers& peers, std::uint64_t round, const Transfer& transfer);
+void stage(Segments& segments, std::uint64_t round, const Transfer& transfer);
+void take_staged(Segments& segments, std::uint64_t round, const Transfer& transfer);
 
 // Runs the ring all-reduce on any memory, after its agreement barrier (plain_ring.cpp).
 void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer);
 
 // Runs send and recv: from one rank's buffer to another's, through a dedicated lane.
 //
-// The first slot of a message carries the fingerprint of the sender's call, which the receiver
-// compares with its own; the payload follows. A send returns when the whole payload is in slots, so
-// a payload of up to kSlots - 1 slots does not wait for the receiver.
+// The first slot of a message carries the record of the sender's call, which the receiver compares
+// with its own call; the payload follows. A send returns when the whole payload is in slots, so a
+// payload of up to kSlots - 1 slots does not wait for the receiver.
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
-// The content of a message's first slot, for every kind of memory.
+// The first slot of a message, for every kind of memory: a copy of the sender's CallRecord.
 struct MessageHeader {
-  std::uint64_t dtype, count, sequence, on_device, site;
+  std::uint64_t call, count, sequence, site;
 };
-void send_header(Peers& peers, Outbox& out, const Transfer& transfer);
+void send_header(Peers& peers, Outbox& out, int peer);
 // Throws MismatchError if the message does not match this rank's call.
 void receive_header(Peers& peers, Inbox& in, const Transfer& transfer);
 

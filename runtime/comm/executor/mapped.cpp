@@ -16,10 +16,10 @@ struct HostPlace {
   const DType dtype;
   const std::uint64_t round;
 
-  void at_step(int step) { peers.at_step(step); }
+  void at_step(int step) { peers.health().at_step(step); }
   void await(const std::vector<MappedMove::After>& after) {
     for (const auto& [rank, moves] : after) {
-      const auto& progress = peers.control(rank).progress;
+      const auto& progress = peers.segments().control(rank).progress;
       const std::uint64_t enough = stamp(round, moves);
       peers.wait(rank, [&] { return progress.load() >= enough; });
     }
@@ -33,7 +33,9 @@ struct HostPlace {
     kernels::cpu::reduce(dtype, arithmetic.reduction, sources, outputs, Elements(move.count),
                          arithmetic.scale);
   }
-  void publish(std::uint64_t moves) { peers.publish(peers.mine().progress, stamp(round, moves)); }
+  void publish(std::uint64_t moves) {
+    peers.segments().publish(peers.segments().mine().progress, stamp(round, moves));
+  }
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ struct MoveId {
 };
 
 // The destination of a message: source number `source` of a move.
-struct Reception {
+struct MessageTarget {
   MoveId at;
   std::size_t source = 0;
 };
@@ -26,7 +26,7 @@ class Mapper {
 
   std::optional<std::vector<Mapping>> run() {
     if (!chunks_are_disjoint()) return std::nullopt;
-    find_receptions();
+    find_targets();
     for (int rank = 0; rank < schedule_.world; ++rank) {
       Mapping mapping;
       for (const Move& move : plans_[at(rank)]) {
@@ -60,9 +60,9 @@ class Mapper {
     return true;
   }
 
-  // Pairs sends and receives in order. receptions_[sender][move] has the order of Move::sends.
-  void find_receptions() {
-    std::map<std::pair<int, int>, std::vector<Reception>> incoming;  // by (from, to)
+  // Pairs sends and receives in order. targets_[sender][move] has the order of Move::sends.
+  void find_targets() {
+    std::map<std::pair<int, int>, std::vector<MessageTarget>> incoming;  // by (from, to)
     for (int rank = 0; rank < schedule_.world; ++rank)
       for (std::size_t m = 0; m < plans_[at(rank)].size(); ++m) {
         const auto& sources = plans_[at(rank)][m].sources;
@@ -71,10 +71,10 @@ class Mapper {
             incoming[{sources[s].peer, rank}].push_back({{rank, static_cast<int>(m)}, s});
       }
     std::map<std::pair<int, int>, std::size_t> used;
-    receptions_.resize(plans_.size());
+    targets_.resize(plans_.size());
     for (int rank = 0; rank < schedule_.world; ++rank)
       for (const Move& move : plans_[at(rank)]) {
-        auto& list = receptions_[at(rank)].emplace_back();
+        auto& list = targets_[at(rank)].emplace_back();
         for (const int peer : move.sends)
           list.push_back(incoming[{rank, peer}][used[{rank, peer}]++]);
       }
@@ -85,11 +85,11 @@ class Mapper {
 
   // True if the sender stores directly in the receiver's output, because it computes the chunk in
   // this move and the receiver would only copy it.
-  [[nodiscard]] bool is_push(MoveId sender, const Reception& reception) const {
+  [[nodiscard]] bool is_push(MoveId sender, const MessageTarget& target) const {
     const auto computes = [](const Source& s) { return s.kind != Source::Kind::input; };
     const Move& sending = plan(sender);
     return std::any_of(sending.sources.begin(), sending.sources.end(), computes) &&
-           plan(reception.at).sources.size() == 1 && plan(reception.at).keep;
+           plan(target.at).sources.size() == 1 && plan(target.at).keep;
   }
 
   [[nodiscard]] ChunkPlace place(int rank, bool in_input, int chunk) const {
@@ -105,15 +105,15 @@ class Mapper {
   }
 
   // The move that last wrote one chunk of one rank, and the moves that have read it since.
-  struct Memory {
+  struct ChunkAccess {
     MoveId writer;
     std::vector<MoveId> readers;
   };
 
   // Walks through one rank's plan in order and places every access to this rank's two buffers.
   bool place_accesses(int rank) {
-    std::vector<Memory> input(schedule_.chunks.size()), output(schedule_.chunks.size());
-    const auto memory = [&](bool in_input, int chunk) -> Memory& {
+    std::vector<ChunkAccess> input(schedule_.chunks.size()), output(schedule_.chunks.size());
+    const auto memory = [&](bool in_input, int chunk) -> ChunkAccess& {
       const bool shared = placement_ == Placement::in_place;
       return in_input && !shared ? input[at(chunk)] : output[at(chunk)];
     };
@@ -142,14 +142,14 @@ class Mapper {
         const bool in_input = source.kind == Source::Kind::input;
         mine.sources[s] = place(rank, in_input, source.chunk);
         if (!reads(id)) continue;
-        Memory& read = memory(in_input, source.chunk);
+        ChunkAccess& read = memory(in_input, source.chunk);
         add_after(id, read.writer);
         read.readers.push_back(id);
       }
       bool stored = false;
       if (move.keep || kept_for_a_pull(id)) {
         if (placement_ != Placement::staged && !promised(schedule_, rank, move.chunk)) return false;
-        Memory& written = memory(false, move.chunk);
+        ChunkAccess& written = memory(false, move.chunk);
         for (const MoveId reader : written.readers) add_after(writer, reader);
         add_after(writer, written.writer);
         written = {writer, {}};
@@ -159,18 +159,18 @@ class Mapper {
         stored = true;
       }
       // Places the reads of this rank's memory by other ranks.
-      for (const Reception& reception : receptions_[at(rank)][at(m)]) {
-        if (is_push(id, reception)) continue;  // placed when the receiver's plan is processed
+      for (const MessageTarget& target : targets_[at(rank)][at(m)]) {
+        if (is_push(id, target)) continue;  // placed when the receiver's plan is processed
         const bool from_input = !stored && move.sources[0].kind == Source::Kind::input;
         const int chunk = move.chunk;
         if (!stored && move.sources.size() > 1) return false;
-        MappedMove& reader = mapped(reception.at);
-        reader.sources.resize(plan(reception.at).sources.size());
-        reader.sources[reception.source] = place(rank, from_input, chunk);
-        Memory& read = memory(from_input, chunk);
-        add_after(reception.at, read.writer);
-        read.readers.push_back(reception.at);
-        finally(rank, reception.at);
+        MappedMove& reader = mapped(target.at);
+        reader.sources.resize(plan(target.at).sources.size());
+        reader.sources[target.source] = place(rank, from_input, chunk);
+        ChunkAccess& read = memory(from_input, chunk);
+        add_after(target.at, read.writer);
+        read.readers.push_back(target.at);
+        finally(rank, target.at);
       }
     }
     return true;
@@ -178,10 +178,10 @@ class Mapper {
 
   // True if the move itself touches memory. A send that the receiver pulls does not.
   [[nodiscard]] bool reads(MoveId id) const {
-    const auto& list = receptions_[at(id.rank)][at(id.move)];
+    const auto& list = targets_[at(id.rank)][at(id.move)];
     return plan(id).keep || kept_for_a_pull(id) ||
            std::any_of(list.begin(), list.end(),
-                       [&](const Reception& r) { return is_push(id, r); });
+                       [&](const MessageTarget& r) { return is_push(id, r); });
   }
 
   // True for a computed chunk that a peer pulls, which must be stored even if it is unused here.
@@ -191,15 +191,15 @@ class Mapper {
         std::any_of(move.sources.begin(), move.sources.end(),
                     [](const Source& s) { return s.kind == Source::Kind::message; });
     if (!computes) return false;
-    const auto& list = receptions_[at(id.rank)][at(id.move)];
+    const auto& list = targets_[at(id.rank)][at(id.move)];
     return std::any_of(list.begin(), list.end(),
-                       [&](const Reception& r) { return !is_push(id, r); });
+                       [&](const MessageTarget& r) { return !is_push(id, r); });
   }
 
   [[nodiscard]] MoveId senders_of(MoveId receiver, std::size_t source) const {
     const int from = plan(receiver).sources[source].peer;
-    for (std::size_t m = 0; m < receptions_[at(from)].size(); ++m)
-      for (const Reception& r : receptions_[at(from)][m])
+    for (std::size_t m = 0; m < targets_[at(from)].size(); ++m)
+      for (const MessageTarget& r : targets_[at(from)][m])
         if (r.at == receiver && r.source == source) return {from, static_cast<int>(m)};
     return {};
   }
@@ -253,7 +253,7 @@ class Mapper {
   const Schedule& schedule_;
   const std::vector<Plan>& plans_;
   Placement placement_;
-  std::vector<std::vector<std::vector<Reception>>> receptions_;  // [rank][move][send]
+  std::vector<std::vector<std::vector<MessageTarget>>> targets_;  // [rank][move][send]
   std::vector<Mapping> mappings_;
 };
 

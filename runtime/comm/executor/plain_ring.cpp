@@ -44,7 +44,7 @@ class Verbs {
         in_(channels.in(previous_, 0)),
         arithmetic_(arithmetic_of(transfer.call.op, peers.size())),
         width_(size_of(transfer.call.dtype)),
-        slice_(peers.message_bytes() / width_),
+        slice_(peers.segments().message_bytes() / width_),
         chunks_(split_evenly(transfer.call.count, peers.size())) {}
 
   [[nodiscard]] std::size_t slices() const { return (chunks_[0].count + slice_ - 1) / slice_; }
@@ -69,7 +69,7 @@ class Verbs {
 
   // Computes result = contribution op message, in one pass over both.
   void pass(int chunk, Parts parts) {
-    peers_.at_step(step_++);
+    peers_.health().at_step(step_++);
     const Chunk& c = chunks_[static_cast<std::size_t>(chunk)];
     if (begin_ >= c.count) return;  // shorter chunks have fewer slices
     const std::size_t n = std::min(slice_, c.count - begin_), at = (c.offset + begin_) * width_;

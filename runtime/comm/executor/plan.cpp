@@ -56,12 +56,13 @@ RawFlags trace_raw_messages(const Schedule& schedule) {
   }
   for (std::size_t rank = 0; rank < world; ++rank) {
     if (next[rank] < schedule.steps[rank].size())
-      throw Error("schedule " + schedule.algorithm + ": rank " + std::to_string(rank) +
-                  " waits forever at step " + std::to_string(next[rank]));
+      throw Error("schedule " + std::string(name_of(schedule.algorithm)) + ": rank " +
+                  std::to_string(rank) + " waits forever at step " + std::to_string(next[rank]));
     for (std::size_t to = 0; to < world; ++to)
       if (sent[rank][to].size() != received[rank][to])
-        throw Error("schedule " + schedule.algorithm + ": rank " + std::to_string(rank) +
-                    " sends more messages to rank " + std::to_string(to) + " than it expects");
+        throw Error("schedule " + std::string(name_of(schedule.algorithm)) + ": rank " +
+                    std::to_string(rank) + " sends more messages to rank " + std::to_string(to) +
+                    " than it expects");
   }
   return sent;
 }

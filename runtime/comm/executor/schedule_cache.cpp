@@ -13,16 +13,12 @@ constexpr std::size_t kMostPrepared = 512;  // when reached, all are dropped
 
 }  // namespace
 
-std::string_view host_algorithm(const Call& call, int /*world*/) {
-  return call.algorithm == Algorithm::automatic ? "direct" : name_of(call.algorithm);
-}
-
-Schedule ScheduleCache::make(const Call& call) const {
-  return make_schedule(call.collective, choice_(call, world_), world_, call.work_count(world_),
+Schedule ScheduleCache::make(const Call& call, Algorithm schedule) const {
+  return make_schedule(call.collective, schedule, world_, call.work_count(world_),
                        size_of(call.dtype), call.root < 0 ? 0 : call.root, node_of_);
 }
 
-Prepared& ScheduleCache::find(const Call& call) {
+Prepared& ScheduleCache::find(const Call& call, Algorithm schedule) {
   const Key key{call.pack(), call.count};
   if (last_ != nullptr && key == last_key_) return *last_;
   last_ = nullptr;  // make() may throw after clear()
@@ -30,7 +26,7 @@ Prepared& ScheduleCache::find(const Call& call) {
   if (found == prepared_.end()) {
     if (prepared_.size() == kMostPrepared) prepared_.clear();
     auto prepared = std::make_unique<Prepared>();
-    prepared->schedule = make(call);
+    prepared->schedule = make(call, schedule);
     std::vector<Plan> plans = make_plans(prepared->schedule);
     for (const Plan& plan : plans)
       prepared->most_moves = std::max(prepared->most_moves, plan.size());

@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "runtime/comm/executor/mapping.hpp"
@@ -25,31 +24,25 @@ struct Prepared {
 
 class ScheduleCache {
  public:
-  // Returns the algorithm that a collective call runs (a name for make_schedule).
-  using Choice = std::string_view (*)(const Call& call, int world);
   // node_of: [rank], as in schedule/schedule.hpp.
-  ScheduleCache(int rank, int world, Choice choice, std::vector<int> node_of)
-      : rank_(rank), world_(world), choice_(choice), node_of_(std::move(node_of)) {}
+  ScheduleCache(int rank, int world, std::vector<int> node_of)
+      : rank_(rank), world_(world), node_of_(std::move(node_of)) {}
 
-  // Returns the data of a collective call (not barrier, send or recv), valid until the next find().
-  Prepared& find(const Call& call);
+  // Returns the data of a collective call (not barrier, send or recv) with its chosen schedule, which
+  // must be the same whenever the call is. Valid until the next find().
+  Prepared& find(const Call& call, Algorithm schedule);
   // Returns the mapping, or nullptr if this schedule has none.
   const Mapping* mapping(Prepared& prepared, Placement placement) const;
 
  private:
   using Key = std::pair<std::uint64_t, std::uint64_t>;  // Call::pack(), count
-  [[nodiscard]] Schedule make(const Call& call) const;
+  [[nodiscard]] Schedule make(const Call& call, Algorithm schedule) const;
 
   int rank_, world_;
-  Choice choice_;
   std::vector<int> node_of_;
   Key last_key_;
   Prepared* last_ = nullptr;
   std::map<Key, std::unique_ptr<Prepared>> prepared_;
 };
-
-// Returns the algorithm for host memory: the one that the call names, or else direct, in which
-// every rank reaches every other rank in one step.
-[[nodiscard]] std::string_view host_algorithm(const Call& call, int world);
 
 }  // namespace ringsmith::comm

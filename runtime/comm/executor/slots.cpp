@@ -26,8 +26,9 @@ class SlotRun {
     std::size_t longest = 0;
     for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);
     // The longest chunk is cut into several slices, so that one moves while another is reduced.
-    slice_ =
-        std::clamp(longest * width_ / kSlicesOfChunk, kSlotBytes, peers.message_bytes()) / width_;
+    slice_ = std::clamp(longest * width_ / kSlicesOfChunk, kSlotBytes,
+                        peers.segments().message_bytes()) /
+             width_;
     slices_ = (longest + slice_ - 1) / slice_;
   }
 
@@ -150,7 +151,7 @@ class SlotRun {
   }
 
   void wait() {
-    peers_.at_step(plan_[oldest().next].step);
+    peers_.health().at_step(plan_[oldest().next].step);
     peers_.wait(blocker_, [this] {
       for (std::size_t i = 0; i < kSlicesInFlight; ++i) {
         const InFlight& lane = lanes_[(oldest_ + i) % kSlicesInFlight];

@@ -19,11 +19,11 @@ bool takes_parts(const Contract& contract) {
 
 // One block of a collective: elements [at, at + n) of every part. A part is the data that one rank
 // gives to or takes from one other; all_reduce, broadcast and reduce have a single part.
-class Block {
+class StagedBlock {
  public:
-  Block(Peers& peers, std::uint64_t round, const Transfer& transfer, std::size_t part_elements,
-        std::size_t at, std::size_t n)
-      : peers_(peers),
+  StagedBlock(Segments& segments, std::uint64_t round, const Transfer& transfer,
+              std::size_t part_elements, std::size_t at, std::size_t n)
+      : segments_(segments),
         t_(transfer),
         contract_(contract_of(transfer.call.collective)),
         round_(round),
@@ -35,27 +35,27 @@ class Block {
 
   // Stages one part for all ranks, or a separate part for each.
   void stage() {
-    if (!has(contract_.input, peers_.rank(), t_.call.root)) return;
+    if (!has(contract_.input, segments_.rank(), t_.call.root)) return;
     if (gives_parts(contract_)) {
-      for (int part = 0; part < peers_.size(); ++part) {
+      for (int part = 0; part < segments_.size(); ++part) {
         stage_part(part);
-        peers_.expose(part, staged(peers_.rank(), part), bytes_);
+        segments_.expose(part, staged(segments_.rank(), part), bytes_);
       }
       return;
     }
     stage_part(0);
     if (contract_.output == Extent::at_root)
-      peers_.expose(t_.call.root, staged(peers_.rank(), 0), bytes_);
+      segments_.expose(t_.call.root, staged(segments_.rank(), 0), bytes_);
     else
-      peers_.expose_to_all(staged(peers_.rank(), 0), bytes_);
+      segments_.expose_to_all(staged(segments_.rank(), 0), bytes_);
   }
 
   void take() {
-    const int me = peers_.rank(), root = t_.call.root, mine = gives_parts(contract_) ? me : 0;
+    const int me = segments_.rank(), root = t_.call.root, mine = gives_parts(contract_) ? me : 0;
     if (!has(contract_.output, me, root)) return;
     if (t_.call.collective == Collective::broadcast && me == root) return;  // has the data
-    for (int part = 0; part < (takes_parts(contract_) ? peers_.size() : 1); ++part) {
-      const Origins origins = origins_of(contract_, peers_.size(), me, root, part);
+    for (int part = 0; part < (takes_parts(contract_) ? segments_.size() : 1); ++part) {
+      const Origins origins = origins_of(contract_, segments_.size(), me, root, part);
       if (contract_.reduces)
         reduce(origins, mine);
       else
@@ -67,19 +67,19 @@ class Block {
   // Returns the address of a part in a rank's staging memory, in which part p starts after p
   // blocks.
   [[nodiscard]] std::byte* staged(int rank, int part) const {
-    return peers_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
+    return segments_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }
   // copy_n instead of memcpy, here and below, because an empty buffer may have a null address.
   void stage_part(int part) {
     std::copy_n(t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_,
-                staged(peers_.rank(), part));
+                staged(segments_.rank(), part));
   }
   void copy(int from, int from_part, int to_part) {
     std::copy_n(staged(from, from_part), bytes_,
                 t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_);
   }
   void reduce(Origins origins, int from_part) {
-    const Arithmetic arithmetic = arithmetic_of(t_.call.op, peers_.size());
+    const Arithmetic arithmetic = arithmetic_of(t_.call.op, segments_.size());
     std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
     std::size_t n = 0;
     for (int r = origins.first; r < origins.last; ++r)
@@ -89,7 +89,7 @@ class Block {
                          Elements(n_), arithmetic.scale);
   }
 
-  Peers& peers_;
+  Segments& segments_;
   const Transfer& t_;
   Contract contract_;
   std::uint64_t round_;
@@ -102,32 +102,32 @@ std::size_t part_elements(const Call& call, int world) {
                                                 : call.count;
 }
 
-Block whole(Peers& peers, std::uint64_t round, const Transfer& transfer) {
-  const std::size_t n = part_elements(transfer.call, peers.size());
-  return {peers, round, transfer, n, 0, n};
+StagedBlock whole(Segments& segments, std::uint64_t round, const Transfer& transfer) {
+  const std::size_t n = part_elements(transfer.call, segments.size());
+  return {segments, round, transfer, n, 0, n};
 }
 
 }  // namespace
 
-void stage(Peers& peers, std::uint64_t round, const Transfer& transfer) {
-  whole(peers, round, transfer).stage();
+void stage(Segments& segments, std::uint64_t round, const Transfer& transfer) {
+  whole(segments, round, transfer).stage();
 }
 
-void take_staged(Peers& peers, std::uint64_t round, const Transfer& transfer) {
-  whole(peers, round, transfer).take();
+void take_staged(Segments& segments, std::uint64_t round, const Transfer& transfer) {
+  whole(segments, round, transfer).take();
 }
 
-void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& transfer) {
+void run_staged(Segments& segments, AgreementBarrier& agreement, const Transfer& transfer) {
   const Call& call = transfer.call;
   const bool many_parts = gives_parts(contract_of(call.collective));
-  const std::size_t parts = many_parts ? static_cast<std::size_t>(peers.size()) : 1;
-  const std::size_t part = part_elements(call, peers.size());
+  const std::size_t parts = many_parts ? static_cast<std::size_t>(segments.size()) : 1;
+  const std::size_t part = part_elements(call, segments.size());
   const std::size_t most = Layout::kStaging / size_of(call.dtype) / parts;
   std::size_t at = 0;
   do {
-    Block block(peers, agreement.next(), transfer, part, at, std::min(most, part - at));
+    StagedBlock block(segments, agreement.next(), transfer, part, at, std::min(most, part - at));
     block.stage();
-    agreement.answer(call, transfer.sequence);
+    agreement.answer();
     agreement.await_all();
     block.take();
     at += most;

@@ -28,13 +28,13 @@ constexpr std::uint64_t kTimeToSay = 500'000'000;  // ns; mpirun sends SIGKILL a
 // stdio.
 
 // A line for standard error. Text that does not fit is cut.
-class Line {
+class LineBuffer {
  public:
-  Line& operator<<(const char* text) {
+  LineBuffer& operator<<(const char* text) {
     while (*text != '\0' && used_ < sizeof bytes_) bytes_[used_++] = *text++;
     return *this;
   }
-  Line& operator<<(long number) {
+  LineBuffer& operator<<(long number) {
     char digits[24];
     char* p = digits + sizeof digits - 1;
     *p = '\0';
@@ -51,7 +51,7 @@ class Line {
   std::size_t used_ = 0;
 };
 
-void copy_text(const Failure& failure, char* out) {
+void copy_text(const FailureReport& failure, char* out) {
   std::size_t i = 0;
   for (; i + 1 < kFailureText; ++i) {
     out[i] = failure.text[i].load(std::memory_order_relaxed);
@@ -89,7 +89,7 @@ bool may_replace(const char* path) {
 // Prints why the file could not be written. strerror() may allocate, so this function names the
 // usual errors of a folder itself.
 void complain(const char* path, int error) {
-  Line line;
+  LineBuffer line;
   line << "flight recorder '" << path << "' could not be written: ";
   switch (error) {
     case ENOSPC:
@@ -135,12 +135,12 @@ bool FlightFile::write(bool replace) const noexcept {
   header.monotonic = nanoseconds(CLOCK_MONOTONIC);
   header.wall = nanoseconds(CLOCK_REALTIME);
   const Board& board = report_->board;
-  header.sequence = board.sequence.load();
+  header.sequence = board.record.sequence.load();
   header.step = board.step.load();
   header.waits_for = board.waits_for.load();
   header.waited = board.waited.load();
   header.busy = board.busy.load();
-  const Failure& failure = report_->failure;
+  const FailureReport& failure = report_->failure;
   header.kind = failure.kind.load(std::memory_order_acquire);
   header.culprit = failure.culprit.load(std::memory_order_relaxed);
   copy_text(failure, header.text);
@@ -192,7 +192,7 @@ void look_around(int signal) {
 void LastWords::say_if_lost() noexcept {
   const LastWords* const words = current.load();
   if (words == nullptr || being_said()) return;
-  Line line;
+  LineBuffer line;
   line << program_invocation_short_name << ": error: ";
   for (const Peer& peer : words->peers_) {
     if (peer.report->failure.kind.load(std::memory_order_acquire) == FailureKind::none) continue;

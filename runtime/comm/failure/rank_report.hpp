@@ -1,18 +1,21 @@
 // The state that a rank publishes about itself, in memory that all ranks of its host map and that
 // is mirrored to remote ranks. Error messages use it to name the ranks that wait for each other and
-// the last call of a killed rank.
+// the last call of a killed rank. OwnReport, at the end, is the writing side.
 //
 // Each field is written by its owner only. Fields of a record are relaxed atomics; the field that
 // is stored last, with release, publishes them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <time.h>
+#include <vector>
 
-#include "runtime/comm/types/buffer.hpp"
+#include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
 
@@ -22,16 +25,31 @@ constexpr std::size_t kLine = 128;  // bytes
 constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 constexpr std::size_t kFailureText = 1536;  // bytes
 
+// One call of a rank, for other ranks and for readers of its flight recorder. The rank writes it
+// once, on its board, when it enters the call. The flight recorder, the agreement barrier and the
+// first slot of a message copy it from there.
+struct CallRecord {
+  std::atomic<std::uint64_t> call{0};  // Call::pack()
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<std::uint64_t> sequence{0};
+  std::atomic<std::uint64_t> site{0};  // where the call was made: index of RankReport::sites
+
+  void copy(const CallRecord& from, std::memory_order order) {
+    call.store(from.call.load(std::memory_order_relaxed), order);
+    count.store(from.count.load(std::memory_order_relaxed), order);
+    sequence.store(from.sequence.load(std::memory_order_relaxed), order);
+    site.store(from.site.load(std::memory_order_relaxed), order);
+  }
+  [[nodiscard]] Call unpacked() const { return Call::unpack(call.load(), count.load()); }
+};
+
 // "I am in this call": one entry of the agreement barrier that opens every collective. Two entries
 // alternate, because a rank can be one round ahead of the others, but never two.
 struct alignas(64) Answer {
   std::atomic<std::uint64_t> round{0};  // published last
-  std::atomic<std::uint64_t> call{0};   // Call::pack()
-  std::atomic<std::uint64_t> count{0};
-  std::atomic<std::uint64_t> sequence{0};
+  CallRecord record;
   std::atomic<std::uint64_t> input{0};   // offsets of the buffers in the rank's segment, bytes, or
   std::atomic<std::uint64_t> output{0};  // kNotShared
-  std::atomic<std::uint64_t> site{0};    // where the call was made: index of RankReport::sites
 };
 
 // How a rank left its group: in good order, or because an exception unwound its stack.
@@ -39,14 +57,11 @@ constexpr std::uint32_t kStays = 0, kInOrder = 1, kThrownOut = 2;
 
 // The activity of this rank, for the error messages of other ranks.
 struct alignas(kLine) Board {
-  std::atomic<std::uint64_t> call{0};
-  std::atomic<std::uint64_t> count{0};
-  std::atomic<std::uint64_t> sequence{0};
+  CallRecord record;  // of the current call, or of the last one
   std::atomic<std::int64_t> step{-1};
   std::atomic<std::int32_t> waits_for{-1};  // rank, or -1: not waiting
   std::atomic<std::uint32_t> busy{0};       // inside a call
   std::atomic<std::uint32_t> left{kStays};  // the group was destroyed
-  std::atomic<std::uint32_t> site{0};       // index of RankReport::sites
   std::atomic<std::uint32_t> waited{0};     // how long it has waited, milliseconds
 };
 
@@ -57,7 +72,7 @@ inline constexpr const char* kBrokenBefore =
 enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other, aborted };
 
 // The first failure of this rank, for ranks that would otherwise wait for it.
-struct alignas(kLine) Failure {
+struct alignas(kLine) FailureReport {
   std::atomic<FailureKind> kind{FailureKind::none};  // published last
   std::atomic<std::int32_t> culprit{-1};
   std::atomic<char> text[kFailureText]{};
@@ -81,7 +96,7 @@ struct Elsewhere {
 // The report that every rank publishes, at the start of its segment.
 struct RankReport {
   Board board;
-  Failure failure;
+  FailureReport failure;
   SiteText sites[kSites];
   Elsewhere elsewhere;
 };
@@ -127,10 +142,7 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
 // which is enough to see which rank hung, and since when.
 struct alignas(64) FlightEntry {
   std::atomic<std::uint64_t> number{0};  // of the operation in this group, from 1; published last
-  std::atomic<std::uint64_t> call{0};    // Call::pack()
-  std::atomic<std::uint64_t> count{0};
-  std::atomic<std::uint64_t> sequence{0};
-  std::atomic<std::uint64_t> site{0};     // index of RankReport::sites
+  CallRecord record;
   std::atomic<std::uint64_t> started{0};  // nanoseconds of CLOCK_MONOTONIC
   std::atomic<std::uint64_t> ended{0};    // 0: it has not ended
 };
@@ -139,6 +151,101 @@ constexpr std::uint64_t kFlightEntries = 1024;
 
 struct Flight {
   FlightEntry entries[kFlightEntries];
+};
+
+// Numbers the places in the program from which this rank has made calls, and stores their texts in
+// its segment. A call carries only the small number; code that must name the place reads the text.
+class Sites {
+ public:
+  // mine: the texts that other ranks read; zero-filled.
+  explicit Sites(SiteText* mine) : texts_(mine), known_(1) {}
+
+  struct Number {
+    std::uint32_t value = 0;          // 0: unknown, or the table is full
+    const SiteText* fresh = nullptr;  // its text, if just written
+  };
+  // Not thread-safe: called by one thread at a time.
+  Number number_of(Site site) {
+    if (site.file == nullptr) return {};
+    Known& recent = recent_[static_cast<std::size_t>(site.line) % kRecent];
+    if (recent.site.file == site.file && recent.site.line == site.line) return {recent.number};
+    const Number found = look_up(site);
+    recent = {site, found.value};
+    return found;
+  }
+
+ private:
+  struct Known {
+    Site site;
+    std::uint32_t number = 0;
+  };
+  static constexpr std::size_t kRecent = 32;
+  Number look_up(Site site) {
+    for (const Known& k : known_)
+      if (k.site.file == site.file && k.site.line == site.line) return {k.number};
+    if (known_.size() == kSites) return {};
+    const auto number = static_cast<std::uint32_t>(known_.size());
+    known_.push_back({site, number});
+    const std::string text = text_of(site);
+    put_text(texts_[number].text, kSiteText, text);
+    return {number, &texts_[number]};
+  }
+
+  SiteText* texts_;
+  std::vector<Known> known_;  // by number
+  std::array<Known, kRecent> recent_{};
+};
+
+// The writing side of a rank's report: begin() and end() around every call. Not thread-safe: called
+// by one thread at a time.
+class OwnReport {
+ public:
+  OwnReport(RankReport& mine, Flight* flight)
+      : board_(mine.board), sites_(mine.sites), flight_(flight) {}
+
+  // Call when this rank enters a call. Returns the place's text if it has just been written, and so
+  // must be sent to ranks that do not share this memory; otherwise nullptr.
+  const SiteText* begin(const Call& call, std::uint64_t sequence, Site site) {
+    const Sites::Number at = sites_.number_of(site);
+    CallRecord& record = board_.record;
+    record.site.store(at.value, std::memory_order_release);  // publishes the text
+    record.call.store(call.pack(), std::memory_order_relaxed);
+    record.count.store(call.count, std::memory_order_relaxed);
+    record.sequence.store(sequence, std::memory_order_relaxed);
+    begin_entry();
+    board_.step.store(-1, std::memory_order_relaxed);
+    board_.busy.store(1, std::memory_order_relaxed);
+    return at.fresh;
+  }
+  void at_step(std::int64_t step) { board_.step.store(step, std::memory_order_relaxed); }
+  void end() {
+    board_.busy.store(0, std::memory_order_relaxed);
+    entry().ended.store(now(), std::memory_order_relaxed);
+  }
+
+ private:
+  [[nodiscard]] FlightEntry& entry() { return flight_->entries[number_ % kFlightEntries]; }
+  void begin_entry() {
+    ++number_;
+    FlightEntry& e = entry();
+    e.number.store(0, std::memory_order_relaxed);
+    // Stored with release, so that a reader that sees one of them also sees the number 0.
+    e.record.copy(board_.record, std::memory_order_release);
+    e.started.store(now(), std::memory_order_release);
+    e.ended.store(0, std::memory_order_release);
+    e.number.store(number_, std::memory_order_release);
+  }
+  [[nodiscard]] static std::uint64_t now() {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(t.tv_nsec);
+  }
+
+  Board& board_;
+  Sites sites_;
+  Flight* flight_;
+  std::uint64_t number_ = 0;  // of the last operation
 };
 
 }  // namespace ringsmith::comm

@@ -9,44 +9,38 @@
 namespace ringsmith::comm {
 
 WaitForGraph::WaitForGraph(const std::vector<Sight>& ranks) {
-  for (const Sight& sight : ranks) places_.push_back(look_at(sight));
+  for (const Sight& sight : ranks) activities_.push_back(look_at(sight));
 }
 
-WaitForGraph::Place WaitForGraph::look_at(const Sight& sight) {
-  const auto at = [&](std::uint64_t site) {
-    const std::string text = text_of(sight.sites, site);
-    return text.empty() ? text : " at " + text;
-  };
+WaitForGraph::Activity WaitForGraph::look_at(const Sight& sight) {
   const Board& board = *sight.board;
-  Place place;
-  place.stopped = sight.stopped;
-  place.elsewhere = sight.elsewhere;
-  if (sight.answers != nullptr && board.waits_for.load() < 0) {
+  Activity activity;
+  activity.stopped = sight.stopped;
+  activity.elsewhere = sight.elsewhere;
+  activity.stale = sight.answers != nullptr && board.waits_for.load() < 0;
+  const CallRecord* record = &board.record;
+  if (activity.stale) {
     const bool second = sight.answers[1].round.load() > sight.answers[0].round.load();
-    const Answer& last = sight.answers[second ? 1 : 0];
-    if (last.round.load() != 0) place.call = Call::unpack(last.call.load(), last.count.load());
-    place.sequence = last.sequence.load();
-    place.site = at(last.site.load());
-    place.stale = true;
-    return place;
+    record = &sight.answers[second ? 1 : 0].record;
   }
-  place.call = Call::unpack(board.call.load(), board.count.load());
-  place.sequence = board.sequence.load();
-  place.site = at(board.site.load());
-  place.busy = board.busy.load() != 0;
-  if (!place.busy) return place;
-  place.step = board.step.load();
+  activity.call = record->unpacked();
+  activity.sequence = record->sequence.load();
+  const std::string site = text_of(sight.sites, record->site.load());
+  if (!site.empty()) activity.site = " at " + site;
+  activity.busy = !activity.stale && board.busy.load() != 0;
+  if (!activity.busy) return activity;
+  activity.step = board.step.load();
   // A stopped process waits for no rank, because it would not notice if its peer arrived.
-  if (!place.stopped) place.waits_for = board.waits_for.load();
-  place.waited = board.waited.load();
-  return place;
+  if (!activity.stopped) activity.waits_for = board.waits_for.load();
+  activity.waited = board.waited.load();
+  return activity;
 }
 
-std::string WaitForGraph::Place::name_of_call() const {
+std::string WaitForGraph::Activity::name_of_call() const {
   return call.describe() + " #" + std::to_string(sequence) + site;
 }
 
-std::string WaitForGraph::Place::describe() const {
+std::string WaitForGraph::Activity::describe() const {
   if (!busy && !elsewhere.empty()) return " waits in " + elsewhere;
   if (call.collective == Collective::none) return " has made no call yet";
   std::string text = stopped ? " is stopped in "
@@ -62,8 +56,8 @@ std::string WaitForGraph::Place::describe() const {
 }
 
 int WaitForGraph::culprit_from(int rank) const {
-  for (std::size_t hops = 0; hops <= places_.size(); ++hops) {
-    const int next = place(rank).waits_for;
+  for (std::size_t hops = 0; hops <= activities_.size(); ++hops) {
+    const int next = activity(rank).waits_for;
     if (next < 0) return rank;
     rank = next;
   }
@@ -71,7 +65,7 @@ int WaitForGraph::culprit_from(int rank) const {
 }
 
 std::string WaitForGraph::offence_of(int rank) const {
-  const Place& p = place(rank);
+  const Activity& p = activity(rank);
   if (!p.busy && !p.elsewhere.empty()) return "which waits in " + p.elsewhere;
   if (p.call.collective == Collective::none) return "which has made no call yet";
   if (p.busy) return "which is stuck in " + p.name_of_call();
@@ -80,12 +74,12 @@ std::string WaitForGraph::offence_of(int rank) const {
 }
 
 std::vector<int> WaitForGraph::find_circle() const {
-  for (int start = 0; start < static_cast<int>(places_.size()); ++start) {
+  for (int start = 0; start < static_cast<int>(activities_.size()); ++start) {
     std::vector<int> path;
     int r = start;
     do {
       path.push_back(r);
-      r = place(r).waits_for;
+      r = activity(r).waits_for;
     } while (r >= 0 && std::ranges::find(path, r) == path.end());
     if (r == start) return path;
   }
@@ -94,15 +88,15 @@ std::vector<int> WaitForGraph::find_circle() const {
 
 std::string WaitForGraph::describe() const {
   std::string text = "Where all ranks are:";
-  for (std::size_t r = 0; r < places_.size(); ++r)
-    text += (r == 0 ? " rank " : "; rank ") + std::to_string(r) + places_[r].describe();
+  for (std::size_t r = 0; r < activities_.size(); ++r)
+    text += (r == 0 ? " rank " : "; rank ") + std::to_string(r) + activities_[r].describe();
   const std::vector<int> circle = find_circle();
   if (circle.empty()) return text;
   text += ". They wait in a cycle: rank " + std::to_string(circle.front());
   for (std::size_t i = 1; i <= circle.size(); ++i)
     text += " for rank " + std::to_string(circle[i % circle.size()]);
   const bool all_send = std::ranges::all_of(
-      circle, [&](int r) { return place(r).call.collective == Collective::send; });
+      circle, [&](int r) { return activity(r).call.collective == Collective::send; });
   if (all_send)
     text +=
         ", all in send(): a long message waits for its receiver, so one of them must receive "

@@ -36,7 +36,7 @@ class WaitForGraph {
   [[nodiscard]] std::string describe() const;
 
  private:
-  struct Place {
+  struct Activity {
     Call call;
     std::uint64_t sequence = 0;
     std::string site;  // " at train.cpp:12"
@@ -51,14 +51,14 @@ class WaitForGraph {
     [[nodiscard]] std::string name_of_call() const;
     [[nodiscard]] std::string describe() const;
   };
-  static Place look_at(const Sight& sight);
+  static Activity look_at(const Sight& sight);
   // Returns a cycle of ranks in which each waits for the next. Empty if there is none.
   [[nodiscard]] std::vector<int> find_circle() const;
-  [[nodiscard]] const Place& place(int rank) const {
-    return places_[static_cast<std::size_t>(rank)];
+  [[nodiscard]] const Activity& activity(int rank) const {
+    return activities_[static_cast<std::size_t>(rank)];
   }
 
-  std::vector<Place> places_;
+  std::vector<Activity> activities_;
 };
 
 // Describes the state of a process, as the kernel knows it, to distinguish a hang from a stop:

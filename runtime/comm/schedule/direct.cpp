@@ -59,7 +59,7 @@ void add_exchange(Schedule& schedule) {
 }  // namespace
 
 Schedule one_shot_all_reduce(int world, std::size_t count) {
-  Schedule schedule = empty_schedule("one_shot", Collective::all_reduce, world, count, 1);
+  Schedule schedule = empty_schedule(Algorithm::one_shot, Collective::all_reduce, world, count, 1);
   schedule.separate_input = true;
   for (int rank = 0; rank < world; ++rank) {
     // All sends come first. They do not wait, so every value is in flight after one round.
@@ -74,7 +74,7 @@ Schedule direct_schedule(Collective collective, int world, std::size_t count, in
   const Contract contract = contract_of(collective);
   const bool one_chunk = contract.rooted() && !contract.divides();
   Schedule schedule =
-      empty_schedule("direct", collective, world, count, one_chunk ? 1 : world, root);
+      empty_schedule(Algorithm::direct, collective, world, count, one_chunk ? 1 : world, root);
   if (contract.rooted()) {
     add_star(schedule, contract);
   } else if (contract.exchanges) {

@@ -10,7 +10,8 @@ int halving_core(int world) {
 
 Schedule halving_doubling_all_reduce(int world, std::size_t count) {
   const int p = halving_core(world);
-  Schedule schedule = empty_schedule("halving_doubling", Collective::all_reduce, world, count, p);
+  Schedule schedule =
+      empty_schedule(Algorithm::halving_doubling, Collective::all_reduce, world, count, p);
   for (int rank = 0; rank < p; ++rank) {
     const bool folds = p + rank < world;
     if (folds) schedule.add(rank, {kNobody, 0, p + rank, 0, Action::reduce, p});

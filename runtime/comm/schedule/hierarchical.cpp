@@ -14,7 +14,7 @@ class Builder {
   Builder(int world, std::size_t count, const std::vector<int>& node_of)
       : nodes_(ranks_of_nodes(node_of, world)), n_(static_cast<int>(nodes_.size())), m_(world) {
     for (const auto& node : nodes_) m_ = std::min(m_, static_cast<int>(node.size()));
-    schedule_ = empty_schedule("hierarchical", Collective::all_reduce, world, count,
+    schedule_ = empty_schedule(Algorithm::hierarchical, Collective::all_reduce, world, count,
                                n_ * m_);  // part l of the buffer: n chunks from l n on
     schedule_.node_of = node_of;
   }

@@ -36,7 +36,7 @@ Schedule parse_schedule(std::string_view text, std::size_t count) {
       !(words >> chunks) || words >> rest || world < 1 || chunks < 1 || world > 16384 ||
       chunks > 1 << 20)
     wrong("the first line must be 'all_reduce world N chunks N'");
-  Schedule schedule = empty_schedule("own", Collective::all_reduce, world, count, chunks);
+  Schedule schedule = empty_schedule(Algorithm::own, Collective::all_reduce, world, count, chunks);
   while (next(words)) {
     Step step;
     int rank = -1;

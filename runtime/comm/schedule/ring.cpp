@@ -10,7 +10,7 @@ namespace {
 
 using StepFunction = Step (*)(int world, int rank, int step, int direction);
 
-Schedule unroll(const char* algorithm, Collective collective, int world, std::size_t count,
+Schedule unroll(Algorithm algorithm, Collective collective, int world, std::size_t count,
                 StepFunction step_of, int steps, int direction = +1) {
   Schedule schedule = empty_schedule(algorithm, collective, world, count, world);
   for (int rank = 0; rank < world; ++rank)
@@ -45,21 +45,22 @@ Step ring_all_reduce_step(int world, int rank, int step, int direction) {
 }
 
 Schedule ring_reduce_scatter(int world, std::size_t count) {
-  return unroll("ring", Collective::reduce_scatter, world, count, ring_reduce_scatter_step,
+  return unroll(Algorithm::ring, Collective::reduce_scatter, world, count, ring_reduce_scatter_step,
                 world - 1);
 }
 
 Schedule ring_all_gather(int world, std::size_t count) {
-  return unroll("ring", Collective::all_gather, world, count, ring_all_gather_step, world - 1);
+  return unroll(Algorithm::ring, Collective::all_gather, world, count, ring_all_gather_step,
+                world - 1);
 }
 
 Schedule ring_all_reduce(int world, std::size_t count) {
-  return unroll("ring", Collective::all_reduce, world, count, ring_all_reduce_step,
+  return unroll(Algorithm::ring, Collective::all_reduce, world, count, ring_all_reduce_step,
                 2 * (world - 1));
 }
 
 Schedule gloo_ring_all_reduce(int world, std::size_t count, std::size_t element_size) {
-  Schedule schedule = unroll("gloo_ring", Collective::all_reduce, world, count,
+  Schedule schedule = unroll(Algorithm::gloo_ring, Collective::all_reduce, world, count,
                              ring_all_reduce_step, 2 * (world - 1), -1);
   schedule.chunks = gloo_chunks(world, count, element_size);
   return schedule;

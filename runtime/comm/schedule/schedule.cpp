@@ -80,7 +80,7 @@ void check_world(int world, int root) {
                                          ": choose 0 to " + std::to_string(world - 1));
 }
 
-Schedule empty_schedule(const char* algorithm, Collective collective, int world, std::size_t count,
+Schedule empty_schedule(Algorithm algorithm, Collective collective, int world, std::size_t count,
                         int chunks, int root) {
   check_world(world, root);
   Schedule schedule;

@@ -61,7 +61,7 @@ struct Step {
 };
 
 struct Schedule {
-  std::string algorithm;  // "ring", "gloo_ring", "direct", "hierarchical", ...
+  Algorithm algorithm = Algorithm::own;
   Collective collective = Collective::all_reduce;
   int world = 1;
   int root = 0;               // of broadcast, reduce, gather, scatter
@@ -80,7 +80,7 @@ struct Schedule {
 
 // Returns a schedule without steps; its chunks are cut by split_evenly(). Throws UsageError unless
 // world >= 1 and 0 <= root < world.
-[[nodiscard]] Schedule empty_schedule(const char* algorithm, Collective collective, int world,
+[[nodiscard]] Schedule empty_schedule(Algorithm algorithm, Collective collective, int world,
                                       std::size_t count, int chunks, int root = 0);
 
 // Returns the same schedule with one chunk per message. Consecutive steps are interleaved chunk by

@@ -1,6 +1,7 @@
 #include "runtime/comm/schedule/select.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/direct.hpp"
@@ -14,6 +15,154 @@ namespace ringsmith::comm {
 
 namespace {
 
+// ---- how a call runs ----
+
+enum class SizeLimit : std::uint8_t { none, small, packets };
+enum class RankLimit : std::uint8_t { none, up_to_two, more };
+enum class SharedMemory : std::uint8_t { irrelevant, no_input, all };
+
+// A set of enumerators: bit i is enumerator i.
+template <class... Enum>
+constexpr unsigned set_of(Enum... members) {
+  return ((1U << static_cast<unsigned>(members)) | ...);
+}
+template <class Enum>
+constexpr bool contains(unsigned set, Enum member) {
+  return (set >> static_cast<unsigned>(member) & 1U) != 0;
+}
+constexpr unsigned kEvery = ~0U;
+
+struct ChoiceRow {
+  struct When {
+    Route route = Route::host;      // rows of stream also serve kernel
+    unsigned collectives = kEvery;  // set
+    unsigned asked = kEvery;        // set of Call::algorithm
+    SizeLimit size = SizeLimit::none;
+    RankLimit ranks = RankLimit::none;
+    SharedMemory memory = SharedMemory::irrelevant;
+  };
+  When when;
+  Executor executor;
+  Executor elsewhere;  // unless all buffers are shared
+  Algorithm schedule;  // unless the call names one that has a schedule of its own
+  const char* why;
+};
+
+// The table of choices: the first row that fits decides.
+constexpr auto make_choices() {
+  using A = Algorithm;
+  using C = Collective;
+  using E = Executor;
+  using M = SharedMemory;
+  using N = RankLimit;
+  using R = Route;
+  using S = SizeLimit;
+  constexpr unsigned kAuto = set_of(A::automatic);
+  constexpr unsigned kRings = set_of(A::automatic, A::ring, A::gloo_ring);
+  // clang-format off
+  return std::to_array<ChoiceRow>({
+      {{.asked = kAuto, .size = S::small, .ranks = N::more},
+       E::small_messages, E::small_messages, A::automatic,
+       "one copy and one hand-off, which may cost a context switch"},
+      {{.asked = kAuto, .size = S::small, .ranks = N::up_to_two, .memory = M::no_input},
+       E::small_messages, E::small_messages, A::automatic,
+       "a copy costs less than a second hand-off"},
+      {{.collectives = set_of(C::all_reduce), .asked = set_of(A::plain_ring)},
+       E::plain_ring, E::plain_ring, A::ring,
+       "the ring in its readable form was asked for"},
+      {{},
+       E::mapped, E::slots, A::direct,
+       "two rounds at most, and the ring's bytes"},
+
+      {{.route = R::kernel, .collectives = set_of(C::all_reduce), .asked = kAuto, .size = S::small},
+       E::one_shot, E::one_shot, A::one_shot,
+       "one exchange, in packets that carry their own flags"},
+      {{.route = R::kernel,
+        .collectives = set_of(C::all_reduce),
+        .asked = set_of(A::direct),
+        .memory = M::all},
+       E::two_shot, E::two_shot, A::direct,
+       "direct was asked for, and the kernels can access all buffers"},
+      {{.route = R::kernel,
+        .collectives = set_of(C::all_reduce, C::reduce_scatter, C::all_gather),
+        .asked = kRings,
+        .size = S::packets},
+       E::packet_ring, E::packet_ring, A::ring,
+       "packets need no wait for a counter"},
+      {{.route = R::kernel,
+        .collectives = set_of(C::all_reduce, C::reduce_scatter, C::all_gather, C::broadcast),
+        .asked = kRings},
+       E::slot_ring, E::slot_ring, A::ring,
+       "one kernel, and each device uses only the connection to its neighbour"},
+
+      {{.route = R::stream, .collectives = set_of(C::all_reduce), .asked = kAuto, .size = S::small},
+       E::stream, E::device_staging, A::one_shot,
+       "one exchange"},
+      {{.route = R::stream, .collectives = set_of(C::all_reduce, C::reduce_scatter)},
+       E::stream, E::device_staging, A::ring,
+       "each device uses only the connection to its neighbour"},
+      {{.route = R::stream},
+       E::stream, E::device_staging, A::direct,
+       "every part moves straight from its source to its destination"},
+  });
+  // clang-format on
+}
+constexpr auto kChoices = make_choices();
+
+constexpr std::size_t most_bytes(SizeLimit size, int world) {
+  if (size == SizeLimit::packets) return kMostInPackets;
+  return world <= 2 ? kSmallForTwo : kSmallForMore;
+}
+
+bool fits(const ChoiceRow::When& when, const Call& call, int world, Route route) {
+  if (!contains(when.asked, call.algorithm) || !contains(when.collectives, call.collective))
+    return false;
+  if (when.route != route && !(when.route == Route::stream && route == Route::kernel)) return false;
+  if (when.ranks != RankLimit::none && (when.ranks == RankLimit::more) != (world > 2)) return false;
+  switch (when.size) {
+    case SizeLimit::none:
+      return true;
+    case SizeLimit::small:
+      return call.bytes() <= most_bytes(when.size, world);
+    default:
+      return call.work_count(world) * size_of(call.dtype) <= most_bytes(when.size, world);
+  }
+}
+
+// "all_reduce, reduce_scatter", "automatic or ring": the names of the enumerators in a set.
+template <class Enum>
+std::string names_of(unsigned set, Enum last, const char* separator) {
+  std::string text;
+  for (int i = 0; i <= static_cast<int>(last); ++i)
+    if (contains(set, i))
+      text += (text.empty() ? "" : separator) + std::string(name_of(static_cast<Enum>(i)));
+  return text;
+}
+
+std::string conditions_of(const ChoiceRow::When& when) {
+  std::string text;
+  const auto add = [&](const std::string& condition) {
+    text += (text.empty() ? "" : ", ") + condition;
+  };
+  const auto kib = [&](int world) { return std::to_string(most_bytes(when.size, world) >> 10); };
+  if (when.collectives != kEvery) add(names_of(when.collectives, Collective::all_to_all, ", "));
+  if (when.asked != kEvery) add(names_of(when.asked, Algorithm::own, " or "));
+  if (when.size == SizeLimit::packets)
+    add("all parts up to " + kib(1) + " KiB");
+  else if (when.size == SizeLimit::small && when.ranks == RankLimit::none)
+    add("up to " + kib(2) + " KiB (" + kib(3) + " KiB from 3 ranks on)");
+  else if (when.size == SizeLimit::small)
+    add("up to " + kib(when.ranks == RankLimit::more ? 3 : 2) + " KiB");
+  if (when.ranks != RankLimit::none)
+    add(when.ranks == RankLimit::more ? "3 ranks or more" : "1 or 2 ranks");
+  if (when.memory != SharedMemory::irrelevant)
+    add(when.memory == SharedMemory::all ? "all buffers in communication memory"
+                                         : "no input in communication memory");
+  return text.empty() ? "all other calls" : text;
+}
+
+// ---- schedules ----
+
 struct Asked {
   Collective collective;
   int world;
@@ -24,7 +173,7 @@ struct Asked {
 
 struct Shipped {
   Collective collective;  // none: serves all of them
-  const char* algorithm;
+  Algorithm algorithm;
   Schedule (*make)(const Asked&);
 };
 
@@ -39,36 +188,101 @@ Schedule ring_or_own(const Asked& a) {
 
 // schedule_player draws the first entry of a collective by default (select.hpp).
 constexpr Shipped kShipped[] = {
-    {Collective::all_reduce, "ring", ring_or_own},
-    {Collective::all_reduce, "gloo_ring",
+    {Collective::all_reduce, Algorithm::ring, ring_or_own},
+    {Collective::all_reduce, Algorithm::gloo_ring,
      [](const Asked& a) { return gloo_ring_all_reduce(a.world, a.count, a.element_size); }},
-    {Collective::reduce_scatter, "ring",
+    {Collective::reduce_scatter, Algorithm::ring,
      [](const Asked& a) { return ring_reduce_scatter(a.world, a.count); }},
-    {Collective::all_gather, "ring",
+    {Collective::all_gather, Algorithm::ring,
      [](const Asked& a) { return ring_all_gather(a.world, a.count); }},
-    {Collective::broadcast, "tree",
+    {Collective::broadcast, Algorithm::tree,
      [](const Asked& a) { return tree_broadcast(a.world, a.count, a.root); }},
-    {Collective::reduce, "tree",
+    {Collective::reduce, Algorithm::tree,
      [](const Asked& a) { return tree_reduce(a.world, a.count, a.root); }},
-    {Collective::none, "direct",
+    {Collective::none, Algorithm::direct,
      [](const Asked& a) { return direct_schedule(a.collective, a.world, a.count, a.root); }},
-    {Collective::all_reduce, "one_shot",
+    {Collective::all_reduce, Algorithm::one_shot,
      [](const Asked& a) { return one_shot_all_reduce(a.world, a.count); }},
-    {Collective::all_reduce, "tree",
+    {Collective::all_reduce, Algorithm::tree,
      [](const Asked& a) { return tree_all_reduce(a.world, a.count); }},
-    {Collective::all_reduce, "halving_doubling",
+    {Collective::all_reduce, Algorithm::halving_doubling,
      [](const Asked& a) { return halving_doubling_all_reduce(a.world, a.count); }},
-    {Collective::all_reduce, "double_tree",
+    {Collective::all_reduce, Algorithm::double_tree,
      [](const Asked& a) { return double_tree_all_reduce(a.world, a.count); }},
-    {Collective::all_reduce, "hierarchical",
+    {Collective::all_reduce, Algorithm::hierarchical,
      [](const Asked& a) { return hierarchical_all_reduce(a.world, a.count, a.node_of); }},
 };
 
-bool serves(const Shipped& shipped, Collective collective) {
+constexpr bool serves(const Shipped& shipped, Collective collective) {
   return shipped.collective == collective || shipped.collective == Collective::none;
 }
 
+// [collective]: the set of its algorithms.
+constexpr auto kAlgorithmsOf = [] {
+  std::array<unsigned, std::size(kContracts)> sets{};
+  for (std::size_t c = 0; c < sets.size(); ++c)
+    for (const Shipped& shipped : kShipped)
+      if (serves(shipped, static_cast<Collective>(c))) sets[c] |= set_of(shipped.algorithm);
+  sets[static_cast<std::size_t>(Collective::all_reduce)] |= set_of(Algorithm::plain_ring);
+  return sets;
+}();
+
+[[noreturn]] void throw_no_algorithm(Collective collective, std::string_view algorithm) {
+  std::string choices;
+  for (const Algorithm known : algorithms_of(collective))
+    choices += (choices.empty() ? "" : ", ") + std::string(name_of(known));
+  throw UsageError("no algorithm '" + std::string(algorithm) + "' for " + name_of(collective) +
+                   ": choose one of " + choices);
+}
+
 }  // namespace
+
+std::string_view name_of(Executor executor) {
+  constexpr std::string_view kNames[] = {
+      "small_messages", "mapped",   "slots",    "plain_ring",  "stream",
+      "device_staging", "one_shot", "two_shot", "packet_ring", "slot_ring"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Executor::slot_ring) + 1);
+  return kNames[static_cast<std::size_t>(executor)];
+}
+
+Choice choose(const Call& call, int world, Route route, const Sharing& sharing) {
+  for (const ChoiceRow& row : kChoices) {
+    if (!fits(row.when, call, world, route)) continue;
+    if (row.when.memory == SharedMemory::no_input && !sharing.none) continue;
+    if (row.when.memory == SharedMemory::all && !sharing.all) continue;
+    const bool named =
+        call.algorithm != Algorithm::automatic && call.algorithm != Algorithm::plain_ring;
+    return {sharing.all ? row.executor : row.elsewhere, named ? call.algorithm : row.schedule,
+            row.when.memory == SharedMemory::irrelevant && row.executor == row.elsewhere, row.why};
+  }
+  throw Error(std::string("no row of the table of choices fits ") + call.name());
+}
+
+Algorithm asked_of(Collective collective, Algorithm option) {
+  if (option == Algorithm::automatic || !contract_of(collective).reduces)
+    return Algorithm::automatic;
+  if (option > Algorithm::hierarchical)
+    throw UsageError("algorithm '" + std::string(name_of(option)) +
+                     "' is only for schedules: a group cannot be asked for it");
+  const unsigned known = kAlgorithmsOf[static_cast<std::size_t>(collective)];
+  return contains(known, option) ? option : Algorithm::automatic;
+}
+
+std::vector<std::array<std::string, 5>> table_of_choices() {
+  std::vector<std::array<std::string, 5>> rows;
+  for (const auto& [when, executor, elsewhere, schedule, why] : kChoices) {
+    std::string name(name_of(executor)), order = "rank order";
+    if (elsewhere != executor) name += ", else " + std::string(name_of(elsewhere));
+    if (executor != Executor::small_messages) order = name_of(schedule);
+    const bool may_name_another = (when.asked & (when.asked - 1)) != 0;
+    if (may_name_another) order += ", or as asked";
+    const char* const data = when.route == Route::host     ? "host memory"
+                             : when.route == Route::kernel ? "GPUs, kernel"
+                                                           : "GPUs";
+    rows.push_back({data, conditions_of(when), name, order, why});
+  }
+  return rows;
+}
 
 const std::vector<Collective>& all_collectives() {
   static const std::vector<Collective> all = [] {
@@ -81,11 +295,18 @@ const std::vector<Collective>& all_collectives() {
   return all;
 }
 
-std::vector<std::string> algorithms_of(Collective collective) {
-  std::vector<std::string> names;
+std::vector<Algorithm> algorithms_of(Collective collective) {
+  std::vector<Algorithm> found;
   for (const Shipped& shipped : kShipped)
-    if (serves(shipped, collective)) names.emplace_back(shipped.algorithm);
-  return names;
+    if (serves(shipped, collective)) found.push_back(shipped.algorithm);
+  return found;
+}
+
+Algorithm parse_algorithm(Collective collective, std::string_view name) {
+  const unsigned known = kAlgorithmsOf[static_cast<std::size_t>(collective)];
+  for (std::size_t i = 0; i < std::size(kAlgorithmNames); ++i)
+    if (name == kAlgorithmNames[i] && contains(known, i)) return static_cast<Algorithm>(i);
+  throw_no_algorithm(collective, name);
 }
 
 Collective parse_collective(std::string_view name) {
@@ -97,25 +318,20 @@ Collective parse_collective(std::string_view name) {
   throw UsageError("unknown collective '" + std::string(name) + "': choose one of " + choices);
 }
 
-Schedule make_schedule(Collective collective, std::string_view algorithm, int world,
-                       std::size_t count, std::size_t element_size, int root,
-                       const std::vector<int>& node_of) {
+Schedule make_schedule(Collective collective, Algorithm algorithm, int world, std::size_t count,
+                       std::size_t element_size, int root, const std::vector<int>& node_of) {
   const auto& known = all_collectives();
   if (std::find(known.begin(), known.end(), collective) == known.end())
     throw Error(std::string("no schedule for ") + name_of(collective));
-  const bool plain = collective == Collective::all_reduce && algorithm == "plain_ring";
-  std::string choices;
+  const bool plain = collective == Collective::all_reduce && algorithm == Algorithm::plain_ring;
   for (const Shipped& shipped : kShipped) {
     if (!serves(shipped, collective)) continue;
-    if (shipped.algorithm == (plain ? "ring" : algorithm)) {
-      Schedule schedule = shipped.make({collective, world, count, element_size, root, node_of});
-      schedule.node_of = node_of;
-      return schedule;
-    }
-    choices += (choices.empty() ? "" : ", ") + std::string(shipped.algorithm);
+    if (shipped.algorithm != (plain ? Algorithm::ring : algorithm)) continue;
+    Schedule schedule = shipped.make({collective, world, count, element_size, root, node_of});
+    schedule.node_of = node_of;
+    return schedule;
   }
-  throw UsageError("no algorithm '" + std::string(algorithm) + "' for " + name_of(collective) +
-                   ": choose one of " + choices);
+  throw_no_algorithm(collective, name_of(algorithm));
 }
 
 }  // namespace ringsmith::comm

@@ -1,4 +1,11 @@
-// All schedules of the library, by name.
+// The only place that chooses how a collective runs, and the list of the library's schedules.
+//
+//     call, world, route, sharing  --choose()-->  executor, schedule, why
+//
+// choose() takes the first fitting row of the table in select.cpp, which `doctor --algorithms`
+// prints. All ranks choose the same: the call has been compared by the agreement barrier, and the
+// sharing follows from the buffers that every rank announced there. So the order of every sum
+// depends on neither timing nor rank. barrier, send and recv have no schedule, and no row.
 //
 // | collective     | algorithms (schedule_player draws the first) |
 // |----------------|----------------------------------------------|
@@ -12,26 +19,85 @@
 // | scatter        | direct                                       |
 // | all_to_all     | direct                                       |
 //
-// If a call names no algorithm, executor/dispatcher.hpp chooses it, and device/stream_engine.hpp on
-// devices. "plain_ring" is also accepted for all_reduce; it has the schedule of ring, which
-// executor/plain_ring.cpp runs in another way.
+// plain_ring is also accepted for all_reduce: the schedule of ring, which executor/plain_ring.cpp
+// runs in another way.
 #pragma once
 
+#include <array>
+#include <string>
 #include <string_view>
 
 #include "runtime/comm/schedule/schedule.hpp"
+#include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
+
+// Where a group's engines take the data of a call.
+enum class Route : std::uint8_t {
+  host,    // through host memory; also the memory of GPUs that do not reach each other
+  stream,  // between GPUs, by copies and short kernels on streams (the stream engine)
+  kernel   // between GPUs, by one kernel that waits for its peers' kernels (the kernel engine)
+};
+
+// Which of a call's buffers other ranks can access in place, over all ranks.
+struct Sharing {
+  bool all = true;        // every buffer
+  bool none = true;       // no rank's input
+  bool in_place = false;  // some rank's input and output share memory
+};
+
+enum class Executor : std::uint8_t {
+  small_messages,  // executor/staging.cpp: one copy, one hand-off, sums in rank order
+  mapped,          // executor/mapped.cpp: directly in all buffers; slots if that cannot work
+  slots,           // executor/slots.cpp: message by message
+  plain_ring,      // executor/plain_ring.cpp: the ring in its readable form
+  stream,          // device/stream_engine.cpp: as mapped; device_staging if that cannot work
+  device_staging,  // device/stream_engine.cpp: slice by slice through staging memory
+  one_shot,        // device/direct.cu: every rank sends all its data to every other, in packets
+  two_shot,        // device/direct.cu: directly in all buffers
+  packet_ring,     // device/ring.cu: each word carries its own flag
+  slot_ring        // device/ring.cu: slots and counters
+};
+[[nodiscard]] std::string_view name_of(Executor executor);
+[[nodiscard]] constexpr bool is_kernel(Executor executor) { return executor >= Executor::one_shot; }
+
+// Up to this size of Call::bytes(), one hand-off with a copy is faster than two hand-offs without.
+// More than two ranks usually have fewer cores than ranks, so a hand-off costs a context switch.
+// The limits are the same on every transport, so that all give the same bits.
+constexpr std::size_t kSmallForTwo = std::size_t{8} << 10, kSmallForMore = std::size_t{16} << 10;
+// Largest packet_ring: bytes of all parts together.
+constexpr std::size_t kMostInPackets = std::size_t{32} << 10;
+
+struct Choice {
+  Executor executor;
+  Algorithm schedule;  // automatic: none, the order of the ranks
+  bool settled;        // no other sharing would change this choice
+  const char* why;
+};
+
+// The choice for a collective call. Before the agreement barrier, when a rank knows only its own
+// buffers, ask with kNothingShared; the answer is final if it is settled.
+inline constexpr Sharing kNothingShared{.all = false, .none = true, .in_place = false};
+[[nodiscard]] Choice choose(const Call& call, int world, Route route, const Sharing& sharing);
+
+// The algorithm that a call of this collective asks for in a group with this option: reductions
+// that have a schedule of it take the option, all other calls are automatic.
+[[nodiscard]] Algorithm asked_of(Collective collective, Algorithm option);
+
+// The table as text, one row each: data, call, executor, schedule, why.
+[[nodiscard]] std::vector<std::array<std::string, 5>> table_of_choices();
 
 // Throws UsageError, naming the choices, if the collective does not have the algorithm.
 // element_size (bytes) matters only to gloo_ring, root only to the rooted collectives. node_of
 // (schedule.hpp: [rank], or empty for all on one node) matters only to hierarchical and to tools
 // that draw or price the schedule.
-[[nodiscard]] Schedule make_schedule(Collective collective, std::string_view algorithm, int world,
+[[nodiscard]] Schedule make_schedule(Collective collective, Algorithm algorithm, int world,
                                      std::size_t count, std::size_t element_size = 4, int root = 0,
                                      const std::vector<int>& node_of = {});
 
-[[nodiscard]] std::vector<std::string> algorithms_of(Collective collective);
+[[nodiscard]] std::vector<Algorithm> algorithms_of(Collective collective);
+// An algorithm of this collective; else throws UsageError naming the choices.
+[[nodiscard]] Algorithm parse_algorithm(Collective collective, std::string_view name);
 [[nodiscard]] const std::vector<Collective>& all_collectives();    // all that have schedules
 [[nodiscard]] Collective parse_collective(std::string_view name);  // UsageError naming the choices
 

@@ -48,19 +48,19 @@ int tree_rounds(int world) {
 }
 
 Schedule tree_broadcast(int world, std::size_t count, int root) {
-  Schedule schedule = empty_schedule("tree", Collective::broadcast, world, count, 1, root);
+  Schedule schedule = empty_schedule(Algorithm::tree, Collective::broadcast, world, count, 1, root);
   add_broadcast(schedule);
   return schedule;
 }
 
 Schedule tree_reduce(int world, std::size_t count, int root) {
-  Schedule schedule = empty_schedule("tree", Collective::reduce, world, count, 1, root);
+  Schedule schedule = empty_schedule(Algorithm::tree, Collective::reduce, world, count, 1, root);
   add_reduce(schedule);
   return schedule;
 }
 
 Schedule tree_all_reduce(int world, std::size_t count) {
-  Schedule schedule = empty_schedule("tree", Collective::all_reduce, world, count, 1);
+  Schedule schedule = empty_schedule(Algorithm::tree, Collective::all_reduce, world, count, 1);
   add_reduce(schedule);
   add_broadcast(schedule);
   return schedule;
@@ -124,9 +124,9 @@ class Depths {
 // near the root of one tree and far from the root of the other. If it handled pieces in plain
 // order, it would wait in one tree for pieces that pass through the other, and nothing would
 // overlap.
-struct Turn {
+struct PieceTurn {
   int when, tree, piece;
-  bool operator<(const Turn& other) const {
+  bool operator<(const PieceTurn& other) const {
     return std::tie(when, tree) < std::tie(other.when, other.tree);
   }
 };
@@ -160,13 +160,13 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
   if (pieces == 0)
     pieces = static_cast<int>(
         std::clamp((count / 2 + kPiece - 1) / kPiece, std::size_t{1}, kMostPieces));
-  Schedule schedule = empty_schedule("double_tree", Collective::all_reduce, world, count,
+  Schedule schedule = empty_schedule(Algorithm::double_tree, Collective::all_reduce, world, count,
                                      2 * pieces);  // tree t has those from t * pieces on
   const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
   for (int rank = 0; rank < world; ++rank) {
     // On the way down, a rank handles a piece one unit of time after its parent; on the way up, one
     // unit after its children.
-    std::vector<Turn> up, down;
+    std::vector<PieceTurn> up, down;
     for (int tree = 0; tree < 2; ++tree)
       for (int piece = 0; piece < pieces; ++piece) {
         const int depth = depths[tree].of(rank);
@@ -176,8 +176,8 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
     std::sort(up.begin(), up.end());
     std::sort(down.begin(), down.end());
     std::vector<Step>& steps = schedule.steps[static_cast<std::size_t>(rank)];
-    for (const Turn& t : up) add_up(steps, world, rank, t.tree, t.tree * pieces + t.piece);
-    for (const Turn& t : down) add_down(steps, world, rank, t.tree, t.tree * pieces + t.piece);
+    for (const PieceTurn& t : up) add_up(steps, world, rank, t.tree, t.tree * pieces + t.piece);
+    for (const PieceTurn& t : down) add_down(steps, world, rank, t.tree, t.tree * pieces + t.piece);
   }
   return schedule;
 }

@@ -5,23 +5,18 @@
 
 namespace ringsmith::comm {
 
-void AgreementBarrier::answer(const Call& call, std::uint64_t sequence, std::uint64_t input,
-                              std::uint64_t output) {
+void AgreementBarrier::answer(std::uint64_t input, std::uint64_t output) {
   ++round_;
-  Answer& mine = peers_.mine().answers[round_ % 2];
-  mine.call.store(call.pack(), std::memory_order_relaxed);
-  mine.count.store(call.count, std::memory_order_relaxed);
-  mine.sequence.store(sequence, std::memory_order_relaxed);
-  mine.site.store(peers_.mine().board.site.load(std::memory_order_relaxed),
-                  std::memory_order_relaxed);
+  Answer& mine = peers_.segments().mine().answers[round_ % 2];
+  mine.record.copy(peers_.segments().mine().board.record, std::memory_order_relaxed);
   mine.input.store(input, std::memory_order_relaxed);
   mine.output.store(output, std::memory_order_relaxed);
-  peers_.expose_to_all(&mine, sizeof mine);
-  peers_.publish(mine.round, round_);
+  peers_.segments().expose_to_all(&mine, sizeof mine);
+  peers_.segments().publish(mine.round, round_);
 }
 
 bool AgreementBarrier::same_call(int a, int b) const {
-  const Answer &one = answer_of(a), &other = answer_of(b);
+  const CallRecord &one = answer_of(a).record, &other = answer_of(b).record;
   return one.call.load(std::memory_order_relaxed) == other.call.load(std::memory_order_relaxed) &&
          one.count.load(std::memory_order_relaxed) == other.count.load(std::memory_order_relaxed);
 }
@@ -70,7 +65,7 @@ void AgreementBarrier::report_mismatch() {
       party->push_back(r);
   }
   if (parties.size() < 2)
-    peers_.fail(FailureKind::other, -1, "ranks disagree, but no two calls differ");
+    peers_.health().fail(FailureKind::other, -1, "ranks disagree, but no two calls differ");
   std::ranges::stable_sort(parties, std::greater(), [](const auto& party) { return party.size(); });
   const int first = parties[0].front(), odd = parties[1].front();
   const bool clear = parties[0].size() > 1;  // otherwise no two of the ranks agree
@@ -80,21 +75,20 @@ void AgreementBarrier::report_mismatch() {
     text += "; " + std::to_string(parties[0].size()) + " ranks agree with rank " +
             std::to_string(first) + ", " + std::to_string(parties[1].size()) + " with rank " +
             std::to_string(odd);
-  peers_.fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
+  peers_.health().fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
 }
 
 // Throws a failure that another rank has already reported, because it is the cause of the mismatch.
 void AgreementBarrier::adopt_report() {
-  peers_.look();
-  if (const auto report = peers_.look_for_report(); report.kind != FailureKind::none)
-    peers_.fail(report.kind, report.culprit, report.text);
+  peers_.segments().look();
+  if (const auto report = peers_.health().look_for_report(); report.kind != FailureKind::none)
+    peers_.health().fail(report.kind, report.culprit, report.text);
 }
 
 std::string AgreementBarrier::describe(int r) const {
-  const Answer& a = answer_of(r);
-  return "rank " + std::to_string(r) + " called " +
-         Call::unpack(a.call.load(), a.count.load()).describe() + " #" +
-         std::to_string(a.sequence.load()) + peers_.at_site(r, a.site.load());
+  const CallRecord& record = answer_of(r).record;
+  return "rank " + std::to_string(r) + " called " + record.unpacked().describe() + " #" +
+         std::to_string(record.sequence.load()) + peers_.health().at_site(r, record.site.load());
 }
 
 }  // namespace ringsmith::comm

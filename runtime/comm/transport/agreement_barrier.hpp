@@ -19,16 +19,15 @@ class AgreementBarrier {
 
   [[nodiscard]] std::uint64_t round() const { return round_; }  // the last round opened
 
-  // Publishes the call, and with it everything that this rank has staged. input, output: offsets of
-  // the call's buffers in the segment, or kNotShared.
-  void answer(const Call& call, std::uint64_t sequence, std::uint64_t input = kNotShared,
-              std::uint64_t output = kNotShared);
+  // Publishes the call on this rank's board, and with it everything that this rank has staged.
+  // input, output: offsets of the call's buffers in the segment, or kNotShared.
+  void answer(std::uint64_t input = kNotShared, std::uint64_t output = kNotShared);
   // Waits for all other ranks. Throws MismatchError if one of them is in another call.
   void await_all();
 
   // Returns the answer of rank r in the current round.
   [[nodiscard]] const Answer& answer_of(int r) const {
-    return peers_.control(r).answers[round_ % 2];
+    return peers_.segments().control(r).answers[round_ % 2];
   }
 
  private:

@@ -12,20 +12,20 @@
 // segment; a remote consumer reads them in its mirror (network_transport.hpp).
 #pragma once
 
-#include "runtime/comm/transport/peers.hpp"
+#include "runtime/comm/transport/segments.hpp"
 
 namespace ringsmith::comm {
 
 // The sending end of one lane.
 class Outbox {
  public:
-  Outbox(Peers& peers, int peer, int lane)
-      : peers_(&peers),
+  Outbox(Segments& segments, int peer, int lane)
+      : segments_(&segments),
         peer_(peer),
-        tail_(&peers.lane(peers.rank(), peer, lane).tail),
-        head_(&peers.lane(peer, peers.rank(), lane).head),
-        slots_(peers.slots(peers.rank(), peer, lane)),
-        slot_bytes_(peers.layout().slot_bytes()) {}
+        tail_(&segments.lane(segments.rank(), peer, lane).tail),
+        head_(&segments.lane(peer, segments.rank(), lane).head),
+        slots_(segments.slots(segments.rank(), peer, lane)),
+        slot_bytes_(segments.layout().slot_bytes()) {}
   [[nodiscard]] bool has_room() const {
     if (posted_ - known_head_ < kSlots) return true;
     known_head_ = head_->load();
@@ -34,19 +34,19 @@ class Outbox {
   [[nodiscard]] std::byte* slot() const { return slots_ + posted_ % kSlots * slot_bytes_; }
   // Posts a message: the first `size` bytes of the slot.
   void post(std::size_t size) {
-    peers_->expose(peer_, slot(), size);
-    peers_->publish_to(peer_, *tail_, ++posted_);
+    segments_->expose(peer_, slot(), size);
+    segments_->publish_to(peer_, *tail_, ++posted_);
   }
   // True if a message may be sent from any memory instead of from the slot.
-  [[nodiscard]] bool lends() const { return peers_->on_network(peer_); }
+  [[nodiscard]] bool lends() const { return segments_->on_network(peer_); }
   // Sends `size` bytes at `data`, which may change once this has returned. Requires lends().
   void post_from(const std::byte* data, std::size_t size) {
-    peers_->lend(peer_, data, slot(), size);
-    peers_->publish_to(peer_, *tail_, ++posted_);
+    segments_->lend(peer_, data, slot(), size);
+    segments_->publish_to(peer_, *tail_, ++posted_);
   }
 
  private:
-  Peers* peers_;
+  Segments* segments_;
   int peer_;
   std::atomic<std::uint64_t>* tail_;
   const std::atomic<std::uint64_t>* head_;
@@ -59,13 +59,13 @@ class Outbox {
 // The receiving end.
 class Inbox {
  public:
-  Inbox(Peers& peers, int peer, int lane)
-      : peers_(&peers),
+  Inbox(Segments& segments, int peer, int lane)
+      : segments_(&segments),
         peer_(peer),
-        tail_(&peers.lane(peer, peers.rank(), lane).tail),
-        head_(&peers.lane(peers.rank(), peer, lane).head),
-        slots_(peers.slots(peer, peers.rank(), lane)),
-        slot_bytes_(peers.layout().slot_bytes()) {}
+        tail_(&segments.lane(peer, segments.rank(), lane).tail),
+        head_(&segments.lane(segments.rank(), peer, lane).head),
+        slots_(segments.slots(peer, segments.rank(), lane)),
+        slot_bytes_(segments.layout().slot_bytes()) {}
   [[nodiscard]] bool has_message() const {
     if (known_tail_ > taken_) return true;
     known_tail_ = tail_->load();
@@ -76,13 +76,13 @@ class Inbox {
   // is sent immediately; the others may wait for the next message.
   void release() {
     if (++taken_ % (kSlots / 2) == 0)
-      peers_->publish_to(peer_, *head_, taken_);
+      segments_->publish_to(peer_, *head_, taken_);
     else
-      peers_->note_to(peer_, *head_, taken_);
+      segments_->note_to(peer_, *head_, taken_);
   }
 
  private:
-  Peers* peers_;
+  Segments* segments_;
   int peer_;
   const std::atomic<std::uint64_t>* tail_;
   std::atomic<std::uint64_t>* head_;
@@ -95,11 +95,11 @@ class Inbox {
 // The channels of one rank to all others.
 class Channels {
  public:
-  explicit Channels(Peers& peers) {
-    for (int peer = 0; peer < peers.size(); ++peer)
+  explicit Channels(Segments& segments) {
+    for (int peer = 0; peer < segments.size(); ++peer)
       for (int lane = 0; lane < kLanes; ++lane) {
-        out_.emplace_back(peers, peer, lane);
-        in_.emplace_back(peers, peer, lane);
+        out_.emplace_back(segments, peer, lane);
+        in_.emplace_back(segments, peer, lane);
       }
   }
   [[nodiscard]] Outbox& out(int peer, int lane) { return out_[index(peer, lane)]; }

@@ -28,7 +28,7 @@
 namespace ringsmith::comm {
 
 // How local ranks wake a rank that sleeps on its sockets. A rank with remote peers cannot sleep on
-// a futex, so PeerMemory::ring() sends it a byte over the Unix socket of the mesh instead.
+// a futex, so Segments::ring() sends it a byte over the Unix socket of the mesh instead.
 class Doorbells {
  public:
   // sockets: one for each local peer; owned by the mesh.

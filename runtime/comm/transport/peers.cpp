@@ -33,8 +33,8 @@ constexpr std::int64_t kTracedWait = 20'000;  // ns; shorter waits would fill th
 
 }  // namespace
 
-Peers::Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
-    : PeerFailures(std::move(bootstrap), options) {
+PeerWaiter::PeerWaiter(Segments& segments, Health& health)
+    : segments_(segments), health_(health), network_(segments.network()) {
   // Spin only if each rank has its own core.
   foreground_ =
       oversubscribed() ? SpinLimits{0, microseconds(1000)} : SpinLimits{4000, microseconds(2000)};
@@ -42,11 +42,11 @@ Peers::Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
 }
 
 // True if this machine has more ranks of the group than CPUs that they may run on.
-bool Peers::oversubscribed() const {
+bool PeerWaiter::oversubscribed() const {
   std::string any;
   int ranks = 0;
-  for (int r = 0; r < size(); ++r) {
-    const PeerLink& link = peer(r).link;
+  for (int r = 0; r < segments_.size(); ++r) {
+    const PeerLink& link = segments_.link(r);
     if (!link.same_machine) continue;
     ++ranks;
     any.resize(std::max(any.size(), link.cpus.size()), '0');
@@ -56,7 +56,7 @@ bool Peers::oversubscribed() const {
   return std::count(any.begin(), any.end(), '1') < ranks;
 }
 
-void Peers::pause() {
+void PeerWaiter::pause() {
 #if defined(__x86_64__)
   _mm_pause();
 #elif defined(__aarch64__)
@@ -64,23 +64,23 @@ void Peers::pause() {
 #endif
 }
 
-int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
-  Control& me = mine();
+int PeerWaiter::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
+  Control& me = segments_.mine();
   if (crowded_ > 0) --crowded_;
   const auto start = Clock::now();
   me.board.waited.store(0, std::memory_order_relaxed);
   auto next_check = start + kCheckInterval, next_show = start + kShowInterval;
   int last = for_peer;
   struct Telling {
-    Peers& peers;
+    Health& health;
     bool told = false;
     void tell() {
-      if (!std::exchange(told, true)) peers.tell_other_groups(true);
+      if (!std::exchange(told, true)) health.tell_other_groups(true);
     }
     ~Telling() {
-      if (told) peers.tell_other_groups(false);
+      if (told) health.tell_other_groups(false);
     }
-  } others{*this};
+  } others{health_};
   while (!ready(context)) {
     last = for_peer;
     me.board.waits_for.store(last, std::memory_order_relaxed);
@@ -90,21 +90,22 @@ int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
     }
     const auto now = Clock::now();
     if (now >= next_check) {
-      Failed failure = look_for_failure(for_peer);
+      Health::Failed failure = health_.look_for_failure(for_peer);
       const auto waited = std::chrono::duration_cast<milliseconds>(now - start).count();
       me.board.waited.store(static_cast<std::uint32_t>(waited), std::memory_order_relaxed);
-      if (failure.kind == FailureKind::none && now - start >= timeout()) {
+      if (failure.kind == FailureKind::none && now - start >= health_.timeout()) {
         failure.kind = FailureKind::timeout;
-        failure.text = explain_timeout(for_peer, failure.culprit);
+        failure.text = health_.explain_timeout(for_peer, failure.culprit);
       }
       // Checked after the failure was seen: a peer may have done its part before it left.
       if (ready(context)) break;
-      if (failure.kind != FailureKind::none) fail(failure.kind, failure.culprit, failure.text);
+      if (failure.kind != FailureKind::none)
+        health_.fail(failure.kind, failure.culprit, failure.text);
       if (now - start >= kTellElsewhere) others.tell();
       next_check = now + kCheckInterval;
     }
     if (network_ && now >= next_show) {
-      show_board();
+      health_.show_board();
       next_show = now + kShowInterval;
     }
     if (crowded_ == 0 && now - start < spin_limits().yielding) {
@@ -115,20 +116,21 @@ int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
     sleep_until_told(ready, context);
   }
   me.board.waits_for.store(-1, std::memory_order_relaxed);
-  if (next_show > start + kShowInterval) show_board();  // the last one sent still says "waits"
+  if (next_show > start + kShowInterval)
+    health_.show_board();  // the last one sent still says "waits"
   return last;
 }
 
-void Peers::trace_wait_until_now(int for_peer, std::int64_t begin) const {
+void PeerWaiter::trace_wait_until_now(int for_peer, std::int64_t begin) const {
   const std::int64_t end = trace::now_ns();
   if (for_peer < 0 || end - begin < kTracedWait) return;
-  const bool same_node = peer(for_peer).link.node == peer(rank()).link.node;
+  const bool same_node = segments_.link(for_peer).node == segments_.link(segments_.rank()).node;
   trace::record(same_node ? kWaitWithinNode : kWaitBetweenNodes, trace::Category::wait, begin, end,
                 {"rank", for_peer});
 }
 
-void Peers::sleep_until_told(bool (*ready)(void*), void* context) {
-  Doorbell& bell = mine().bell;
+void PeerWaiter::sleep_until_told(bool (*ready)(void*), void* context) {
+  Doorbell& bell = segments_.mine().bell;
   bell.sleep_unless([&] { return ready(context); }, network_ ? kOnSockets : kOnFutex,
                     [&](std::uint32_t seen) {
                       const timespec limit{0, std::chrono::nanoseconds(kCheckInterval).count()};
@@ -139,7 +141,7 @@ void Peers::sleep_until_told(bool (*ready)(void*), void* context) {
                     });
 }
 
-void Peers::flush() {
+void PeerWaiter::flush() {
   if (!network_) return;
   int to_whom = -1;
   wait(to_whom, [&] { return network_->flushed(to_whom); });

@@ -1,5 +1,5 @@
-// The ranks of a group as seen by one of them: their memory (peer_memory.hpp), their failures
-// (peer_failures.hpp), and, here, waiting for their counters.
+// The ranks of a group as seen by one of them, in three parts: their memory (segments.hpp), their
+// health (health.hpp) and, here, waiting for their counters.
 //
 // A wait first spins (a peer on another core answers within a microsecond), then yields (with more
 // ranks than cores the peer may need this core), then sleeps on a futex until a peer rings, or on
@@ -12,7 +12,7 @@
 #pragma once
 
 #include "runtime/base/tracer.hpp"
-#include "runtime/comm/transport/peer_failures.hpp"
+#include "runtime/comm/transport/health.hpp"
 
 namespace ringsmith::comm {
 
@@ -26,9 +26,10 @@ struct SpinLimits {
   std::chrono::microseconds yielding{};  // then polls with sched_yield between them, then sleep
 };
 
-class Peers : public PeerFailures {
+// Waits for the peers' counters.
+class PeerWaiter {
  public:
-  Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
+  PeerWaiter(Segments& segments, Health& health);
 
   // Returns when ready() is true; ready() reads counters with seq_cst loads, which pair with
   // publish(). Throws PeerLost, TimeoutError, or the error that a failed peer reported. for_peer is
@@ -73,9 +74,38 @@ class Peers : public PeerFailures {
   void trace_wait_until_now(int for_peer, std::int64_t begin) const;
   void sleep_until_told(bool (*ready)(void*), void* context);
 
+  Segments& segments_;
+  Health& health_;
+  NetworkTransport* const network_;  // null if all ranks share memory
   SpinLimits foreground_, background_;
   std::atomic<bool> holds_core_{true};
   int crowded_ = 0;  // number of further long waits that do not yield
+};
+
+class Peers {
+ public:
+  // Collective: connects the ranks.
+  Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
+      : segments_(std::move(bootstrap), options),
+        health_(segments_, options),
+        waiter_(segments_, health_) {}
+
+  [[nodiscard]] Segments& segments() { return segments_; }
+  [[nodiscard]] const Segments& segments() const { return segments_; }
+  [[nodiscard]] Health& health() { return health_; }
+  [[nodiscard]] PeerWaiter& waiter() { return waiter_; }
+
+  [[nodiscard]] int rank() const { return segments_.rank(); }
+  [[nodiscard]] int size() const { return segments_.size(); }
+  template <class Ready>
+  void wait(const int& for_peer, Ready ready) {
+    waiter_.wait(for_peer, std::move(ready));
+  }
+
+ private:
+  Segments segments_;
+  Health health_;
+  PeerWaiter waiter_;
 };
 
 }  // namespace ringsmith::comm

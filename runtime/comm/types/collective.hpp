@@ -2,6 +2,7 @@
 // whole communication layer, command lines and error messages use.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <string_view>
@@ -96,7 +97,7 @@ ReduceOp parse_reduce_op(std::string_view name);  // throws UsageError naming th
 
 // Algorithms, which determine the order of each sum. automatic chooses by size and kind of memory
 // with fixed thresholds, so that the choice, and with it every bit, is the same in every run
-// (executor/dispatcher.hpp).
+// (schedule/select.hpp).
 enum class Algorithm : std::uint8_t {
   automatic,
   ring,
@@ -106,9 +107,19 @@ enum class Algorithm : std::uint8_t {
   tree,
   halving_doubling,
   double_tree,
-  hierarchical  // within nodes, then between them
+  hierarchical,  // within nodes, then between them
+  // Of schedules only; a group cannot be asked for them:
+  one_shot,  // every rank reads all data of every other and adds it up in rank order
+  own        // not one of the library's
 };
-[[nodiscard]] std::string_view name_of(Algorithm algorithm);
+inline constexpr auto kAlgorithmNames = std::to_array<std::string_view>(
+    {"automatic", "ring", "plain_ring", "gloo_ring", "direct", "tree", "halving_doubling",
+     "double_tree", "hierarchical", "one_shot", "own"});
+static_assert(kAlgorithmNames.size() == static_cast<std::size_t>(Algorithm::own) + 1);
+[[nodiscard]] constexpr std::string_view name_of(Algorithm algorithm) {
+  return kAlgorithmNames.at(static_cast<std::size_t>(algorithm));
+}
+// An algorithm that a group can be asked for. Throws UsageError naming the choices.
 Algorithm parse_algorithm(std::string_view name);
 
 }  // namespace ringsmith::comm

@@ -2,6 +2,7 @@
 #include "runtime/comm/types/options.hpp"
 
 #include <array>
+#include <span>
 
 #include "runtime/base/error.hpp"
 
@@ -10,18 +11,15 @@ namespace ringsmith::comm {
 namespace {
 
 constexpr std::array<std::string_view, 5> kReduceOps{"sum", "avg", "prod", "min", "max"};
-constexpr std::array<std::string_view, 9> kAlgorithms{
-    "automatic",        "ring",        "plain_ring",  "gloo_ring", "direct", "tree",
-    "halving_doubling", "double_tree", "hierarchical"};
 constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "tcp", "rdma"};
-constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "a", "b"};
+constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "stream", "kernel"};
 
-template <class Enum, std::size_t n>
-Enum parse(const std::array<std::string_view, n>& names, std::string_view name, const char* what) {
+template <class Enum>
+Enum parse(std::span<const std::string_view> names, std::string_view name, const char* what) {
   std::string choices;
-  for (std::size_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
     if (names[i] == name) return static_cast<Enum>(i);
-    choices += (i == 0 ? "" : i + 1 == n ? " or " : ", ") + std::string(names[i]);
+    choices += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + std::string(names[i]);
   }
   throw UsageError("unknown " + std::string(what) + " '" + std::string(name) + "': use " + choices);
 }
@@ -29,7 +27,6 @@ Enum parse(const std::array<std::string_view, n>& names, std::string_view name, 
 }  // namespace
 
 std::string_view name_of(ReduceOp op) { return kReduceOps.at(static_cast<std::size_t>(op)); }
-std::string_view name_of(Algorithm a) { return kAlgorithms.at(static_cast<std::size_t>(a)); }
 std::string_view name_of(Transport t) { return kTransports.at(static_cast<std::size_t>(t)); }
 std::string_view name_of(CudaEngine e) { return kCudaEngines.at(static_cast<std::size_t>(e)); }
 
@@ -37,12 +34,15 @@ ReduceOp parse_reduce_op(std::string_view name) {
   return parse<ReduceOp>(kReduceOps, name, "reduction");
 }
 Algorithm parse_algorithm(std::string_view name) {
-  return parse<Algorithm>(kAlgorithms, name, "algorithm");
+  constexpr auto kOfGroups = static_cast<std::size_t>(Algorithm::hierarchical) + 1;
+  return parse<Algorithm>(std::span(kAlgorithmNames).first(kOfGroups), name, "algorithm");
 }
 Transport parse_transport(std::string_view name) {
   return parse<Transport>(kTransports, name, "transport");
 }
 CudaEngine parse_cuda_engine(std::string_view name) {
+  if (name == "a") return CudaEngine::stream;
+  if (name == "b") return CudaEngine::kernel;
   return parse<CudaEngine>(kCudaEngines, name, "engine");
 }
 

@@ -14,14 +14,15 @@
 namespace ringsmith::comm {
 
 // How collectives on device memory are run (runtime/comm/device). Both engines give the same bits.
-// automatic: b if every rank has its own device and reaches the others' devices, else a.
+// automatic: kernel if every rank has its own device and reaches the others' devices, else stream.
 enum class CudaEngine : std::uint8_t {
   automatic,
-  a,  // the host enqueues copies and short kernels; streams wait for each other by events
-  b   // one kernel per collective, which waits for its peers' kernels itself
+  stream,  // the host enqueues copies and short kernels; streams wait for each other by events
+  kernel   // one kernel per collective, which waits for its peers' kernels itself
 };
 [[nodiscard]] std::string_view name_of(CudaEngine engine);
-CudaEngine parse_cuda_engine(std::string_view name);  // "auto", "a", "b"; else throws UsageError
+// "auto", "stream" or "kernel", or "a" or "b", their names in earlier versions; else UsageError.
+[[nodiscard]] CudaEngine parse_cuda_engine(std::string_view name);
 
 // How ranks reach each other's memory. automatic: shared memory within a host, TCP between hosts.
 enum class Transport : std::uint8_t { automatic, shm, tcp, rdma };

@@ -26,8 +26,22 @@ struct Call {
 
   bool operator==(const Call&) const = default;
   // Packs everything but the count into 64 bits.
-  [[nodiscard]] std::uint64_t pack() const;
-  static Call unpack(std::uint64_t packed, std::uint64_t count);
+  [[nodiscard]] std::uint64_t pack() const {
+    return static_cast<std::uint64_t>(collective) | static_cast<std::uint64_t>(op) << 8 |
+           static_cast<std::uint64_t>(dtype) << 16 | static_cast<std::uint64_t>(algorithm) << 24 |
+           static_cast<std::uint64_t>(on_device) << 31 | static_cast<std::uint64_t>(root + 1) << 32;
+  }
+  static Call unpack(std::uint64_t packed, std::uint64_t count) {
+    Call call;
+    call.collective = static_cast<Collective>(packed & 0xff);
+    call.op = static_cast<ReduceOp>(packed >> 8 & 0xff);
+    call.dtype = static_cast<DType>(packed >> 16 & 0xff);
+    call.algorithm = static_cast<Algorithm>(packed >> 24 & 0x7f);
+    call.on_device = (packed >> 31 & 1) != 0;
+    call.root = static_cast<int>(packed >> 32) - 1;
+    call.count = count;
+    return call;
+  }
   [[nodiscard]] const char* name() const { return name_of(collective); }
   [[nodiscard]] std::uint64_t bytes() const { return count * size_of(dtype); }
   // Returns the number of elements of all parts together; if the collective divides them, count is
@@ -45,19 +59,33 @@ struct Call {
 
 using kernels::Arithmetic;
 // Translates a ReduceOp for the kernels: avg is a sum of contributions times 1/world.
-[[nodiscard]] Arithmetic arithmetic_of(ReduceOp op, int world);
+[[nodiscard]] inline Arithmetic arithmetic_of(ReduceOp op, int world) {
+  using kernels::Reduction;
+  switch (op) {
+    case ReduceOp::avg:
+      return {Reduction::sum, true, 1.0 / world};
+    case ReduceOp::prod:
+      return {Reduction::prod};
+    case ReduceOp::min:
+      return {Reduction::min};
+    case ReduceOp::max:
+      return {Reduction::max};
+    default:
+      return {};
+  }
+}
 
 namespace cuda_ipc {
-class Operation;  // a call's position in the streams of a device
+class DeviceOperation;  // a call's position in the streams of a device
 }
 
 struct Transfer {
   Call call;
   ConstBuffer input;
   Buffer output;
-  Site site = {};                                            // of a call without buffers
-  std::uint64_t sequence = 0;                                // assigned when it runs
-  std::shared_ptr<cuda_ipc::Operation> operation = nullptr;  // on device memory
+  Site site = {};                                                  // of a call without buffers
+  std::uint64_t sequence = 0;                                      // assigned when it runs
+  std::shared_ptr<cuda_ipc::DeviceOperation> operation = nullptr;  // on device memory
 
   [[nodiscard]] Site called_at() const {
     if (site.file != nullptr) return site;

@@ -15,7 +15,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-constexpr CudaEngine kEngines[] = {CudaEngine::a, CudaEngine::b};
+constexpr CudaEngine kEngines[] = {CudaEngine::stream, CudaEngine::kernel};
 
 std::size_t sum_of(const std::vector<std::size_t>& wrong) {
   std::size_t all = 0;
@@ -179,7 +179,7 @@ TEST_CASE("threads as ranks: packets go on when the number of the call comes rou
     threads.emplace_back([&, rank] {
       GroupOptions options;
       options.device = Device::cuda(rank % device_count());
-      options.engine = CudaEngine::b;
+      options.engine = CudaEngine::kernel;
       cuda_ipc::Tuning tuning;
       tuning.packet_calls = ~std::uint32_t{0} - 3;
       DeviceProcessGroup group(std::make_shared<ThreadBootstrap>(rendezvous, rank), options,
@@ -201,7 +201,7 @@ TEST_CASE(
     "ranks of one process allocate and free on one device while their kernels wait for each other",
     "[vgpu][driver]") {
   GroupOptions options;
-  options.engine = CudaEngine::b;
+  options.engine = CudaEngine::kernel;
   options.timeout = std::chrono::seconds(20);
   const auto wrong = run_on_devices<std::size_t>(
       3, options,
@@ -237,7 +237,7 @@ TEST_CASE(
 TEST_CASE("a kernel gives up by its own clock while the driver holds up its host",
           "[vgpu][driver]") {
   GroupOptions options;
-  options.engine = CudaEngine::b;
+  options.engine = CudaEngine::kernel;
   options.timeout = std::chrono::seconds(3);
   std::atomic<bool> open{false};
   // The blocks are kept, because freeing one would wait for all streams.

@@ -1,5 +1,5 @@
-// Tests the direct kernels of engine B. The one-shot kernel sums in rank order. The two-shot kernel
-// starts each chunk's sum at its owner.
+// Tests the direct kernels. The one-shot kernel sums in rank order. The two-shot kernel starts each
+// chunk's sum at its owner.
 #include <cmath>
 #include <cstring>
 #include <random>

@@ -1,6 +1,6 @@
-// Runs engine B's hand-offs under ThreadSanitizer. Complete, they are race-free; without either end
-// of a pair there is a race. On x86 the values are right even then, so only the detector finds a
-// missing end.
+// Runs the kernel engine's hand-offs under ThreadSanitizer. Complete, they are race-free; without
+// either end of a pair there is a race. On x86 the values are right even then, so only the detector
+// finds a missing end.
 #include "tests/support/catch.hpp"
 #include "tests/support/run_program.hpp"
 
@@ -38,7 +38,8 @@ struct Row {
 
 }  // namespace
 
-TEST_CASE("engine B's kernels are free of races, for 2 to 4 ranks as threads", "[vgpu][tsan]") {
+TEST_CASE("the kernel engine's kernels are free of races, for 2 to 4 ranks as threads",
+          "[vgpu][tsan]") {
 #ifdef RINGSMITH_TSAN_PROGRAMS
   for (const std::string kernel : {"ring", "packets", "broadcast", "direct", "one_shot"})
     for (const std::string world : {"2", "3", "4"}) {

@@ -1,5 +1,6 @@
-// Tests the kernels of engine B without a group. Their sums have the same bits as the schedules'
-// for every type, alignment and shape, and a kernel whose peer never arrives reports its position.
+// Tests the kernels of the kernel engine without a group. Their sums have the same bits as the
+// schedules' for every type, alignment and shape, and a kernel whose peer never arrives reports its
+// position.
 #include <cmath>
 #include <cstring>
 #include <random>

@@ -1,4 +1,4 @@
-// The kernels of engine B without a group: stations, streams and calls of all ranks in one process,
+// The engine's kernels without a group: stations, streams and calls of all ranks in one process,
 // each rank on its own device.
 #pragma once
 

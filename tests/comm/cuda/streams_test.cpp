@@ -12,7 +12,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-constexpr CudaEngine kEngines[] = {CudaEngine::a, CudaEngine::b};
+constexpr CudaEngine kEngines[] = {CudaEngine::stream, CudaEngine::kernel};
 
 void doze(void* milliseconds) {
   std::this_thread::sleep_for(*static_cast<std::chrono::milliseconds*>(milliseconds));

@@ -31,37 +31,40 @@ std::string text(const Decision& decision) {
 
 }  // namespace
 
-TEST_CASE("ranks with a device each use engine b, unless a is asked for", "[vgpu]") {
+TEST_CASE("ranks with a device each use the kernel engine, unless stream is asked for", "[vgpu]") {
   const auto apart = ranks("abcd", "0123");
-  CHECK(decide(apart, CudaEngine::automatic).engine == CudaEngine::b);
-  CHECK(decide(apart, CudaEngine::b).engine == CudaEngine::b);
-  CHECK(decide(apart, CudaEngine::a).engine == CudaEngine::a);
+  CHECK(decide(apart, CudaEngine::automatic).engine == CudaEngine::kernel);
+  CHECK(decide(apart, CudaEngine::kernel).engine == CudaEngine::kernel);
+  CHECK(decide(apart, CudaEngine::stream).engine == CudaEngine::stream);
   CHECK_THAT(text(decide(apart, CudaEngine::automatic)),
              ContainsSubstring("6 pairs of ranks by IPC handles") &&
-                 ContainsSubstring("engine b: every rank has its own device"));
+                 ContainsSubstring("kernel engine: every rank has its own device"));
   CHECK_THAT(text(decide(ranks("aabb", "0123"), CudaEngine::automatic)),
              ContainsSubstring("4 pairs of ranks by IPC handles, 2 pairs inside one process"));
 }
 
-TEST_CASE("processes that share a device use engine a, and b is refused with the reason",
-          "[vgpu]") {
+TEST_CASE(
+    "processes that share a device use the stream engine, and kernel is refused with the reason",
+    "[vgpu]") {
   const auto shared = ranks("abc", "010");
   const Decision decision = decide(shared, CudaEngine::automatic);
-  CHECK(decision.engine == CudaEngine::a);
-  CHECK_THAT(text(decision), ContainsSubstring("engine a; b was refused: ranks 0 and 2 share a "
-                                               "device (uuid-0) from different processes"));
-  CHECK_THROWS_AS(decide(shared, CudaEngine::b), UsageError);
-  CHECK_THROWS_WITH(decide(shared, CudaEngine::b), ContainsSubstring("ranks 0 and 2"));
+  CHECK(decision.engine == CudaEngine::stream);
+  CHECK_THAT(
+      text(decision),
+      ContainsSubstring("stream engine; the kernel engine was refused: ranks 0 and 2 share a "
+                        "device (uuid-0) from different processes"));
+  CHECK_THROWS_AS(decide(shared, CudaEngine::kernel), UsageError);
+  CHECK_THROWS_WITH(decide(shared, CudaEngine::kernel), ContainsSubstring("ranks 0 and 2"));
 }
 
 TEST_CASE("ranks of one process that share a device use a, or b if it is asked for", "[vgpu]") {
   const auto shared = ranks("aa", "00");
-  CHECK(decide(shared, CudaEngine::automatic).engine == CudaEngine::a);
+  CHECK(decide(shared, CudaEngine::automatic).engine == CudaEngine::stream);
   CHECK_THAT(text(decide(shared, CudaEngine::automatic)),
-             ContainsSubstring("engine a: ranks 0 and 1 share a device"));
-  CHECK(decide(shared, CudaEngine::b).engine == CudaEngine::b);
-  CHECK_THAT(text(decide(shared, CudaEngine::b)),
-             ContainsSubstring("engine b, as requested: ranks 0 and 1 share a device"));
+             ContainsSubstring("stream engine: ranks 0 and 1 share a device"));
+  CHECK(decide(shared, CudaEngine::kernel).engine == CudaEngine::kernel);
+  CHECK_THAT(text(decide(shared, CudaEngine::kernel)),
+             ContainsSubstring("kernel engine, as requested: ranks 0 and 1 share a device"));
 }
 
 TEST_CASE(
@@ -72,15 +75,24 @@ TEST_CASE(
   apart[1].reaches = "110";
   for (const char* who : {"rank 1 on cuda:1", "rank 2 on cuda:2"}) {
     CHECK_THAT(decide(apart, CudaEngine::automatic).refused, ContainsSubstring(who));
-    CHECK_THROWS_WITH(decide(apart, CudaEngine::a), ContainsSubstring(who));
+    CHECK_THROWS_WITH(decide(apart, CudaEngine::stream), ContainsSubstring(who));
   }
-  CHECK_THROWS_AS(decide(apart, CudaEngine::a), UsageError);
-  CHECK_THROWS_WITH(decide(apart, CudaEngine::b), ContainsSubstring("leave --engine out"));
+  CHECK_THROWS_AS(decide(apart, CudaEngine::stream), UsageError);
+  CHECK_THROWS_WITH(decide(apart, CudaEngine::kernel), ContainsSubstring("leave --engine out"));
 }
 
-TEST_CASE("engine b takes the smallest shape of all ranks", "[vgpu]") {
+TEST_CASE("engines have the names a and b of earlier versions, too", "[vgpu]") {
+  for (const CudaEngine engine : {CudaEngine::automatic, CudaEngine::stream, CudaEngine::kernel})
+    CHECK(parse_cuda_engine(name_of(engine)) == engine);
+  CHECK(parse_cuda_engine("a") == CudaEngine::stream);
+  CHECK(parse_cuda_engine("b") == CudaEngine::kernel);
+  CHECK_THROWS_WITH(parse_cuda_engine("c"),
+                    ContainsSubstring("unknown engine 'c': use auto, stream or kernel"));
+}
+
+TEST_CASE("the kernel engine takes the smallest shape of all ranks", "[vgpu]") {
   auto apart = ranks("ab", "01");
   apart[1].shape = {2, 512, 1024};
-  CHECK(decide(apart, CudaEngine::b).shape == Shape{2, 128, 1024});
-  CHECK(decide(ranks("a", "0"), CudaEngine::automatic).engine == CudaEngine::a);
+  CHECK(decide(apart, CudaEngine::kernel).shape == Shape{2, 128, 1024});
+  CHECK(decide(ranks("a", "0"), CudaEngine::automatic).engine == CudaEngine::stream);
 }

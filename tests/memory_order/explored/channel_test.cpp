@@ -16,7 +16,7 @@ constexpr std::uint64_t kInFlight = kSlots - 2, kMessages = kInFlight + 3;
 
 struct Ranks {
   SharedByTwo shared;
-  Peers sender{shared, 0}, receiver{shared, 1};
+  Segments sender{shared, 0}, receiver{shared, 1};
   Outbox out{sender, 1, 0};
   Inbox in{receiver, 0, 0};
 

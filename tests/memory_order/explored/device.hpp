@@ -1,5 +1,5 @@
-// Runs kernels of engine B under the explorer. Each thread of a block is a thread of the program.
-// The kernels are compiled for the emulator (kernels/vgpu), but not linked with it: device.cpp
+// Runs the kernel engine under the explorer. Each thread of a block is a thread of the program. The
+// kernels are compiled for the emulator (kernels/vgpu), but not linked with it: device.cpp
 // implements the few emulator functions that they call.
 #pragma once
 

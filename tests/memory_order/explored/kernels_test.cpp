@@ -1,4 +1,4 @@
-// Explores the hand-offs of engine B's kernels (runtime/comm/device): slots.cuh, packets.cuh, the
+// Explores the hand-offs of the kernel engine (runtime/comm/device): slots.cuh, packets.cuh, the
 // meetings of direct.cu, and the report to the host. The kernels are unchanged.
 #include <cstring>
 #include <new>

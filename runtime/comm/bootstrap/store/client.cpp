@@ -22,7 +22,7 @@ constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two attem
 constexpr milliseconds kOneTry{3000};                       // per attempt, with the handshake
 constexpr milliseconds kPatience{5000};                     // before a message to the user
 
-class CalledOff : public CommError {
+class Cancelled : public CommError {
  public:
   using CommError::CommError;
 };
@@ -97,7 +97,7 @@ bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::stri
     return true;
   } catch (const MismatchError&) {
     throw;
-  } catch (const CalledOff&) {
+  } catch (const Cancelled&) {
     throw;
   } catch (const CommError& e) {
     why = e.what();
@@ -109,8 +109,7 @@ bool StoreClient::await(short events, Deadline deadline) {
   std::array<pollfd, 2> entries{
       {{events != 0 ? socket_.get() : -1, events, 0}, {options_.hurry, POLLIN, 0}}};
   const bool ready = poll(entries.data(), entries.size(), deadline.poll_ms()) > 0;
-  if (ready && entries[1].revents != 0)
-    throw CalledOff("waiting for " + name() + " has been called off");
+  if (ready && entries[1].revents != 0) throw Cancelled("waiting for " + name() + " was cancelled");
   return ready || !deadline.passed();
 }
 
@@ -169,11 +168,12 @@ store::Message StoreClient::call(const store::Message& request, milliseconds tim
 }
 
 void StoreClient::set(const std::string& key, const std::string& value) {
-  call(make_message(store::Kind::set, 0, {key, value}));
+  call(make_message(store::RequestKind::set, 0, {key, value}));
 }
 
 std::string StoreClient::get(const std::string& key, milliseconds timeout) {
-  store::Message reply = call(make_message(store::Kind::get, timeout.count(), {key}), timeout);
+  store::Message reply =
+      call(make_message(store::RequestKind::get, timeout.count(), {key}), timeout);
   if (reply.kind == static_cast<std::uint8_t>(store::Status::timeout))
     throw TimeoutError(name() + " has no key '" + key + "' after " + seconds(timeout));
   if (reply.texts.size() != 1) throw CommError(name() + " answered get() without a value");
@@ -181,36 +181,36 @@ std::string StoreClient::get(const std::string& key, milliseconds timeout) {
 }
 
 std::int64_t StoreClient::add(const std::string& key, std::int64_t amount) {
-  return call(make_message(store::Kind::add, amount, {key})).number;
+  return call(make_message(store::RequestKind::add, amount, {key})).number;
 }
 
 std::vector<std::string> StoreClient::wait(const std::vector<std::string>& keys,
                                            milliseconds timeout) {
-  return call(make_message(store::Kind::wait, timeout.count(), keys), timeout).texts;
+  return call(make_message(store::RequestKind::wait, timeout.count(), keys), timeout).texts;
 }
 
 std::string StoreClient::compare_and_swap(const std::string& key, const std::string& expected,
                                           const std::string& desired) {
   store::Message reply =
-      call(make_message(store::Kind::compare_and_swap, 0, {key, expected, desired}));
+      call(make_message(store::RequestKind::compare_and_swap, 0, {key, expected, desired}));
   if (reply.texts.size() != 1)
     throw CommError(name() + " answered compare_and_swap() without a value");
   return std::move(reply.texts[0]);
 }
 
 bool StoreClient::remove(const std::string& key) {
-  return call(make_message(store::Kind::remove, 0, {key})).number != 0;
+  return call(make_message(store::RequestKind::remove, 0, {key})).number != 0;
 }
 
 void StoreClient::leave_will(const std::vector<std::string>& keys, const std::string& value) {
   std::vector<std::string> texts{value};
   texts.insert(texts.end(), keys.begin(), keys.end());
-  call(make_message(store::Kind::leave_will, 0, std::move(texts)));
+  call(make_message(store::RequestKind::leave_will, 0, std::move(texts)));
 }
 
 store::QuorumAnswer StoreClient::ask_quorum(const store::QuorumAsk& ask, milliseconds timeout) {
   const store::Message reply =
-      call(make_message(store::Kind::ask_quorum, 0, {ask.encode()}), timeout);
+      call(make_message(store::RequestKind::ask_quorum, 0, {ask.encode()}), timeout);
   if (reply.texts.size() != 1) throw CommError(name() + " answered without a quorum");
   if (reply.kind == static_cast<std::uint8_t>(store::Status::timeout))
     throw TimeoutError(reply.texts[0]);

@@ -84,7 +84,7 @@ void StoreServer::serve() {
     const bool accepting = Clock::now() >= accept_again_;
     entries.push_back({listener_.socket.get(), static_cast<short>(accepting ? POLLIN : 0), 0});
     entries.push_back({door_.get(), POLLIN, 0});
-    for (Connection& c : connections_) {
+    for (ClientConnection& c : connections_) {
       short events = 0;
       if (c.session.room() > 0) events |= POLLIN;
       if (!c.session.output().empty()) events |= POLLOUT;
@@ -93,7 +93,7 @@ void StoreServer::serve() {
     if (poll(entries.data(), entries.size(), milliseconds_to_sleep()) < 0 && errno != EINTR) return;
     if (entries[0].revents != 0) return;
     std::size_t i = 3;
-    for (Connection& c : connections_) exchange(c, entries[i++].revents);
+    for (ClientConnection& c : connections_) exchange(c, entries[i++].revents);
     while (advance_all()) {
     }
     sweep();
@@ -103,7 +103,7 @@ void StoreServer::serve() {
   }
 }
 
-void StoreServer::exchange(Connection& c, short events) {
+void StoreServer::exchange(ClientConnection& c, short events) {
   if ((events & (POLLERR | POLLNVAL)) != 0) c.socket = Descriptor();
   if (c.socket.valid() && (events & (POLLIN | POLLHUP)) != 0 && c.session.room() > 0) {
     std::array<char, kReadAtOnce> block{};
@@ -122,7 +122,7 @@ void StoreServer::exchange(Connection& c, short events) {
 bool StoreServer::advance_all() {
   bool progress = false;
   const Clock::time_point now = Clock::now();
-  for (Connection& c : connections_) {
+  for (ClientConnection& c : connections_) {
     if (!c.socket.valid()) continue;
     progress = c.session.advance(now) || progress;
     if (c.session.member() && c.standing != Standing::member) {
@@ -194,7 +194,7 @@ void StoreServer::look_at_quorum() {
     if (options_.on_silent) options_.on_silent(rank);
 }
 
-void StoreServer::no_stranger_any_more(const Connection& c) {
+void StoreServer::no_stranger_any_more(const ClientConnection& c) {
   --counters_.strangers;
   const auto from = strangers_from_.find(c.origin);
   if (--from->second == 0) strangers_from_.erase(from);
@@ -253,7 +253,7 @@ void StoreServer::accept_all() {
       accept_again_ = Clock::now() + kAcceptPause;
       return;
     }
-    if (counters_.strangers >= options_.most_strangers) (void)drop_a_stranger();
+    if (counters_.strangers >= options_.max_pending_strangers) (void)drop_a_stranger();
     tcp::tune(socket);
     admit(std::move(socket), Standing::stranger, origin_of<Origin>(from));
     ++strangers_from_[connections_.back().origin];
@@ -264,7 +264,7 @@ void StoreServer::accept_all() {
 int StoreServer::milliseconds_to_sleep() const {
   Clock::time_point next = Clock::now() + kLongestSleep;
   if (accept_again_ > Clock::now()) next = std::min(next, accept_again_);
-  for (const Connection& c : connections_)
+  for (const ClientConnection& c : connections_)
     if (const auto alarm = c.session.alarm(); alarm) next = std::min(next, *alarm);
   return Deadline(next).poll_ms();
 }

@@ -28,7 +28,7 @@ struct StoreServerOptions {
   std::string chosen_by = {};      // the option that sets `bind`, for messages
   std::uint16_t port = 0;          // 0: any free port
   std::chrono::milliseconds handshake{5000};
-  std::size_t most_strangers = 512;
+  std::size_t max_pending_strangers = 512;
   store::TableLimits table{};
   std::optional<store::CoordinatorOptions> quorums{};  // present: the store has a coordinator
   // Called on the server's thread with each rank that was silent for too long.
@@ -71,7 +71,7 @@ class StoreServer {
   // addresses in it.
   using Origin = std::array<unsigned char, 8>;
   enum class Standing { by_door, stranger, member };
-  struct Connection {
+  struct ClientConnection {
     Descriptor socket;
     store::Session session;
     Standing standing = Standing::stranger;
@@ -82,8 +82,8 @@ class StoreServer {
   void let_in_by_door(short events);
   void admit(Descriptor socket, Standing standing, Origin origin);
   [[nodiscard]] bool drop_a_stranger();
-  void no_stranger_any_more(const Connection& connection);
-  void exchange(Connection& connection, short events);
+  void no_stranger_any_more(const ClientConnection& connection);
+  void exchange(ClientConnection& connection, short events);
   [[nodiscard]] bool advance_all();
   void sweep();
   void look_at_quorum();
@@ -94,9 +94,9 @@ class StoreServer {
   tcp::Listener listener_;
   Descriptor door_;
   Descriptor stop_;  // eventfd: readable when the server must stop
-  store::Table table_;
+  store::KeyTable table_;
   std::optional<store::Coordinator> coordinator_;
-  std::list<Connection> connections_;  // in order of arrival
+  std::list<ClientConnection> connections_;  // in order of arrival
   std::map<Origin, std::size_t> strangers_from_;
   Counters counters_;
   std::vector<std::atomic<std::int64_t>> counted_;  // by rank

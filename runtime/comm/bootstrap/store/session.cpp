@@ -24,19 +24,19 @@ bool has_texts(const Message& m, std::size_t least, std::size_t most) {
 }
 
 bool well_formed(const Message& m) {
-  switch (static_cast<Kind>(m.kind)) {
-    case Kind::set:
+  switch (static_cast<RequestKind>(m.kind)) {
+    case RequestKind::set:
       return has_texts(m, 2, 2);
-    case Kind::leave_will:
+    case RequestKind::leave_will:
       return has_texts(m, 2, 1 + kMostKeysOfWill);
-    case Kind::get:
-    case Kind::add:
-    case Kind::remove:
-    case Kind::ask_quorum:
+    case RequestKind::get:
+    case RequestKind::add:
+    case RequestKind::remove:
+    case RequestKind::ask_quorum:
       return has_texts(m, 1, 1);
-    case Kind::wait:
+    case RequestKind::wait:
       return has_texts(m, 0, kMostKeysAtOnce);
-    case Kind::compare_and_swap:
+    case RequestKind::compare_and_swap:
       return has_texts(m, 3, 3);
   }
   return false;
@@ -44,12 +44,12 @@ bool well_formed(const Message& m) {
 
 }  // namespace
 
-const std::string* Table::find(const std::string& key) const {
+const std::string* KeyTable::find(const std::string& key) const {
   const auto found = values_.find(key);
   return found == values_.end() ? nullptr : &found->second;
 }
 
-void Table::set(const std::string& key, std::string value) {
+void KeyTable::set(const std::string& key, std::string value) {
   check_key(key);
   require(value.size() <= kMostValue,
           "key '" + key + "': a value of " + std::to_string(value.size()) +
@@ -68,7 +68,7 @@ void Table::set(const std::string& key, std::string value) {
     found->second = std::move(value);
 }
 
-std::int64_t Table::add(const std::string& key, std::int64_t amount) {
+std::int64_t KeyTable::add(const std::string& key, std::int64_t amount) {
   std::int64_t value = 0;
   if (const std::string* text = find(key); text != nullptr) {
     const char* const end = text->data() + text->size();
@@ -82,8 +82,8 @@ std::int64_t Table::add(const std::string& key, std::int64_t amount) {
   return value;
 }
 
-std::string Table::compare_and_swap(const std::string& key, const std::string& expected,
-                                    const std::string& desired) {
+std::string KeyTable::compare_and_swap(const std::string& key, const std::string& expected,
+                                       const std::string& desired) {
   check_key(key);
   const std::string* const text = find(key);
   std::string now = text != nullptr ? *text : "";
@@ -92,7 +92,7 @@ std::string Table::compare_and_swap(const std::string& key, const std::string& e
   return desired;
 }
 
-bool Table::remove(const std::string& key) {
+bool KeyTable::remove(const std::string& key) {
   const auto found = values_.find(key);
   if (found == values_.end()) return false;
   bytes_ -= key.size() + found->second.size();
@@ -100,7 +100,7 @@ bool Table::remove(const std::string& key) {
   return true;
 }
 
-void Table::remove_all(const std::string& prefix) {
+void KeyTable::remove_all(const std::string& prefix) {
   std::erase_if(values_, [&](const auto& entry) {
     if (entry.first.rfind(prefix, 0) != 0) return false;
     bytes_ -= entry.first.size() + entry.second.size();
@@ -108,7 +108,7 @@ void Table::remove_all(const std::string& prefix) {
   });
 }
 
-Session::Session(Table& table, const Secret& secret, Clock::time_point now,
+Session::Session(KeyTable& table, const Secret& secret, Clock::time_point now,
                  std::chrono::milliseconds handshake, Coordinator* coordinator)
     : table_(table), secret_(secret), proof_due_(now + handshake), coordinator_(coordinator) {
   handshake_.store_nonce = random_bytes(kNonce);
@@ -175,29 +175,29 @@ void Session::judge_proof() {
 void Session::answer(const Message& request, Clock::time_point now) {
   const auto& t = request.texts;
   try {
-    switch (static_cast<Kind>(request.kind)) {
-      case Kind::set:
+    switch (static_cast<RequestKind>(request.kind)) {
+      case RequestKind::set:
         table_.set(t[0], t[1]);
         return reply(make_message(Status::ok));
-      case Kind::add:
+      case RequestKind::add:
         return reply(make_message(Status::ok, table_.add(t[0], request.number)));
-      case Kind::compare_and_swap:
+      case RequestKind::compare_and_swap:
         return reply(make_message(Status::ok, 0, {table_.compare_and_swap(t[0], t[1], t[2])}));
-      case Kind::remove:
+      case RequestKind::remove:
         return reply(make_message(Status::ok, table_.remove(t[0]) ? 1 : 0));
-      case Kind::leave_will:
+      case RequestKind::leave_will:
         std::for_each(t.begin() + 1, t.end(), check_key);
         require(t[0].size() <= kMostValue, "a will is too long");
         will_ = t;
         return reply(make_message(Status::ok));
-      case Kind::ask_quorum:
+      case RequestKind::ask_quorum:
         require(coordinator_ != nullptr,
                 "no coordinator of quorums runs here: start the ranks with ringrun --per-step");
         coordinator_->ask(this, QuorumAsk::decode(t[0]), now);
         asks_ = true;
         return;
-      case Kind::get:
-      case Kind::wait:
+      case RequestKind::get:
+      case RequestKind::wait:
         for (const std::string& key : t) check_key(key);
         wait_ = {
             request,
@@ -215,7 +215,7 @@ bool Session::settle_wait(Clock::time_point now) {
     if (table_.find(key) == nullptr) missing.push_back(key);
   const bool late = now >= wait_->until;
   if (!missing.empty() && !late) return false;
-  const bool get = wait_->request.kind == static_cast<std::uint8_t>(Kind::get);
+  const bool get = wait_->request.kind == static_cast<std::uint8_t>(RequestKind::get);
   if (!missing.empty())
     reply(make_message(Status::timeout, 0, std::move(missing)));
   else if (get)

@@ -34,9 +34,9 @@ struct TableLimits {
 //
 // store.hpp specifies the operations and their errors. They also throw UsageError if a key is empty
 // or longer than kMostKey, if a value is longer than kMostValue, and if the table is full.
-class Table {
+class KeyTable {
  public:
-  explicit Table(TableLimits limits = {}) : limits_(limits) {}
+  explicit KeyTable(TableLimits limits = {}) : limits_(limits) {}
 
   [[nodiscard]] const std::string* find(const std::string& key) const;  // nullptr: missing
   void set(const std::string& key, std::string value);
@@ -60,7 +60,7 @@ class Session {
   using Clock = std::chrono::steady_clock;
 
   // coordinator: nullptr if the store has none.
-  Session(Table& table, const Secret& secret, Clock::time_point now,
+  Session(KeyTable& table, const Secret& secret, Clock::time_point now,
           std::chrono::milliseconds handshake, Coordinator* coordinator = nullptr);
 
   // Returns the number of bytes that receive() accepts now. If it is 0, the bytes must stay in the
@@ -88,7 +88,7 @@ class Session {
   [[nodiscard]] bool settle_quorum(Clock::time_point now);
   void reply(const Message& message);
 
-  Table& table_;
+  KeyTable& table_;
   const Secret& secret_;
   Handshake handshake_;
   Clock::time_point proof_due_;

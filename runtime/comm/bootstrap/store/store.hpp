@@ -67,7 +67,7 @@ namespace ringsmith::comm::store {
 // The kind of a reply is its Status; a `refused` reply has a text that says why.
 inline constexpr std::size_t kMostMessage = std::size_t{1} << 20;  // bytes
 
-enum class Kind : std::uint8_t {
+enum class RequestKind : std::uint8_t {
   set = 1,
   get,
   add,
@@ -90,7 +90,7 @@ struct Message {
   static Message decode(std::string_view bytes);
 };
 
-inline Message make_message(Kind kind, std::int64_t number, std::vector<std::string> texts) {
+inline Message make_message(RequestKind kind, std::int64_t number, std::vector<std::string> texts) {
   return {static_cast<std::uint8_t>(kind), number, std::move(texts)};
 }
 inline Message make_message(Status status, std::int64_t number = 0,

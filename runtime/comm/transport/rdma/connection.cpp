@@ -31,17 +31,18 @@ std::uint64_t Immediate::value(std::uint32_t immediate, std::uint64_t before) {
   return before + ((immediate - static_cast<std::uint32_t>(before)) & kValueMask);
 }
 
-Connection::Connection(const Device& device, ibv_cq* completions, std::byte* mirror,
+Connection::Connection(const Adapter& adapter, ibv_cq* completions, std::byte* mirror,
                        const Layout& layout, int rank)
     : base_(mirror), first_slot_(layout.first_slot()) {
   constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-  mirror_ = register_memory(device, mirror, first_slot_, kAccess);
-  slots_ = register_memory(device, mirror + layout.slots(rank, 0), layout.slots_of_peer(), kAccess);
+  mirror_ = register_memory(adapter, mirror, first_slot_, kAccess);
+  slots_ =
+      register_memory(adapter, mirror + layout.slots(rank, 0), layout.slots_of_peer(), kAccess);
   ibv_qp_init_attr wanted{};
   wanted.send_cq = wanted.recv_cq = completions;
   wanted.qp_type = IBV_QPT_RC;
   wanted.cap = {kSends, kReceives, 1, 1, NetworkTransport::kCopied};
-  queue_pair_.reset(ibv_create_qp(device.domain.get(), &wanted));
+  queue_pair_.reset(ibv_create_qp(adapter.domain.get(), &wanted));
   if (!queue_pair_) fail("making a queue pair of " + std::to_string(kSends) + " requests");
 }
 
@@ -50,11 +51,11 @@ Endpoint Connection::endpoint() const {
           reinterpret_cast<std::uint64_t>(base_)};
 }
 
-void Connection::connect(const Device& device, const Endpoint& theirs, const PortAddress& port) {
+void Connection::connect(const Adapter& adapter, const Endpoint& theirs, const PortAddress& port) {
   theirs_ = theirs;
   ibv_qp_attr init{};
   init.qp_state = IBV_QPS_INIT;
-  init.port_num = device.port;
+  init.port_num = adapter.port;
   init.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   modify(queue_pair_.get(), init,
          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
@@ -63,16 +64,16 @@ void Connection::connect(const Device& device, const Endpoint& theirs, const Por
       throw CommError("rdma: " + trouble);
   ibv_qp_attr ready{};
   ready.qp_state = IBV_QPS_RTR;
-  ready.path_mtu = std::min(device.mtu, port.mtu);
+  ready.path_mtu = std::min(adapter.mtu, port.mtu);
   ready.dest_qp_num = theirs.queue_pair;
   ready.rq_psn = theirs.first_packet;  // a random number from the exchange
   ready.max_dest_rd_atomic = 1;
   ready.min_rnr_timer = 12;  // 0.64 ms
-  ready.ah_attr.is_global = device.ethernet || port.lid == 0 ? 1 : 0;
+  ready.ah_attr.is_global = adapter.ethernet || port.lid == 0 ? 1 : 0;
   ready.ah_attr.dlid = port.lid;
-  ready.ah_attr.port_num = device.port;
+  ready.ah_attr.port_num = adapter.port;
   ready.ah_attr.grh.dgid = port.gid;
-  ready.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(device.gid_index);
+  ready.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(adapter.gid_index);
   ready.ah_attr.grh.hop_limit = 64;
   modify(queue_pair_.get(), ready,
          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

@@ -52,11 +52,11 @@ class Connection {
   static constexpr int kSends = 128, kSignalEvery = kSends / 2, kReceives = 64;
 
   // Registers only the parts of the mirror that the peer writes for `rank`.
-  Connection(const Device& device, ibv_cq* completions, std::byte* mirror, const Layout& layout,
+  Connection(const Adapter& adapter, ibv_cq* completions, std::byte* mirror, const Layout& layout,
              int rank);
 
   [[nodiscard]] Endpoint endpoint() const;
-  void connect(const Device& device, const Endpoint& theirs, const PortAddress& port);
+  void connect(const Adapter& adapter, const Endpoint& theirs, const PortAddress& port);
 
   // Queues a write. The bytes must be in the memory of `key` (this rank's segment).
   void write(std::size_t offset, const std::byte* from, std::size_t size, std::uint32_t key);

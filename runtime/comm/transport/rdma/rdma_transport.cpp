@@ -29,27 +29,27 @@ std::string text_of(const ibv_gid& gid) {
 
 }  // namespace
 
-RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links,
-                             std::byte* segment, const std::vector<std::byte*>& mirrors,
-                             const Layout& layout, Doorbells doorbells,
-                             std::chrono::milliseconds timeout)
+RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Adapter adapter,
+                             std::vector<tcp::PeerSockets> links, std::byte* segment,
+                             const std::vector<std::byte*>& mirrors, const Layout& layout,
+                             Doorbells doorbells, std::chrono::milliseconds timeout)
     : NetworkTransport(std::move(doorbells), timeout),
-      device_(std::move(device)),
-      wires_(links.size()) {
+      adapter_(std::move(adapter)),
+      peers_(links.size()) {
   const auto remote = static_cast<int>(
       std::ranges::count_if(mirrors, [](const std::byte* m) { return m != nullptr; }));
-  channel_.reset(ibv_create_comp_channel(device_.context.get()));
+  channel_.reset(ibv_create_comp_channel(adapter_.context.get()));
   if (!channel_) fail("making a completion channel");
   fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
   const int room = remote * (Connection::kSends + Connection::kReceives);
-  completions_.reset(ibv_create_cq(device_.context.get(), room, nullptr, channel_.get(), 0));
+  completions_.reset(ibv_create_cq(adapter_.context.get(), room, nullptr, channel_.get(), 0));
   if (!completions_) fail("making a completion queue of " + std::to_string(room));
-  segment_ = register_memory(device_, segment, layout.arena(), IBV_ACCESS_LOCAL_WRITE);
+  segment_ = register_memory(adapter_, segment, layout.arena(), IBV_ACCESS_LOCAL_WRITE);
   for (std::size_t r = 0; r < links.size(); ++r) {
-    wires_[r].link = std::move(links[r]);
-    wires_[r].mirror = mirrors[r];
+    peers_[r].link = std::move(links[r]);
+    peers_[r].mirror = mirrors[r];
     if (mirrors[r] != nullptr)
-      wires_[r].connection = std::make_unique<Connection>(device_, completions_.get(), mirrors[r],
+      peers_[r].connection = std::make_unique<Connection>(adapter_, completions_.get(), mirrors[r],
                                                           layout, bootstrap.rank());
   }
   exchange(bootstrap);
@@ -59,16 +59,16 @@ RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tc
 // number, keys and address for every rank.
 void RdmaTransport::exchange(Bootstrap& bootstrap) {
   std::ostringstream mine;
-  mine << device_.lid << ' ' << text_of(device_.gid) << ' ' << static_cast<int>(device_.mtu);
-  for (const Wire& wire : wires_) {
-    const Endpoint e = wire.connection ? wire.connection->endpoint() : Endpoint{};
+  mine << adapter_.lid << ' ' << text_of(adapter_.gid) << ' ' << static_cast<int>(adapter_.mtu);
+  for (const RdmaPeer& peer : peers_) {
+    const Endpoint e = peer.connection ? peer.connection->endpoint() : Endpoint{};
     mine << std::hex << ' ' << e.queue_pair << ' ' << e.first_packet << ' ' << e.key << ' '
          << e.slots_key << ' ' << e.address;
   }
   const auto records = bootstrap.all_gather(mine.str());
   std::string trouble;
-  for (std::size_t r = 0; r < wires_.size() && trouble.empty(); ++r) {
-    if (!wires_[r].connection) continue;
+  for (std::size_t r = 0; r < peers_.size() && trouble.empty(); ++r) {
+    if (!peers_[r].connection) continue;
     std::istringstream in(records[r]);
     PortAddress port;
     std::string gid;
@@ -82,7 +82,7 @@ void RdmaTransport::exchange(Bootstrap& bootstrap) {
     if (!in || inet_pton(AF_INET6, gid.c_str(), port.gid.raw) != 1)
       throw CommError("corrupt bootstrap record '" + records[r] + "'");
     try {
-      wires_[r].connection->connect(device_, theirs, port);
+      peers_[r].connection->connect(adapter_, theirs, port);
     } catch (const CommError& e) {
       trouble = "to rank " + std::to_string(r) + " (GID " + gid + "): " + e.what();
     }
@@ -96,14 +96,14 @@ void RdmaTransport::exchange(Bootstrap& bootstrap) {
 
 RdmaTransport::~RdmaTransport() {
   const Deadline deadline = Deadline::in(timeout());
-  const auto under_way = [](const Wire& w) {
+  const auto under_way = [](const RdmaPeer& w) {
     return w.connection && w.broken.empty() && !w.connection->all_done();
   };
   try {
     RdmaTransport::progress();
-    for (Wire& wire : wires_)
-      if (under_way(wire)) wire.connection->ask_for_completion();
-    while (std::ranges::any_of(wires_, under_way) && !deadline.passed()) {
+    for (RdmaPeer& peer : peers_)
+      if (under_way(peer)) peer.connection->ask_for_completion();
+    while (std::ranges::any_of(peers_, under_way) && !deadline.passed()) {
       RdmaTransport::progress();
       std::this_thread::yield();
     }
@@ -112,26 +112,26 @@ RdmaTransport::~RdmaTransport() {
 }
 
 void RdmaTransport::write(int rank, std::size_t offset, const std::byte* from, std::size_t size) {
-  Wire& to = wire(rank);
+  RdmaPeer& to = peer(rank);
   if (to.broken.empty()) to.connection->write(offset, from, size, segment_->lkey);
 }
 
 void RdmaTransport::publish(int rank, std::size_t offset, std::uint64_t value) {
-  Wire& to = wire(rank);
+  RdmaPeer& to = peer(rank);
   if (!to.broken.empty()) return;
   to.connection->publish(offset, value);
   post(to);
 }
 
-void RdmaTransport::post(Wire& wire) {
-  if (std::string trouble = wire.connection->post(); !trouble.empty())
-    wire.broken = std::move(trouble);
+void RdmaTransport::post(RdmaPeer& peer) {
+  if (std::string trouble = peer.connection->post(); !trouble.empty())
+    peer.broken = std::move(trouble);
 }
 
 void RdmaTransport::progress() {
   take_completions();
-  for (Wire& wire : wires_)
-    if (wire.connection && wire.broken.empty() && !wire.connection->empty()) post(wire);
+  for (RdmaPeer& peer : peers_)
+    if (peer.connection && peer.broken.empty() && !peer.connection->empty()) post(peer);
   if (++looks_ >= kPollsBetweenLooks) look_at_sockets();
 }
 
@@ -147,38 +147,38 @@ void RdmaTransport::take_completions() {
 }
 
 void RdmaTransport::take(const ibv_wc& completion) {
-  const auto found = std::ranges::find_if(wires_, [&](const Wire& w) {
+  const auto found = std::ranges::find_if(peers_, [&](const RdmaPeer& w) {
     return w.connection && w.connection->number() == completion.qp_num;
   });
-  if (found == wires_.end()) return;
-  Wire& wire = *found;
+  if (found == peers_.end()) return;
+  RdmaPeer& peer = *found;
   if (completion.status != IBV_WC_SUCCESS) {
-    if (wire.broken.empty()) wire.broken = explain(completion);
+    if (peer.broken.empty()) peer.broken = explain(completion);
     return;
   }
   if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM)
-    return wire.connection->sent(completion.wr_id);
+    return peer.connection->sent(completion.wr_id);
   const std::uint32_t immediate = ntohl(completion.imm_data);
   auto* const counter = std::launder(
-      reinterpret_cast<std::atomic<std::uint64_t>*>(wire.mirror + Immediate::offset(immediate)));
+      reinterpret_cast<std::atomic<std::uint64_t>*>(peer.mirror + Immediate::offset(immediate)));
   counter->store(Immediate::value(immediate, counter->load(std::memory_order_relaxed)),
                  std::memory_order_release);
-  if (std::string trouble = wire.connection->await_more(); !trouble.empty() && wire.broken.empty())
-    wire.broken = std::move(trouble);
+  if (std::string trouble = peer.connection->await_more(); !trouble.empty() && peer.broken.empty())
+    peer.broken = std::move(trouble);
 }
 
 void RdmaTransport::look_at_sockets() {
   looks_ = 0;
-  for (Wire& wire : wires_)
-    if (wire.connection && wire.broken.empty() && hung_up(wire.link.socket())) {
+  for (RdmaPeer& peer : peers_)
+    if (peer.connection && peer.broken.empty() && hung_up(peer.link.socket())) {
       take_completions();  // for requests that completed before the hang-up
-      if (wire.broken.empty()) wire.broken = "its process has ended";
+      if (peer.broken.empty()) peer.broken = "its process has ended";
     }
 }
 
 bool RdmaTransport::flushed(int& to_whom) const {
-  for (std::size_t r = 0; r < wires_.size(); ++r)
-    if (wires_[r].connection && wires_[r].broken.empty() && !wires_[r].connection->empty()) {
+  for (std::size_t r = 0; r < peers_.size(); ++r)
+    if (peers_[r].connection && peers_[r].broken.empty() && !peers_[r].connection->empty()) {
       to_whom = static_cast<int>(r);
       return false;
     }
@@ -193,9 +193,9 @@ void RdmaTransport::sleep(std::chrono::milliseconds most) {
   take_completions();
   if (taken_ != before) return;
   std::vector<pollfd> entries{{channel_->fd, POLLIN, 0}};
-  for (const Wire& wire : wires_)
-    if (wire.connection && wire.broken.empty())
-      entries.push_back({wire.link.socket().get(), POLLRDHUP, 0});
+  for (const RdmaPeer& peer : peers_)
+    if (peer.connection && peer.broken.empty())
+      entries.push_back({peer.link.socket().get(), POLLRDHUP, 0});
   doorbells_.watch(entries);
   if (poll(entries.data(), entries.size(), static_cast<int>(most.count())) <= 0) return;
   if (entries[0].revents != 0) {
@@ -208,7 +208,7 @@ void RdmaTransport::sleep(std::chrono::milliseconds most) {
 }
 
 std::string RdmaTransport::describe(int rank) const {
-  return "rank " + std::to_string(rank) + ": rdma, " + device_.str();
+  return "rank " + std::to_string(rank) + ": rdma, " + adapter_.str();
 }
 
 }  // namespace ringsmith::comm::rdma

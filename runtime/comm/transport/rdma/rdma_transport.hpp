@@ -15,7 +15,7 @@ namespace ringsmith::comm::rdma {
 class RdmaTransport : public NetworkTransport {
  public:
   // Collective. segment: this rank's; mirrors: one for each remote rank, null for the others.
-  RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links,
+  RdmaTransport(Bootstrap& bootstrap, Adapter adapter, std::vector<tcp::PeerSockets> links,
                 std::byte* segment, const std::vector<std::byte*>& mirrors, const Layout& layout,
                 Doorbells doorbells, std::chrono::milliseconds timeout);
   // Waits until the peers' devices have received everything.
@@ -26,32 +26,34 @@ class RdmaTransport : public NetworkTransport {
   void progress() override;
   [[nodiscard]] bool flushed(int& to_whom) const override;
   void sleep(std::chrono::milliseconds most) override;
-  [[nodiscard]] const std::string& broken(int rank) const override { return wire(rank).broken; }
-  [[nodiscard]] int socket(int rank) const override { return wire(rank).link.socket().get(); }
+  [[nodiscard]] const std::string& broken(int rank) const override { return peer(rank).broken; }
+  [[nodiscard]] int socket(int rank) const override { return peer(rank).link.socket().get(); }
   [[nodiscard]] std::string describe(int rank) const override;
 
  private:
-  struct Wire {
-    tcp::Link link;
+  struct RdmaPeer {
+    tcp::PeerSockets link;
     std::byte* mirror = nullptr;
     std::unique_ptr<Connection> connection;
     std::string broken;
   };
-  [[nodiscard]] Wire& wire(int rank) { return wires_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const Wire& wire(int rank) const { return wires_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] RdmaPeer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const RdmaPeer& peer(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)];
+  }
   void exchange(Bootstrap& bootstrap);
-  void post(Wire& wire);
+  void post(RdmaPeer& peer);
   void take_completions();
   void take(const ibv_wc& completion);
   void look_at_sockets();
 
-  Device device_;
+  Adapter adapter_;
   CompletionChannel channel_;
   CompletionQueue completions_;
   MemoryRegion segment_;
-  std::vector<Wire> wires_;  // by rank
-  int looks_ = 0;            // polls since the sockets were last checked
-  std::uint64_t taken_ = 0;  // number of completions
+  std::vector<RdmaPeer> peers_;  // by rank
+  int looks_ = 0;                // polls since the sockets were last checked
+  std::uint64_t taken_ = 0;      // number of completions
 };
 
 }  // namespace ringsmith::comm::rdma

@@ -23,38 +23,39 @@ int rank_of(const ibv_gid_entry& entry) {
   return v2 && is_ipv4(entry.gid) ? 0 : v2 ? 1 : entry.gid_type == IBV_GID_TYPE_IB ? 2 : 3;
 }
 
-void choose_gid(Device& device) {
+void choose_gid(Adapter& adapter) {
   std::array<ibv_gid_entry, 256> entries{};
-  const ssize_t n = ibv_query_gid_table(device.context.get(), entries.data(), entries.size(), 0);
+  const ssize_t n = ibv_query_gid_table(adapter.context.get(), entries.data(), entries.size(), 0);
   std::vector<ibv_gid_entry> ours;
   for (ssize_t i = 0; i < n; ++i)
-    if (entries[static_cast<std::size_t>(i)].port_num == device.port)
+    if (entries[static_cast<std::size_t>(i)].port_num == adapter.port)
       ours.push_back(entries[static_cast<std::size_t>(i)]);
   std::ranges::stable_sort(ours, {}, rank_of);
   if (const char* index = std::getenv("RINGSMITH_GID_INDEX"); index != nullptr)
     std::erase_if(ours, [&](const auto& e) { return std::to_string(e.gid_index) != index; });
-  require(!ours.empty(), "RDMA device " + device.name + " has no usable GID" +
+  require(!ours.empty(), "RDMA device " + adapter.name + " has no usable GID" +
                              " (its port has no IP address, or RINGSMITH_GID_INDEX names none): "
                              "see 'ibv_devinfo -v'");
-  device.gid_index = static_cast<int>(ours.front().gid_index);
-  device.gid = ours.front().gid;
+  adapter.gid_index = static_cast<int>(ours.front().gid_index);
+  adapter.gid = ours.front().gid;
 }
 
 // Returns "", or the reason why the device is unusable.
-std::string use(ibv_device* candidate, Device& device) {
-  device.name = ibv_get_device_name(candidate);
-  device.context.reset(ibv_open_device(candidate));
-  if (!device.context) return std::string("cannot be opened: ") + std::strerror(errno);
+std::string use(ibv_device* candidate, Adapter& adapter) {
+  adapter.name = ibv_get_device_name(candidate);
+  adapter.context.reset(ibv_open_device(candidate));
+  if (!adapter.context) return std::string("cannot be opened: ") + std::strerror(errno);
   ibv_port_attr port{};
-  if (ibv_query_port(device.context.get(), device.port, &port) != 0) return "port 1 does not exist";
+  if (ibv_query_port(adapter.context.get(), adapter.port, &port) != 0)
+    return "port 1 does not exist";
   if (port.state != IBV_PORT_ACTIVE)
     return std::string("port 1 is ") + ibv_port_state_str(port.state) + ", not active";
-  device.domain.reset(ibv_alloc_pd(device.context.get()));
-  if (!device.domain) return std::string("no protection domain: ") + std::strerror(errno);
-  device.lid = port.lid;
-  device.mtu = port.active_mtu;
-  device.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-  choose_gid(device);
+  adapter.domain.reset(ibv_alloc_pd(adapter.context.get()));
+  if (!adapter.domain) return std::string("no protection domain: ") + std::strerror(errno);
+  adapter.lid = port.lid;
+  adapter.mtu = port.active_mtu;
+  adapter.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+  choose_gid(adapter);
   return {};
 }
 
@@ -94,21 +95,21 @@ const char* name_of(ibv_wc_opcode opcode) {
 
 }  // namespace
 
-MemoryRegion register_memory(const Device& device, std::byte* memory, std::size_t bytes,
+MemoryRegion register_memory(const Adapter& adapter, std::byte* memory, std::size_t bytes,
                              int access) {
-  MemoryRegion region(ibv_reg_mr(device.domain.get(), memory, bytes, access));
+  MemoryRegion region(ibv_reg_mr(adapter.domain.get(), memory, bytes, access));
   if (!region)
     fail("registering " + std::to_string(bytes >> 10) +
          " KiB of memory with the device (is 'ulimit -l' unlimited?)");
   return region;
 }
 
-std::string Device::str() const {
+std::string Adapter::str() const {
   return name + " port " + std::to_string(port) + ", gid " + std::to_string(gid_index) + ", mtu " +
          std::to_string(bytes_of(mtu));
 }
 
-Device open_device(const std::string& wanted, int rank) {
+Adapter open_adapter(const std::string& wanted, int rank) {
   const std::string name = turn(wanted, rank);
   int n = 0;
   const std::unique_ptr<ibv_device*, Destroy<ibv_free_device_list>> all(ibv_get_device_list(&n));
@@ -119,10 +120,10 @@ Device open_device(const std::string& wanted, int rank) {
       found += std::string(found.empty() ? "" : "; ") + ibv_get_device_name(candidate);
       continue;
     }
-    Device device;
-    const std::string trouble = use(candidate, device);
-    if (trouble.empty()) return device;
-    found += (found.empty() ? "" : "; ") + device.name + " " + trouble;
+    Adapter adapter;
+    const std::string trouble = use(candidate, adapter);
+    if (trouble.empty()) return adapter;
+    found += (found.empty() ? "" : "; ") + adapter.name + " " + trouble;
   }
   throw UsageError("--transport rdma: " +
                    (name.empty() ? "no RDMA device with an active port"

@@ -36,7 +36,7 @@ using MemoryRegion = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
 
 // A port of a device. On Ethernet (RoCE) a peer is addressed by a GID, and each GID belongs to one
 // version of the protocol. The GID at index 0 often has the wrong version, so all are considered.
-struct Device {
+struct Adapter {
   Context context;
   ProtectionDomain domain;
   std::string name;
@@ -50,14 +50,14 @@ struct Device {
   [[nodiscard]] std::string str() const;  // "mlx5_0 port 1, gid 3, mtu 4096"
 };
 
-// Opens a device. `wanted`: "mlx5_0", or several ("rxe0,rxe1") that the ranks take in turn; empty:
+// Opens an adapter. `wanted`: "mlx5_0", or several ("rxe0,rxe1") that the ranks take in turn; empty:
 // any device with an active port. Throws UsageError with the devices found and why they are
 // unusable.
-[[nodiscard]] Device open_device(const std::string& wanted, int rank);
+[[nodiscard]] Adapter open_adapter(const std::string& wanted, int rank);
 
-// Registers memory with the device; access: IBV_ACCESS_... Throws CommError if the device does not
+// Registers memory with the adapter; access: IBV_ACCESS_... Throws CommError if the device does not
 // accept the memory.
-[[nodiscard]] MemoryRegion register_memory(const Device& device, std::byte* memory,
+[[nodiscard]] MemoryRegion register_memory(const Adapter& adapter, std::byte* memory,
                                            std::size_t bytes, int access);
 
 // Returns the size in bytes.

@@ -46,7 +46,7 @@ std::string random_name() {
   return fmt::format("ringsmith-{}-{:x}{:x}{:x}", getpid(), random(), random(), random());
 }
 
-struct Record {
+struct HostRecord {
   std::string machine, network, host, address, cpus;
   Word word{};
   pid_t pid = 0;
@@ -60,8 +60,8 @@ struct Record {
            std::to_string(part) + ' ' + std::to_string(settings_bytes) + ' ' +
            std::to_string(settings_hash);
   }
-  static Record parse(const std::string& text) {
-    Record r;
+  static HostRecord parse(const std::string& text) {
+    HostRecord r;
     std::istringstream in(text);
     if (!(in >> r.machine >> r.network >> r.host >> r.address >> r.pid >> r.cpus >> r.word[0] >>
           r.word[1] >> r.part >> r.settings_bytes >> r.settings_hash))
@@ -71,10 +71,10 @@ struct Record {
 };
 
 // Numbers the nodes in the order of their first ranks.
-void number_nodes(const std::vector<Record>& records, std::vector<PeerLink>& links) {
+void number_nodes(const std::vector<HostRecord>& records, std::vector<PeerLink>& links) {
   std::map<std::tuple<std::string, std::string, int>, int> known;
   for (std::size_t r = 0; r < records.size(); ++r) {
-    const Record& record = records[r];
+    const HostRecord& record = records[r];
     const auto next = static_cast<int>(known.size());
     links[r].node =
         known.try_emplace({record.machine, record.network, record.part}, next).first->second;
@@ -100,11 +100,11 @@ Settings settings_of(const GroupOptions& o) {
 // differ. The texts are exchanged only if their lengths or hashes, which are in the records,
 // differ.
 void compare_settings(Bootstrap& bootstrap, const std::string& mine,
-                      const std::vector<Record>& records) {
+                      const std::vector<HostRecord>& records) {
   constexpr std::size_t kTextPiece = 256;  // bytes: less than a record
   std::size_t longest = 0;
   bool equal = true;
-  for (const Record& r : records) {
+  for (const HostRecord& r : records) {
     longest = std::max(longest, r.settings_bytes);
     equal = equal && r.settings_bytes == records.front().settings_bytes &&
             r.settings_hash == records.front().settings_hash;
@@ -129,7 +129,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   const Transport transport = options.transport;
   const int rank = bootstrap.rank(), world = bootstrap.size();
   const std::string settings = to_text(settings_of(options));
-  const Record mine{
+  const HostRecord mine{
       machine_identity(),
       network_namespace(),
       host_name(),
@@ -150,15 +150,15 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   // The longest possible queue, because it also holds strangers until the ranks have met.
   if (listen(listener.get(), SOMAXCONN) != 0) fail_to_connect("listen");
 
-  std::vector<Record> records;
+  std::vector<HostRecord> records;
   for (const std::string& text : bootstrap.all_gather(mine.str()))
-    records.push_back(Record::parse(text));
+    records.push_back(HostRecord::parse(text));
   compare_settings(bootstrap, settings, records);
   std::vector<PeerLink> links(records.size());
   number_nodes(records, links);
   std::vector<std::string> names(links.size());
   for (int r = 0; r < world; ++r) {
-    const Record& theirs = records[static_cast<std::size_t>(r)];
+    const HostRecord& theirs = records[static_cast<std::size_t>(r)];
     PeerLink& link = links[static_cast<std::size_t>(r)];
     link.word = theirs.word;
     link.pid = theirs.pid;

@@ -24,10 +24,11 @@ socklen_t make_address(const std::string& name, sockaddr_un& address) {
 
 namespace {
 
-class Reception {
+class HostReception {
  public:
-  Reception(Bootstrap& bootstrap, const Descriptor& memory, const Descriptor& listener,
-            const std::vector<std::string>& names, std::vector<PeerLink>& links, Deadline deadline)
+  HostReception(Bootstrap& bootstrap, const Descriptor& memory, const Descriptor& listener,
+                const std::vector<std::string>& names, std::vector<PeerLink>& links,
+                Deadline deadline)
       : bootstrap_(bootstrap),
         rank_(bootstrap.rank()),
         memory_(memory),
@@ -239,7 +240,7 @@ class Reception {
 void meet_on_host(Bootstrap& bootstrap, const Descriptor& memory, const Descriptor& listener,
                   const std::vector<std::string>& names, std::vector<PeerLink>& links,
                   Deadline deadline) {
-  Reception(bootstrap, memory, listener, names, links, deadline).meet_all();
+  HostReception(bootstrap, memory, listener, names, links, deadline).meet_all();
 }
 
 }  // namespace ringsmith::comm

@@ -18,13 +18,13 @@ constexpr std::size_t kAlign = 64;                       // bytes
 constexpr std::size_t kReturned = std::size_t{1} << 20;  // smaller freed blocks keep their memory
 
 // The segments that this process has mapped, by device and inode of the anonymous file.
-struct Registry {
+struct MappedSegments {
   std::mutex mutex;
   std::map<Segment::Identity, std::weak_ptr<Segment>> mapped;
 };
 
-Registry& registry() {
-  static auto* const r = new Registry;  // also outlives segments that are freed at exit
+MappedSegments& mapped_segments() {
+  static auto* const r = new MappedSegments;  // also outlives segments that are freed at exit
   return *r;
 }
 
@@ -54,7 +54,7 @@ Segment::Segment(Descriptor file, const Identity& identity, std::byte* data, Byt
 
 Segment::~Segment() {
   munmap(data_, size_.value);
-  Registry& all = registry();
+  MappedSegments& all = mapped_segments();
   const std::lock_guard lock(all.mutex);
   const auto entry = all.mapped.find(identity_);  // may be a new segment's, if the file was
                                                   // reopened meanwhile
@@ -64,7 +64,7 @@ Segment::~Segment() {
 std::shared_ptr<Segment> Segment::open(Descriptor file) {
   struct stat status {};
   if (fstat(file.get(), &status) != 0) fail("fstat");
-  Registry& all = registry();
+  MappedSegments& all = mapped_segments();
   const std::lock_guard lock(all.mutex);
   const Identity identity(status.st_dev, status.st_ino);
   auto& entry = all.mapped[identity];
@@ -125,13 +125,13 @@ Bytes communication_space(Bytes fixed, int ranks) {
                       " of address space" + address_limit_advice());
 }
 
-class Arena::Block : public CommMemory {
+class Arena::HostBlock : public CommMemory {
  public:
-  Block(std::shared_ptr<Arena> arena, std::size_t offset, Bytes size, std::size_t reserved)
+  HostBlock(std::shared_ptr<Arena> arena, std::size_t offset, Bytes size, std::size_t reserved)
       : arena_(std::move(arena)), offset_(offset), size_(size), reserved_(reserved) {}
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  ~Block() override { arena_->free(offset_, reserved_); }
+  HostBlock(const HostBlock&) = delete;
+  HostBlock& operator=(const HostBlock&) = delete;
+  ~HostBlock() override { arena_->free(offset_, reserved_); }
   [[nodiscard]] std::byte* data() const override { return arena_->segment_->data() + offset_; }
   [[nodiscard]] Bytes size() const override { return size_; }
 
@@ -167,7 +167,7 @@ std::shared_ptr<CommMemory> Arena::allocate(Bytes size) {
     used_before_ = std::max(used_before_, offset + reserved);
   }
   if (dirty) std::memset(segment_->data() + offset, 0, reserved);
-  return std::make_shared<Block>(shared_from_this(), offset, size, reserved);
+  return std::make_shared<HostBlock>(shared_from_this(), offset, size, reserved);
 }
 
 void Arena::free(std::size_t offset, std::size_t size) {

@@ -116,7 +116,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   }
 
  private:
-  class Block;
+  class HostBlock;
   void free(std::size_t offset, std::size_t size);
 
   std::shared_ptr<Segment> segment_;

@@ -32,7 +32,7 @@ constexpr std::chrono::milliseconds kSlack{10'000};
 
 // The first bytes that the connecting rank sends: "I am rank 3, and here is your word". `format`
 // contains the constants that must be the same at both ends.
-struct Greeting {
+struct TcpGreeting {
   std::uint64_t format = kFormat;
   Word word{};  // random word of the listener
   std::int32_t rank = -1;
@@ -42,15 +42,15 @@ struct Greeting {
       0x52534d3200000000 | kLanes << 24 | kSlots << 16 | kWireSlotBytes >> 10;
 };
 
-struct Record {
+struct ListenerRecord {
   Address address;
   Word word{};
   [[nodiscard]] std::string str() const {
     return address.host + ' ' + std::to_string(address.port) + ' ' + std::to_string(word[0]) + ' ' +
            std::to_string(word[1]);
   }
-  static Record parse(const std::string& text) {
-    Record r;
+  static ListenerRecord parse(const std::string& text) {
+    ListenerRecord r;
     std::istringstream in(text);
     if (!(in >> r.address.host >> r.address.port >> r.word[0] >> r.word[1]))
       throw CommError("corrupt bootstrap record '" + text + "'");
@@ -91,7 +91,7 @@ struct Suspicion {
 // A connection whose greeting has not arrived yet.
 struct Guest {
   Descriptor socket;
-  Greeting greeting;
+  TcpGreeting greeting;
   std::size_t got = 0;
   // Returns false if the connection must be closed.
   bool read_on() {
@@ -108,11 +108,11 @@ struct Guest {
 //     rank 1 dies      rank 2: cannot reach it, gives up: farewell, "because of 1" --.
 //                      rank 0: waits for 1, 2 and 3, hears it from 2  <--------------'
 //                      rank 3: is late, and still hears it from 0 and 2, which linger
-class Reception {
+class TcpReception {
  public:
   // links: holds the connections to the ranks below this one; the others are added.
-  Reception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word, int sockets,
-            std::vector<Link>& links, std::vector<bool> remote)
+  TcpReception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word, int sockets,
+               std::vector<PeerSockets>& links, std::vector<bool> remote)
       : bootstrap_(bootstrap),
         listener_(listener),
         word_(word),
@@ -147,14 +147,13 @@ class Reception {
 
   // Tells all ranks, including late ones, which rank made this one leave.
   void give_up(int to_blame) {
-    for (const Link& link : links_)
+    for (const PeerSockets& link : links_)
       for (const Descriptor& socket : link.sockets)
         if (socket.valid()) bid_farewell(socket, to_blame);
     for (const Guest& guest : guests_) bid_farewell(guest.socket, to_blame);
     // The rank to blame does not count as late, unless it connected before it died.
     const auto late = [&] {
-      return missing() -
-             (to_blame > rank_ && !has_come(static_cast<std::size_t>(to_blame)) ? 1 : 0);
+      return missing() - (to_blame > rank_ && !arrived(static_cast<std::size_t>(to_blame)) ? 1 : 0);
     };
     const Deadline deadline = Deadline::in(kLinger);
     for (std::vector<pollfd> entries; late() > 0 && !deadline.passed();) {
@@ -174,11 +173,11 @@ class Reception {
   [[nodiscard]] int missing() const {
     int n = 0;
     for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
-      if (remote_[r] && !has_come(r)) ++n;
+      if (remote_[r] && !arrived(r)) ++n;
     return n;
   }
 
-  [[nodiscard]] bool has_come(std::size_t rank) const {
+  [[nodiscard]] bool arrived(std::size_t rank) const {
     const auto& sockets = links_[rank].sockets;
     return std::ranges::all_of(sockets, [](const auto& s) { return s.valid(); });
   }
@@ -212,12 +211,12 @@ class Reception {
   void hear(std::size_t g) {
     Guest& guest = guests_[g];
     const bool stays = guest.read_on();
-    if (stays && guest.got < sizeof(Greeting)) return;
-    const Greeting& said = guest.greeting;
+    if (stays && guest.got < sizeof(TcpGreeting)) return;
+    const TcpGreeting& said = guest.greeting;
     const auto world = static_cast<std::int32_t>(links_.size());
-    if (stays && said.format == Greeting::kFormat && said.word == word_ && said.world == world &&
+    if (stays && said.format == TcpGreeting::kFormat && said.word == word_ && said.world == world &&
         said.rank > rank_ && said.rank < world && said.socket >= 0 && said.socket < sockets_) {
-      Link& link = links_[static_cast<std::size_t>(said.rank)];
+      PeerSockets& link = links_[static_cast<std::size_t>(said.rank)];
       Descriptor& socket = link.sockets[static_cast<std::size_t>(said.socket)];
       if (!socket.valid()) {
         tune(guest.socket);
@@ -233,7 +232,7 @@ class Reception {
     const auto lost = bootstrap_.lost_rank();
     if (!lost) return;
     const auto r = static_cast<std::size_t>(lost->index);
-    if (remote_[r] && has_come(r))
+    if (remote_[r] && arrived(r))
       return;  // its connection will report this, and perhaps the
                // reason
     give_up(lost->index);
@@ -257,7 +256,7 @@ class Reception {
     std::string who;
     int last = -1;
     for (auto r = static_cast<std::size_t>(rank_) + 1; r < remote_.size(); ++r)
-      if (remote_[r] && !has_come(r))
+      if (remote_[r] && !arrived(r))
         who += (who.empty() ? "" : ", ") + std::to_string(last = static_cast<int>(r));
     give_up(last);
     throw TimeoutError("rank " + who + " did not connect to rank " + std::to_string(rank_) +
@@ -270,7 +269,7 @@ class Reception {
   const Word& word_;
   int rank_;
   int sockets_;
-  std::vector<Link>& links_;
+  std::vector<PeerSockets>& links_;
   std::vector<bool> remote_;
   std::vector<Guest> guests_;
   std::vector<bool> closed_;
@@ -284,7 +283,8 @@ void hurry(const Descriptor& socket) {
   setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size() - 1);
 }
 
-Descriptor call_on(int peer, const Record& record, Greeting greeting, Deadline deadline) {
+Descriptor call_on(int peer, const ListenerRecord& record, TcpGreeting greeting,
+                   Deadline deadline) {
   std::string why;
   Descriptor socket = connect_to(record.address, deadline, why);
   greeting.word = record.word;
@@ -299,36 +299,36 @@ Descriptor call_on(int peer, const Record& record, Greeting greeting, Deadline d
 
 }  // namespace
 
-std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& remote,
-                              const Wiring& wiring, bool same_host) {
+std::vector<PeerSockets> connect_all(Bootstrap& bootstrap, const std::vector<bool>& remote,
+                                     const Wiring& wiring, bool same_host) {
   const int rank = bootstrap.rank(), world = bootstrap.size();
   const std::string here = !wiring.interface.empty() ? wiring.interface
                            : same_host               ? loopback_address()
                                                      : outward_address();
   const Listener listener = listen_on(here, 0, "--interface");
-  const Record mine{{address_of(here), listener.port}, random_word()};
+  const ListenerRecord mine{{address_of(here), listener.port}, random_word()};
   const std::vector<std::string> records = bootstrap.all_gather(mine.str());
-  std::vector<Link> links(records.size());
+  std::vector<PeerSockets> links(records.size());
   for (int r = 0; r < world; ++r) {
-    const Record theirs = Record::parse(records[static_cast<std::size_t>(r)]);
-    Link& link = links[static_cast<std::size_t>(r)];
+    const ListenerRecord theirs = ListenerRecord::parse(records[static_cast<std::size_t>(r)]);
+    PeerSockets& link = links[static_cast<std::size_t>(r)];
     link.address = theirs.address.str();
     if (!remote[static_cast<std::size_t>(r)]) continue;
     link.sockets.resize(static_cast<std::size_t>(wiring.sockets));
   }
   const Deadline deadline = Deadline::in(wiring.timeout);
-  Reception reception(bootstrap, listener.socket, mine.word, wiring.sockets, links, remote);
+  TcpReception reception(bootstrap, listener.socket, mine.word, wiring.sockets, links, remote);
   for (int r = 0; r < rank; ++r) try {
       for (int s = 0; s < wiring.sockets && remote[static_cast<std::size_t>(r)]; ++s)
         links[static_cast<std::size_t>(r)].sockets[static_cast<std::size_t>(s)] =
-            call_on(r, Record::parse(records[static_cast<std::size_t>(r)]),
-                    {Greeting::kFormat, {}, rank, world, s}, deadline);
+            call_on(r, ListenerRecord::parse(records[static_cast<std::size_t>(r)]),
+                    {TcpGreeting::kFormat, {}, rank, world, s}, deadline);
     } catch (const CommError&) {
       reception.give_up(r);
       throw;
     }
   reception.let_in(deadline);
-  for (const Link& link : links)
+  for (const PeerSockets& link : links)
     for (const Descriptor& socket : link.sockets) {
       endure(socket, limited(wiring.timeout) + kSlack);
       if (same_host) hurry(socket);

@@ -17,7 +17,7 @@
 
 namespace ringsmith::comm::tcp {
 
-struct Link {
+struct PeerSockets {
   std::vector<Descriptor> sockets;  // non-blocking; none to ranks that share memory
   std::string address;              // address of the peer's listener
   [[nodiscard]] const Descriptor& socket() const { return sockets.front(); }
@@ -33,7 +33,8 @@ struct Wiring {
 // Connects to every rank r with remote[r]. Collective over all ranks of the bootstrap; remote is
 // symmetric. Throws TimeoutError naming the ranks that did not connect, and UsageError if the
 // interface does not exist.
-[[nodiscard]] std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& remote,
-                                            const Wiring& wiring, bool same_host);
+[[nodiscard]] std::vector<PeerSockets> connect_all(Bootstrap& bootstrap,
+                                                   const std::vector<bool>& remote,
+                                                   const Wiring& wiring, bool same_host);
 
 }  // namespace ringsmith::comm::tcp

@@ -12,20 +12,20 @@
 
 namespace ringsmith::comm::tcp {
 
-TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
+TcpTransport::TcpTransport(std::vector<PeerSockets> links, const std::vector<std::byte*>& mirrors,
                            const Layout& layout, Doorbells doorbells, const GroupOptions& options)
     : NetworkTransport(std::move(doorbells), options.timeout),
       layout_(layout),
       checksum_(options.checksum),
-      wires_(links.size()) {
+      peers_(links.size()) {
   for (std::size_t r = 0; r < links.size(); ++r) {
-    wires_[r].address = links[r].address;
+    peers_[r].address = links[r].address;
     for (Descriptor& socket : links[r].sockets) {
       const bool checks = checksum_ || !within_host(socket);
-      wires_[r].streams.push_back(
-          Stream{std::move(socket), Sender(checks), Receiver(mirrors[r], layout.arena(), checks)});
+      peers_[r].streams.push_back(SocketStream{std::move(socket), Sender(checks),
+                                               Receiver(mirrors[r], layout.arena(), checks)});
     }
-    for (const Stream& stream : wires_[r].streams)
+    for (const SocketStream& stream : peers_[r].streams)
       entries_.push_back({stream.socket.get(), POLLIN, 0});
   }
 }
@@ -33,40 +33,40 @@ TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*
 TcpTransport::~TcpTransport() {
   constexpr std::chrono::milliseconds kLook{1};
   const Deadline deadline = Deadline::in(timeout());
-  while (!std::ranges::all_of(wires_, delivered) && !deadline.passed()) {
+  while (!std::ranges::all_of(peers_, delivered) && !deadline.passed()) {
     TcpTransport::progress();
     std::this_thread::sleep_for(kLook);
   }
 }
 
-bool TcpTransport::delivered(const Wire& wire) {
-  return !wire.sends || std::ranges::all_of(wire.streams, [](const Stream& stream) {
+bool TcpTransport::delivered(const TcpPeer& peer) {
+  return !peer.sends || std::ranges::all_of(peer.streams, [](const SocketStream& stream) {
     int bytes = 0;  // not yet acknowledged by the peer's kernel
     return stream.sender.empty() &&
            (ioctl(stream.socket.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0);
   });
 }
 
-TcpTransport::Stream& TcpTransport::stream(Wire& wire, std::size_t offset) const {
+TcpTransport::SocketStream& TcpTransport::stream(TcpPeer& peer, std::size_t offset) const {
   const int lane = layout_.lane_at(offset);
-  return wire.streams[lane < 0 ? 0 : static_cast<std::size_t>(lane) % wire.streams.size()];
+  return peer.streams[lane < 0 ? 0 : static_cast<std::size_t>(lane) % peer.streams.size()];
 }
 
 void TcpTransport::lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
                         std::byte* shelter) {
-  Wire& to = wire(rank);
+  TcpPeer& to = peer(rank);
   if (to.sends) stream(to, offset).sender.write(offset, from, size, shelter);
 }
 
 void TcpTransport::note(int rank, std::size_t offset, std::uint64_t value) {
-  Wire& to = wire(rank);
+  TcpPeer& to = peer(rank);
   if (to.sends) stream(to, offset).sender.counter(offset, value);
 }
 
 void TcpTransport::publish(int rank, std::size_t offset, std::uint64_t value) {
-  Wire& to = wire(rank);
+  TcpPeer& to = peer(rank);
   if (!to.sends) return;
-  Stream& s = stream(to, offset);
+  SocketStream& s = stream(to, offset);
   s.sender.counter(offset, value);
   flush(to, s);
   s.sender.give_back();
@@ -74,26 +74,26 @@ void TcpTransport::publish(int rank, std::size_t offset, std::uint64_t value) {
 
 // Sends queued frames. If this fails, the peer may have sent the reason before it left, so
 // give_up() reads that before it sets `broken`.
-void TcpTransport::flush(Wire& wire, Stream& stream) {
+void TcpTransport::flush(TcpPeer& peer, SocketStream& stream) {
   std::string trouble = stream.sender.flush(stream.socket.get());
-  if (!trouble.empty()) give_up(wire, std::move(trouble), nullptr);
+  if (!trouble.empty()) give_up(peer, std::move(trouble), nullptr);
 }
 
-void TcpTransport::take(Wire& wire, Stream& stream) {
+void TcpTransport::take(TcpPeer& peer, SocketStream& stream) {
   std::string trouble = stream.receiver.take(stream.socket.get());
   if (trouble.empty()) return;
-  if (!stream.receiver.damaged()) return give_up(wire, std::move(trouble), &stream);
-  wire.broken = std::move(trouble);
-  wire.damaged = true;
+  if (!stream.receiver.damaged()) return give_up(peer, std::move(trouble), &stream);
+  peer.broken = std::move(trouble);
+  peer.damaged = true;
 }
 
-void TcpTransport::give_up(Wire& wire, std::string why, const Stream* silent) {
-  for (Stream& stream : wire.streams) {
+void TcpTransport::give_up(TcpPeer& peer, std::string why, const SocketStream* silent) {
+  for (SocketStream& stream : peer.streams) {
     if (&stream != silent) (void)stream.receiver.take(stream.socket.get());
     stream.sender = Sender();
   }
-  wire.sends = false;
-  if (wire.broken.empty()) wire.broken = std::move(why);
+  peer.sends = false;
+  if (peer.broken.empty()) peer.broken = std::move(why);
 }
 
 void TcpTransport::progress() {
@@ -104,30 +104,30 @@ void TcpTransport::progress() {
     if (poll(entries_.data(), entries_.size(), 0) <= 0) return;
   }
   std::size_t e = 0;
-  for (Wire& wire : wires_)
-    for (Stream& stream : wire.streams) {
+  for (TcpPeer& peer : peers_)
+    for (SocketStream& stream : peer.streams) {
       const pollfd& entry = entries_[e++];
-      if (wire.sends && !stream.sender.empty() && (!ask || (entry.revents & ~POLLIN) != 0))
-        flush(wire, stream);
-      if (wire.broken.empty() && (!ask || (entry.revents & ~POLLOUT) != 0)) take(wire, stream);
+      if (peer.sends && !stream.sender.empty() && (!ask || (entry.revents & ~POLLIN) != 0))
+        flush(peer, stream);
+      if (peer.broken.empty() && (!ask || (entry.revents & ~POLLOUT) != 0)) take(peer, stream);
     }
 }
 
 // Sets the events that poll() reports.
 void TcpTransport::look() {
   std::size_t e = 0;
-  for (const Wire& wire : wires_)
-    for (const Stream& stream : wire.streams) {
+  for (const TcpPeer& peer : peers_)
+    for (const SocketStream& stream : peer.streams) {
       pollfd& entry = entries_[e++];
       entry.events = static_cast<short>(stream.sender.empty() ? POLLIN : POLLIN | POLLOUT);
-      const bool attends = wire.broken.empty() || (wire.sends && !stream.sender.empty());
+      const bool attends = peer.broken.empty() || (peer.sends && !stream.sender.empty());
       entry.fd = attends ? stream.socket.get() : -1;
     }
 }
 
 bool TcpTransport::flushed(int& to_whom) const {
-  for (std::size_t r = 0; r < wires_.size(); ++r)
-    for (const Stream& stream : wires_[r].streams)
+  for (std::size_t r = 0; r < peers_.size(); ++r)
+    for (const SocketStream& stream : peers_[r].streams)
       if (!stream.sender.empty()) {
         to_whom = static_cast<int>(r);
         return false;
@@ -144,8 +144,8 @@ void TcpTransport::sleep(std::chrono::milliseconds most) {
 }
 
 std::string TcpTransport::describe(int rank) const {
-  const std::size_t sockets = wire(rank).streams.size();
-  return "rank " + std::to_string(rank) + ": tcp, " + wire(rank).address +
+  const std::size_t sockets = peer(rank).streams.size();
+  return "rank " + std::to_string(rank) + ": tcp, " + peer(rank).address +
          (sockets > 1 ? ", " + std::to_string(sockets) + " sockets" : "") +
          (checksum_ ? ", with checksums" : "");
 }

@@ -17,7 +17,7 @@ namespace ringsmith::comm::tcp {
 class TcpTransport : public NetworkTransport {
  public:
   // mirrors[r]: this rank's mirror of remote rank r, up to the arena; null for local ranks.
-  TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
+  TcpTransport(std::vector<PeerSockets> links, const std::vector<std::byte*>& mirrors,
                const Layout& layout, Doorbells doorbells, const GroupOptions& options);
   // Waits until the peers' hosts have received everything. If a socket were closed while it has
   // unread bytes (such as a credit that is no longer needed), the kernel would discard undelivered
@@ -34,39 +34,41 @@ class TcpTransport : public NetworkTransport {
   void progress() override;
   [[nodiscard]] bool flushed(int& to_whom) const override;
   void sleep(std::chrono::milliseconds most) override;
-  [[nodiscard]] const std::string& broken(int rank) const override { return wire(rank).broken; }
-  [[nodiscard]] bool damaged(int rank) const override { return wire(rank).damaged; }
-  [[nodiscard]] int socket(int rank) const override { return wire(rank).streams[0].socket.get(); }
+  [[nodiscard]] const std::string& broken(int rank) const override { return peer(rank).broken; }
+  [[nodiscard]] bool damaged(int rank) const override { return peer(rank).damaged; }
+  [[nodiscard]] int socket(int rank) const override { return peer(rank).streams[0].socket.get(); }
   [[nodiscard]] std::string describe(int rank) const override;
 
  private:
-  struct Stream {
+  struct SocketStream {
     Descriptor socket;
     Sender sender;
     Receiver receiver;
   };
-  struct Wire {
+  struct TcpPeer {
     std::string address;
-    std::deque<Stream> streams;  // none to ranks that share memory
+    std::deque<SocketStream> streams;  // none to ranks that share memory
     std::string broken;
     // True if `broken` is due to bytes that failed their checksum. The peer is alive, and this
     // rank sends to it until its socket closes, but reads nothing more from it.
     bool damaged = false;
     bool sends = true;
   };
-  [[nodiscard]] Wire& wire(int rank) { return wires_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const Wire& wire(int rank) const { return wires_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] Stream& stream(Wire& wire, std::size_t offset) const;
+  [[nodiscard]] TcpPeer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const TcpPeer& peer(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] SocketStream& stream(TcpPeer& peer, std::size_t offset) const;
   void look();
-  static void flush(Wire& wire, Stream& stream);
-  static void take(Wire& wire, Stream& stream);
+  static void flush(TcpPeer& peer, SocketStream& stream);
+  static void take(TcpPeer& peer, SocketStream& stream);
   // silent: the stream that has nothing more to read; null if there is none.
-  static void give_up(Wire& wire, std::string why, const Stream* silent);
-  [[nodiscard]] static bool delivered(const Wire& wire);
+  static void give_up(TcpPeer& peer, std::string why, const SocketStream* silent);
+  [[nodiscard]] static bool delivered(const TcpPeer& peer);
 
   Layout layout_;
   bool checksum_;                // also for connections within a host
-  std::vector<Wire> wires_;      // by rank
+  std::vector<TcpPeer> peers_;   // by rank
   std::vector<pollfd> entries_;  // of all streams, in order; fd is -1 for closed ones
 };
 

@@ -1,4 +1,4 @@
-// Engine B's kernels under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS threads
+// The engine's kernels under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS threads
 // that share only the stations; END names the end of a hand-off whose ordering is weakened to
 // relaxed. The expected reports are in tests/comm/cuda/ordering_test.cpp.
 //

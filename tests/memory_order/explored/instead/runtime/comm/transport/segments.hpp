@@ -1,7 +1,7 @@
-// Replaces runtime/comm/transport/peers.hpp by the order of the include folders. Provides two ranks
-// of one host, in the memory of one process, for the unchanged channel.hpp. It lacks the parts that
-// hand-offs do not need: sockets, deadlines, reports. The counters, the slots and the bells are the
-// real ones.
+// Replaces runtime/comm/transport/segments.hpp by the order of the include folders. Provides two
+// ranks of one host, in the memory of one process, for the unchanged channel.hpp. It lacks the
+// parts that hand-offs do not need: sockets, deadlines, reports. The counters, the slots and the
+// bells are the real ones.
 #pragma once
 
 #include <memory>
@@ -21,9 +21,9 @@ struct SharedByTwo {
   std::byte slots[2][kSlots][16]{};       // [sender]
 };
 
-class Peers {
+class Segments {
  public:
-  Peers(SharedByTwo& shared, int rank) : shared_(&shared), rank_(rank) {}
+  Segments(SharedByTwo& shared, int rank) : shared_(&shared), rank_(rank) {}
 
   struct SmallLayout {
     static std::size_t slot_bytes() { return 16; }
@@ -39,7 +39,7 @@ class Peers {
   void expose(int /*rank*/, const void* /*data*/, std::size_t /*size*/) {}
   void lend(int /*rank*/, const std::byte* /*data*/, std::byte* /*place*/, std::size_t /*size*/) {}
 
-  // As in peer_memory.hpp, for a rank of this host.
+  // As in the real segments.hpp, for a rank of this host.
   void publish_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     publish_count(counter, value);
     Doorbell& bell = shared_->bells[rank];

@@ -1,5 +1,6 @@
-// Failures between the ranks of a group. Each rank publishes its current activity, so that the
-// others can explain a failure. A failure is reported once, also to peers, and breaks the group.
+// The health of a group's ranks as seen by one of them: which rank is alive, has failed, or is to
+// blame. Each rank publishes its current activity, so that the others can explain a failure. A
+// failure is reported once, also to peers, and breaks the group.
 #pragma once
 
 #include <mutex>
@@ -8,22 +9,30 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/failure/last_words.hpp"
-#include "runtime/comm/failure/own_report.hpp"
+#include "runtime/comm/failure/rank_report.hpp"
 #include "runtime/comm/failure/wait_for_graph.hpp"
-#include "runtime/comm/transport/peer_memory.hpp"
+#include "runtime/comm/transport/segments.hpp"
 #include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
 
-class PeerFailures : public PeerMemory {
+class Health {
  public:
+  Health(Segments& segments, const GroupOptions& options);
+  // Publishes that this rank has left the group.
+  ~Health();
+  Health(const Health&) = delete;
+  Health& operator=(const Health&) = delete;
+
+  [[nodiscard]] int rank() const { return segments_.rank(); }
+
   // ---- entering and leaving a call ----
   void enter(const Call& call, std::uint64_t sequence, Site site) {
     if (const SiteText* fresh = report_.begin(call, sequence, site))
-      expose_to_all(fresh, sizeof *fresh);
+      segments_.expose_to_all(fresh, sizeof *fresh);
   }
   void leave() { report_.end(); }
-  void at_step(std::int64_t step) { mine().board.step.store(step, std::memory_order_relaxed); }
+  void at_step(std::int64_t step) { report_.at_step(step); }
   // If the group fails, its flight recorder is written to a file in this folder. May be called from
   // any thread.
   void keep_flight_in(const std::string& folder);
@@ -57,17 +66,12 @@ class PeerFailures : public PeerMemory {
   [[nodiscard]] Failed look_for_failure(int for_peer) const;
   // Finds only failures that peers have reported, or an abort of this group. Makes no system call.
   [[nodiscard]] Failed look_for_report() const;
-  // True if the connection to rank has ended: the rank has left, its process has ended, or the
-  // network has failed.
-  [[nodiscard]] bool is_gone(int rank) const;
   // The message for a passed deadline: the rank to blame, and the state of all ranks. Sets culprit.
   [[nodiscard]] std::string explain_timeout(int for_peer, int& culprit) const;
   [[nodiscard]] std::string wait_for_graph() const { return see_all().describe(); }
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
 
- protected:
-  PeerFailures(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
-  ~PeerFailures();
+  // ---- during a long wait ----
   // Sends this rank's current activity to remote ranks.
   void show_board();
   // Publishes in the other groups that the same thread has made, for ranks of this host, that this
@@ -85,6 +89,7 @@ class PeerFailures : public PeerMemory {
   [[nodiscard]] std::string describe_rank(int rank) const;
   [[nodiscard]] WaitForGraph see_all() const;
 
+  Segments& segments_;
   std::chrono::milliseconds timeout_;
   mutable std::mutex failing_;
   Failed broken_;                       // the first failure of this group, on this rank

@@ -15,10 +15,12 @@
 
 namespace ringsmith::comm {
 
-class PeerMemory {
+class Segments {
  public:
-  PeerMemory(const PeerMemory&) = delete;
-  PeerMemory& operator=(const PeerMemory&) = delete;
+  // Collective: connects the ranks.
+  Segments(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
+  Segments(const Segments&) = delete;
+  Segments& operator=(const Segments&) = delete;
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return static_cast<int>(peers_.size()); }
@@ -35,6 +37,9 @@ class PeerMemory {
   [[nodiscard]] std::byte* slots(int rank, int peer, int index) const {
     return base(rank) + layout_.slots(peer, index);
   }
+  [[nodiscard]] Flight& flight(int rank) const {
+    return *std::launder(reinterpret_cast<Flight*>(base(rank) + layout_.flight()));
+  }
   [[nodiscard]] const Layout& layout() const { return layout_; }
   // The longest message worth sending; the same on all ranks. Among ranks that share memory, the
   // message should stay in the cache even if the slot has more room.
@@ -45,7 +50,17 @@ class PeerMemory {
 
   // True if all ranks share memory, so that they can read each other's communication memory.
   [[nodiscard]] bool all_local() const { return network_ == nullptr; }
-  [[nodiscard]] bool on_network(int rank) const { return network_ && peer(rank).link.remote; }
+  [[nodiscard]] bool on_network(int rank) const { return network_ && link(rank).remote; }
+  // Null if all ranks share memory.
+  [[nodiscard]] NetworkTransport* network() const { return network_.get(); }
+  [[nodiscard]] const PeerLink& link(int rank) const { return peer(rank).link; }
+  // The socket to rank, which the kernel closes when the rank's process ends.
+  [[nodiscard]] int socket(int rank) const {
+    return on_network(rank) ? network_->socket(rank) : link(rank).socket.get();
+  }
+  // True if the connection to rank has ended: the rank has left, its process has ended, or the
+  // network has failed.
+  [[nodiscard]] bool is_gone(int rank) const;
   [[nodiscard]] std::vector<std::string> describe() const;  // one line for each remote rank
   [[nodiscard]] std::vector<int> node_of() const;           // [rank]: number as in shm/mesh.hpp
   [[nodiscard]] const std::shared_ptr<Bootstrap>& bootstrap() const { return bootstrap_; }
@@ -93,20 +108,18 @@ class PeerMemory {
     if (network_) network_->progress();
   }
 
- protected:
-  PeerMemory(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
-  ~PeerMemory() = default;
-
-  struct Peer {
-    PeerLink link;
-    std::shared_ptr<Segment> segment;  // or the mirror
-    Control* control = nullptr;
-  };
-  [[nodiscard]] const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   // Wakes a rank of this host that sleeps, whatever it waits for.
   void ring(int rank);
 
  private:
+  struct RankMemory {
+    PeerLink link;
+    std::shared_ptr<Segment> segment;  // or the mirror
+    Control* control = nullptr;
+  };
+  [[nodiscard]] const RankMemory& peer(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)];
+  }
   [[nodiscard]] std::size_t offset_of(const void* data) const {
     return static_cast<std::size_t>(static_cast<const std::byte*>(data) - base(rank_));
   }
@@ -119,7 +132,7 @@ class PeerMemory {
     count(rank, sizeof value);
   }
   void count(int rank, std::size_t size) {
-    if (peer(rank).link.node != peer(rank_).link.node)
+    if (link(rank).node != link(rank_).node)
       between_nodes_.fetch_add(size, std::memory_order_relaxed);
   }
   void commit_slots(Segment& segment) const;
@@ -128,12 +141,10 @@ class PeerMemory {
   std::shared_ptr<Bootstrap> bootstrap_;
   int rank_;
   Layout layout_;
-  std::vector<Peer> peers_;
+  std::vector<RankMemory> peers_;
   std::shared_ptr<Arena> arena_;
   std::atomic<std::uint64_t> between_nodes_{0};  // bytes
-
- protected:
-  std::unique_ptr<NetworkTransport> network_;  // null if all ranks share memory
+  std::unique_ptr<NetworkTransport> network_;    // uses the mirrors, so it is destroyed first
 };
 
 }  // namespace ringsmith::comm

@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/peer_failures.hpp"
+#include "runtime/comm/transport/health.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -28,115 +28,110 @@ std::string short_name(const std::string& scope) {
 }  // namespace
 
 // The groups of this process.
-struct PeerFailures::Groups {
+struct Health::Groups {
   std::mutex mutex;
-  std::set<PeerFailures*> all;
+  std::set<Health*> all;
 };
-PeerFailures::Groups& PeerFailures::groups() {
+Health::Groups& Health::groups() {
   static auto* const all = new Groups;  // also outlives groups that are freed at exit
   return *all;
 }
 
-void PeerFailures::tell_other_groups(bool waits) {
+void Health::tell_other_groups(bool waits) {
   std::string text;
   if (waits) {
     Where here = where(-1);
     here.rank = here.step = -1;  // "all_reduce(sum, f32, 10) #3 at train.cpp:12"
-    const std::string scope = bootstrap()->scope();
+    const std::string scope = segments_.bootstrap()->scope();
     text = here.describe() + ' ' + (scope.empty() ? "in the group of all ranks" : scope);
   }
   const std::lock_guard lock(groups().mutex);
-  for (PeerFailures* const other : groups().all)
+  for (Health* const other : groups().all)
     if (other != this && other->made_by_ == made_by_)
-      put_text(other->mine().elsewhere.text, kElsewhereText, text);
+      put_text(other->segments_.mine().elsewhere.text, kElsewhereText, text);
 }
 
-PeerFailures::PeerFailures(std::shared_ptr<Bootstrap> shared_bootstrap, const GroupOptions& options)
-    : PeerMemory(std::move(shared_bootstrap), options),
+Health::Health(Segments& segments, const GroupOptions& options)
+    : segments_(segments),
       timeout_(limited(options.timeout)),
-      report_(mine(), std::launder(reinterpret_cast<Flight*>(base(rank()) + layout().flight()))),
-      group_(short_name(bootstrap()->scope())) {
-  if (bootstrap()->ends_survivors()) speak_before_the_end();
+      report_(segments_.mine(), &segments_.flight(rank())),
+      group_(short_name(segments_.bootstrap()->scope())) {
+  if (segments_.bootstrap()->ends_survivors()) speak_before_the_end();
   keep_flight_in(options.flight_folder);
   const std::lock_guard lock(groups().mutex);
   groups().all.insert(this);
 }
 
-PeerFailures::~PeerFailures() {
+Health::~Health() {
   {
     const std::lock_guard lock(groups().mutex);
     groups().all.erase(this);
   }
-  mine().board.left.store(std::uncaught_exceptions() > 0 ? kThrownOut : kInOrder);
-  for (int r = 0; r < size(); ++r)
-    if (r != rank() && !on_network(r)) ring(r);
+  segments_.mine().board.left.store(std::uncaught_exceptions() > 0 ? kThrownOut : kInOrder);
+  for (int r = 0; r < segments_.size(); ++r)
+    if (r != rank() && !segments_.on_network(r)) segments_.ring(r);
   show_board();
 }
 
-void PeerFailures::speak_before_the_end() {
+void Health::speak_before_the_end() {
   std::vector<LastWords::Peer> others;
-  for (int r = 0; r < size(); ++r)
+  for (int r = 0; r < segments_.size(); ++r)
     if (r != rank())
-      others.push_back({r, peer(r).link.pid, peer(r).link.host,
-                        on_network(r) ? network_->socket(r) : peer(r).link.socket.get(),
-                        on_network(r), peer(r).control});
+      others.push_back({r, segments_.link(r).pid, segments_.link(r).host, segments_.socket(r),
+                        segments_.on_network(r), &segments_.control(r)});
   last_words_ = std::make_unique<LastWords>(rank(), std::move(others));
 }
 
-void PeerFailures::show_board() {
-  if (!network_) return;
+void Health::show_board() {
+  if (segments_.all_local()) return;
   // write() copies this much immediately. Bytes that change later would not match their checksum.
   constexpr std::size_t kShown = NetworkTransport::kCopied;
   static_assert(offsetof(Board, waited) + sizeof(Board::waited) <= kShown);
-  expose_to_all(&mine().board, kShown);
-  network_->progress();
+  segments_.expose_to_all(&segments_.mine().board, kShown);
+  segments_.network()->progress();
 }
 
 // Looks at all peers, not only at for_peer, because for_peer may itself wait for the culprit.
 // Reports have priority, because a rank that failed and left says which rank is to blame.
-PeerFailures::Failed PeerFailures::look_for_failure(int for_peer) const {
+Health::Failed Health::look_for_failure(int for_peer) const {
   std::vector<int> gone;
-  for (int r = 0; r < size(); ++r)
-    if (is_gone(r)) gone.push_back(r);
+  for (int r = 0; r < segments_.size(); ++r)
+    if (segments_.is_gone(r)) gone.push_back(r);
   if (Failed report = look_for_report(); report.kind != FailureKind::none) return report;
   for (const int r : gone) {
-    const std::uint32_t left = control(r).board.left.load();
+    const std::uint32_t left = segments_.control(r).board.left.load();
     if (left != kStays && r != for_peer) continue;  // this rank does not wait for it
-    if (on_network(r) && network_->damaged(r))
+    const NetworkTransport* const network = segments_.on_network(r) ? segments_.network() : nullptr;
+    if (network && network->damaged(r))
       return {
           FailureKind::other, r,
           "the bytes from " + describe_rank(r) + " to rank " + std::to_string(rank()) + ' ' +
-              network_->broken(r) +
+              network->broken(r) +
               ": the network or memory between the ranks corrupts data (ethtool -S and dmesg on "
               "both hosts may show where), or the program wrote to a buffer that was being sent"};
     // The peer may have left before it joined the group, because of another rank.
     const int blamed =
-        on_network(r) ? -1 : overhear_farewell(peer(r).link.socket.get(), peer(rank()).link.word);
-    if (blamed >= 0 && blamed < size() && blamed != rank())
+        network ? -1 : overhear_farewell(segments_.socket(r), segments_.link(rank()).word);
+    if (blamed >= 0 && blamed < segments_.size() && blamed != rank())
       return {FailureKind::peer_lost, blamed,
               describe_rank(blamed) +
                   " is gone: it left before all ranks were connected, and rank " +
                   std::to_string(r) + " left because of it"};
     const std::string how = left == kInOrder     ? "has left the group"
                             : left == kThrownOut ? "has left the group because of an exception"
-                            : on_network(r)      ? "is gone: " + network_->broken(r)
+                            : network            ? "is gone: " + network->broken(r)
                                                  : "is gone: its process has died";
     return {FailureKind::peer_lost, r, describe_rank(r) + " " + how};
   }
   return {};
 }
 
-bool PeerFailures::is_gone(int rank) const {
-  if (rank == this->rank()) return false;
-  return on_network(rank) ? !network_->broken(rank).empty() : hung_up(peer(rank).link.socket);
-}
-
-PeerFailures::Failed PeerFailures::look_for_report() const {
+Health::Failed Health::look_for_report() const {
   if (aborted_.load())
     return {FailureKind::aborted, rank(),
             "rank " + std::to_string(rank()) + " called abort() at " + text_of(aborted_at_)};
-  for (int r = 0; r < size(); ++r) {
-    const Failure& failure = control(r).failure;
+  for (int r = 0; r < segments_.size(); ++r) {
+    const FailureReport& failure = segments_.control(r).failure;
     const FailureKind kind = failure.kind.load(std::memory_order_acquire);
     if (r == rank() || kind == FailureKind::none) continue;
     return {kind, failure.culprit.load(std::memory_order_relaxed),
@@ -146,12 +141,13 @@ PeerFailures::Failed PeerFailures::look_for_report() const {
 }
 
 // "rank 2 (pid 4711 on host-a)"
-std::string PeerFailures::describe_rank(int rank) const {
-  return "rank " + std::to_string(rank) + " (pid " + std::to_string(peer(rank).link.pid) + " on " +
-         peer(rank).link.host + ")";
+std::string Health::describe_rank(int rank) const {
+  const PeerLink& link = segments_.link(rank);
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(link.pid) + " on " + link.host +
+         ")";
 }
 
-std::string PeerFailures::explain_timeout(int for_peer, int& culprit) const {
+std::string Health::explain_timeout(int for_peer, int& culprit) const {
   const WaitForGraph graph = see_all();
   std::string text =
       "waited " + std::to_string(timeout_.count()) + " ms for rank " + std::to_string(for_peer);
@@ -161,58 +157,61 @@ std::string PeerFailures::explain_timeout(int for_peer, int& culprit) const {
     return text + ". " + graph.describe();
   }
   text += ". To blame: " + describe_rank(culprit) + ", " + graph.offence_of(culprit);
-  if (peer(culprit).link.same_machine) text += state_of_process(peer(culprit).link.pid);
+  if (segments_.link(culprit).same_machine) text += state_of_process(segments_.link(culprit).pid);
   return text + ". " + graph.describe();
 }
 
-WaitForGraph PeerFailures::see_all() const {
+WaitForGraph Health::see_all() const {
   std::vector<Sight> sights;
-  sights.reserve(static_cast<std::size_t>(size()));
-  for (int r = 0; r < size(); ++r)
-    sights.push_back({&control(r).board, on_network(r) ? control(r).answers : nullptr,
-                      control(r).sites, peer(r).link.same_machine && is_stopped(peer(r).link.pid),
-                      take_text(control(r).elsewhere.text, kElsewhereText)});
+  sights.reserve(static_cast<std::size_t>(segments_.size()));
+  for (int r = 0; r < segments_.size(); ++r) {
+    const Control& control = segments_.control(r);
+    const PeerLink& link = segments_.link(r);
+    sights.push_back({&control.board, segments_.on_network(r) ? control.answers : nullptr,
+                      control.sites, link.same_machine && is_stopped(link.pid),
+                      take_text(control.elsewhere.text, kElsewhereText)});
+  }
   return WaitForGraph(sights);
 }
 
-Where PeerFailures::where(int peer) const {
-  const Board& board = mine().board;
+Where Health::where(int peer) const {
+  const Board& board = segments_.mine().board;
   Where where;
   where.rank = rank();
   name_peer(peer, where);
   if (board.busy.load() == 0) return where;
-  where.op = Call::unpack(board.call.load(), board.count.load()).describe();
-  where.sequence = static_cast<std::int64_t>(board.sequence.load());
+  where.op = board.record.unpacked().describe();
+  where.sequence = static_cast<std::int64_t>(board.record.sequence.load());
   where.step = board.step.load();
-  where.site = text_of(mine().sites, board.site.load());
+  where.site = text_of(segments_.mine().sites, board.record.site.load());
   return where;
 }
 
-void PeerFailures::name_peer(int rank, Where& where) const {
+void Health::name_peer(int rank, Where& where) const {
   if (rank < 0 || rank == this->rank()) return;
   where.peer = rank;
-  where.peer_host = peer(rank).link.host;
-  where.peer_pid = peer(rank).link.pid;
+  where.peer_host = segments_.link(rank).host;
+  where.peer_pid = segments_.link(rank).pid;
 }
 
-std::string PeerFailures::at_site(int rank, std::uint64_t site) const {
-  const std::string text = text_of(control(rank).sites, site);
+std::string Health::at_site(int rank, std::uint64_t site) const {
+  const std::string text = text_of(segments_.control(rank).sites, site);
   return text.empty() ? "" : " at " + text;
 }
 
-void PeerFailures::mark_aborted(Site site) {
+void Health::mark_aborted(Site site) {
   const std::lock_guard lock(failing_);
   if (aborted_) return;
   aborted_at_ = site;
   aborted_ = true;
 }
 
-void PeerFailures::report_aborted() {
+void Health::report_aborted() {
   const Failed report = look_for_report();
   record_failure(report.kind, report.culprit, report.text);
 }
 
-void PeerFailures::refuse() const {
+void Health::refuse() const {
   const std::lock_guard lock(failing_);
   Where where;
   where.rank = rank();
@@ -220,32 +219,32 @@ void PeerFailures::refuse() const {
   throw_failure(broken_.kind, kBrokenBefore + broken_.text, where);
 }
 
-void PeerFailures::record_failure(FailureKind kind, int culprit, const std::string& text) {
+void Health::record_failure(FailureKind kind, int culprit, const std::string& text) {
   const std::lock_guard lock(failing_);
   if (broken_.kind != FailureKind::none) return;
   broken_ = {kind, culprit, text};
   is_broken_.store(true, std::memory_order_release);
   if (last_words_) last_words_->already_said();
-  Failure& failure = mine().failure;
+  FailureReport& failure = segments_.mine().failure;
   put_text(failure.text, kFailureText, text);
   failure.culprit.store(culprit, std::memory_order_relaxed);
   failure.kind.store(kind, std::memory_order_release);
-  for (int r = 0; r < size(); ++r) {
-    expose(r, &failure, sizeof failure);
-    if (r != rank() && !on_network(r)) ring(r);
+  for (int r = 0; r < segments_.size(); ++r) {
+    segments_.expose(r, &failure, sizeof failure);
+    if (r != rank() && !segments_.on_network(r)) segments_.ring(r);
   }
-  if (network_) {
-    network_->progress();
-    network_->abandon();
+  if (NetworkTransport* const network = segments_.network()) {
+    network->progress();
+    network->abandon();
   }
-  bootstrap()->abandon();
+  segments_.bootstrap()->abandon();
   write_flight(kind == FailureKind::peer_lost ? culprit : -1);
 }
 
-void PeerFailures::fail(FailureKind kind, int culprit, const std::string& what) {
+void Health::fail(FailureKind kind, int culprit, const std::string& what) {
   const Where place = where(culprit);
   // A failure that a peer has reported already includes the scope.
-  const std::string scope = bootstrap()->scope();
+  const std::string scope = segments_.bootstrap()->scope();
   const bool said = scope.empty() || what.find(scope) != std::string::npos;
   const std::string text = said ? what : what + " [" + scope + ']';
   record_failure(kind, culprit, text);
@@ -267,34 +266,32 @@ void throw_failure(FailureKind kind, const std::string& text, const Where& where
   }
 }
 
-void PeerFailures::keep_flight_in(const std::string& folder) {
+void Health::keep_flight_in(const std::string& folder) {
   const std::lock_guard lock(failing_);
   if (folder.empty()) return;
   if (last_words_) last_words_->keep_flights(nullptr);
   flight_folder_ = folder;
   flight_files_.clear();
-  for (int r = 0; r < size(); ++r) flight_files_.push_back(flight_of(r));
+  for (int r = 0; r < segments_.size(); ++r) flight_files_.push_back(flight_of(r));
   if (last_words_) last_words_->keep_flights(&flight_files_);
 }
 
 // Returns the flight recorder file of this rank, or of another rank of this host.
-FlightFile PeerFailures::flight_of(int rank) const {
+FlightFile Health::flight_of(int rank) const {
   FlightHeader whose;
   whose.rank = rank;
-  whose.world = size();
-  whose.pid = peer(rank).link.pid;
+  whose.world = segments_.size();
+  whose.pid = segments_.link(rank).pid;
   whose.written_by = this->rank();
-  peer(rank).link.host.copy(whose.host, sizeof whose.host - 1);
+  segments_.link(rank).host.copy(whose.host, sizeof whose.host - 1);
   group_.copy(whose.group, sizeof whose.group - 1);
-  const auto* const flight =
-      std::launder(reinterpret_cast<const Flight*>(base(rank) + layout().flight()));
-  return {flight_folder_, whose, peer(rank).control, flight};
+  return {flight_folder_, whose, &segments_.control(rank), &segments_.flight(rank)};
 }
 
-void PeerFailures::write_flight(int lost) const {
+void Health::write_flight(int lost) const {
   if (flight_files_.empty()) return;
   (void)flight_files_[static_cast<std::size_t>(this->rank())].write(true);
-  if (lost >= 0 && lost != this->rank() && !on_network(lost))
+  if (lost >= 0 && lost != this->rank() && !segments_.on_network(lost))
     (void)flight_files_[static_cast<std::size_t>(lost)].write(false);
 }
 

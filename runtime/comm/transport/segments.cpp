@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/peer_memory.hpp"
+#include "runtime/comm/transport/segments.hpp"
 
 #include <algorithm>
 #include <climits>
@@ -31,7 +31,7 @@ void make_counters(std::byte* segment, const Layout& layout, int world) {
 
 }  // namespace
 
-PeerMemory::PeerMemory(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
+Segments::Segments(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : bootstrap_(std::move(bootstrap)),
       rank_(bootstrap_->rank()),
       layout_(bootstrap_->size(), slot_bytes_for(options.transport)) {
@@ -47,7 +47,7 @@ PeerMemory::PeerMemory(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions&
   arena_ = std::make_shared<Arena>(segment, Bytes(layout_.arena()));
   auto links = connect_mesh(*bootstrap_, segment->file(), options);
   for (std::size_t r = 0; r < links.size(); ++r) {
-    Peer p;
+    RankMemory p;
     p.link = std::move(links[r]);
     if (p.link.remote) {
       p.segment = Segment::create(Bytes(layout_.arena()));
@@ -63,19 +63,19 @@ PeerMemory::PeerMemory(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions&
 }
 
 // Commits the slots for ranks that share this memory. The slots for remote ranks are rarely used.
-void PeerMemory::commit_slots(Segment& segment) const {
+void Segments::commit_slots(Segment& segment) const {
   for (int r = 0; r < size(); ++r)
-    for (int index = 0; index < kLanes && r != rank_ && !peer(r).link.remote; ++index)
+    for (int index = 0; index < kLanes && r != rank_ && !link(r).remote; ++index)
       segment.commit(Bytes(layout_.slots(r, index)),
                      Bytes((kSlots - 1) * layout_.slot_bytes() + kSlotBytes));
 }
 
-void PeerMemory::connect_network(const GroupOptions& options) {
+void Segments::connect_network(const GroupOptions& options) {
   std::vector<bool> remote;
   std::vector<std::byte*> mirrors;
   std::vector<int> doorbells;
   bool same_machine = true;
-  for (const Peer& p : peers_) {
+  for (const RankMemory& p : peers_) {
     remote.push_back(p.link.remote);
     mirrors.push_back(p.link.remote ? p.segment->data() : nullptr);
     if (p.link.socket.valid()) doorbells.push_back(p.link.socket.get());
@@ -84,39 +84,44 @@ void PeerMemory::connect_network(const GroupOptions& options) {
   // The same on every rank, because with more than one host each rank has a remote peer.
   if (std::find(remote.begin(), remote.end(), true) == remote.end()) return;
   const bool rdma = options.transport == Transport::rdma;
-  std::optional<rdma::Device> device;
-  if (rdma) device = rdma::open_device(options.interface, rank_);
+  std::optional<rdma::Adapter> adapter;
+  if (rdma) adapter = rdma::open_adapter(options.interface, rank_);
   // With RDMA, the sockets only show that a process is alive.
   const tcp::Wiring wiring{rdma ? "" : options.interface, rdma ? 1 : options.sockets,
                            options.timeout};
   auto links = tcp::connect_all(*bootstrap_, remote, wiring, same_machine);
   if (rdma)
     network_ = std::make_unique<rdma::RdmaTransport>(
-        *bootstrap_, std::move(*device), std::move(links), base(rank_), mirrors, layout_,
+        *bootstrap_, std::move(*adapter), std::move(links), base(rank_), mirrors, layout_,
         Doorbells(std::move(doorbells)), options.timeout);
   else
     network_ = std::make_unique<tcp::TcpTransport>(std::move(links), mirrors, layout_,
                                                    Doorbells(std::move(doorbells)), options);
 }
 
-std::vector<std::string> PeerMemory::describe() const {
+std::vector<std::string> Segments::describe() const {
   std::vector<std::string> facts;
   for (int r = 0; r < size(); ++r)
-    if (on_network(r)) facts.push_back(network_->describe(r) + " on " + peer(r).link.host);
+    if (on_network(r)) facts.push_back(network_->describe(r) + " on " + link(r).host);
   return facts;
 }
 
-std::vector<int> PeerMemory::node_of() const {
+std::vector<int> Segments::node_of() const {
   std::vector<int> nodes;
-  for (const Peer& p : peers_) nodes.push_back(p.link.node);
+  for (const RankMemory& p : peers_) nodes.push_back(p.link.node);
   return nodes;
 }
 
-void PeerMemory::ring(int rank) {
+bool Segments::is_gone(int rank) const {
+  if (rank == rank_) return false;
+  return on_network(rank) ? !network_->broken(rank).empty() : hung_up(link(rank).socket);
+}
+
+void Segments::ring(int rank) {
   Doorbell& bell = control(rank).bell;
   if (bell.ring() == kOnSockets) {
     const char byte = 0;  // if the socket is full, its unread bytes wake the peer anyway
-    (void)::send(peer(rank).link.socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)::send(link(rank).socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     return;
   }
   syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
