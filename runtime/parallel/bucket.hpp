@@ -1,4 +1,5 @@
-// Buckets: which gradients are reduced together, where each is stored, and in which memory.
+// Buckets: which gradients are reduced together, and where each is stored. Their memory:
+// gradient_buckets.hpp.
 //
 // One all-reduce per parameter pays the latency of a collective for every bias; one all-reduce for
 // the whole model cannot start before backward has ended. Buckets are the compromise: parameters
@@ -15,14 +16,11 @@
 // VLDB 2020, section 3.2.3.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "runtime/base/dtype.hpp"
 #include "runtime/base/units.hpp"
-#include "runtime/comm/process_group.hpp"
-#include "runtime/tensor/storage.hpp"
 
 namespace ringsmith {
 
@@ -102,41 +100,5 @@ struct BucketPlan {
 
 // Sufficient for every plan: the bytes of all parameters plus one cache line per parameter.
 [[nodiscard]] Bytes arena_size(std::span<const BucketItem> parameters);
-
-// ---- the memory in which gradients are stored and reduced ----
-//
-//   gradients  group    stored in                           all-reduce
-//   cpu        any      communication memory of the host    in place
-//   cuda:i     cuda:i   communication memory of the device  in place, on the group's stream
-//   cuda:i     cpu      ordinary memory of the device       through the host, in wait():
-//
-//     device  [bucket] --copy--> host [staging] <-- all-reduce --> peers
-//                      <--copy--
-//
-// The last case works with every group on the host, but is slow: every byte is copied to the host
-// and back, and neither the copies nor the all-reduce overlap with backward.
-class BucketMemory {
- public:
-  BucketMemory(std::shared_ptr<comm::ProcessGroup> group, Device where, Bytes size);
-
-  [[nodiscard]] const std::shared_ptr<Storage>& storage() const { return storage_; }
-  [[nodiscard]] Bytes size() const { return storage_->size(); }
-  // True if a reduction that has been started progresses without a call to wait().
-  [[nodiscard]] bool overlaps() const { return staging_ == nullptr; }
-
-  // Reduces `count` elements at `start` in place; collective. The Works of the asynchronous form
-  // must be waited for in the order of the calls.
-  comm::WorkPtr all_reduce_async(Bytes start, Elements count, DType dtype, comm::ReduceOp op);
-  void all_reduce(Bytes start, Elements count, DType dtype, comm::ReduceOp op);
-
- private:
-  friend class StagedReduction;
-  [[nodiscard]] comm::Buffer at(Bytes start, Elements count, DType dtype) const;
-  void through_host(const comm::Buffer& on_device, comm::ReduceOp op);
-
-  std::shared_ptr<comm::ProcessGroup> group_;
-  std::shared_ptr<Storage> storage_;
-  std::shared_ptr<comm::CommMemory> staging_;  // on the host; null if not needed
-};
 
 }  // namespace ringsmith

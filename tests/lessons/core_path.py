@@ -27,7 +27,7 @@ DAYS = [
      ["runtime/tensor/tensor.hpp", "runtime/autograd/node.hpp", "runtime/autograd/engine.cpp", "runtime/nn/module.hpp"]),
     ("DDP: full buckets are reduced while backward runs",
      ["runtime/parallel/ddp.hpp", "runtime/parallel/ddp.cpp", "runtime/parallel/reducer.hpp", "runtime/parallel/reducer.cpp",
-      "runtime/parallel/bucket.hpp", "runtime/parallel/bucket.cpp"]),
+      "runtime/parallel/gradient_buckets.hpp", "runtime/parallel/bucket.hpp"]),
     ("the call of a collective: checked, numbered, queued",
      [f"{COMM}/types/buffer.hpp", f"{COMM}/types/collective.hpp", f"{COMM}/types/transfer.hpp", f"{COMM}/process_group.hpp",
       f"{COMM}/process_group.cpp", f"{COMM}/cpu_process_group.hpp", f"{COMM}/cpu_process_group.cpp", f"{COMM}/queue.cpp"]),
