@@ -7,6 +7,9 @@
 //
 // The last group of an epoch may be smaller. Its losses are divided by its own size; divided by K,
 // they would make its step too short.
+//
+// With --ddp plain gradients stay local in the last backward, too, and average_gradients() follows.
+// DistributedDataParallel then only compares the ranks' models and sends rank 0's state.
 #pragma once
 
 #include "labs/apps/train/data.hpp"
@@ -14,6 +17,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/parallel/ddp.hpp"
+#include "runtime/parallel/plain_ddp.hpp"
 
 namespace ringsmith::apps {
 
@@ -44,14 +48,19 @@ void accumulate_gradients(TrainingRun& run, DistributedDataParallel& ddp, Batche
                           GradScaler& scaler, const TrainOptions& options, Device device,
                           const LossOf& loss_of) {
   const std::int64_t group = batches.next_group(options.accumulate);
-  for_each_micro_step(ddp, group, [&](bool last) {
+  const bool plain = options.ddp == "plain";
+  const auto micro_step = [&](bool last) {
     const Batch batch = batches.next().to(device);
     run.fetched();
     const Tensor loss = micro_loss(ddp, batch, group, options, loss_of);
     run.forward_done(loss, last);
     scaler.scale(loss).backward();
+    if (plain && last) average_gradients(ddp.group(), ddp.reducer().parameters());
     run.backward_done(last);
-  });
+  };
+  if (!plain) return for_each_micro_step(ddp, group, micro_step);
+  const auto local = ddp.no_sync();
+  for_each_micro_step(ddp, group, micro_step);
 }
 
 // The loss of this rank's next batch, without a graph: it shows whether training can continue from
