@@ -126,6 +126,15 @@ TEST_CASE("wrong options are refused by name", "[programs]") {
         {"--accumulate: '" + std::string(wrong) + "' is not a whole number from 1 to "});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--comm-hook", "fp8"}),
                   {"--comm-hook", "fp8", "fp16", "powersgd"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--ddp", "hooks"}),
+                  {"--ddp: 'hooks' is not one of buckets, plain"});
+  const std::vector<std::vector<std::string>> of_buckets{
+      {"--comm-hook", "fp16"}, {"--overlap", "on"}, {"--bucket-cap-mb", "1"}, {"--ddp-logging"}};
+  for (const auto& wrong : of_buckets)
+    for (const char* program : {"train_gpt", "train_mlp"})
+      require_refusal(
+          program, run_app(2, program, std::vector<std::string>{"--ddp", "plain"} + wrong),
+          {"--ddp plain cannot be combined with " + wrong[0], "leave out one of the two"});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--powersgd-start", "1"}),
                   {"--powersgd-start: '1' is not a whole number from 2 to "});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--powersgd-rank", "0"}),

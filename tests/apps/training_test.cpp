@@ -471,6 +471,44 @@ TEST_CASE("communication hooks train as without one, and the run tells of them",
   }
 }
 
+TEST_CASE("--ddp plain trains the same model as buckets, bit for bit", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  using Words = std::vector<std::string>;
+  struct Case {
+    std::string program;
+    Words options;
+  };
+  int number = 0;
+  for (const int world : {1, 2, 3}) {
+    // Sums of two ranks have one order, and by tree all elements of a message have the same.
+    const Words order = world == 3 ? Words{"--algorithm", "tree"} : Words{};
+    for (const Case& c : {Case{"train_gpt", tiny_gpt(text) + Words{"--accumulate", "2"}},
+                          Case{"train_gpt", tiny_gpt(text) + Words{"--tie-head"}},
+                          Case{"train_mlp", tiny_mlp() + Words{"--amp", "f16"}},
+                          Case{"train_images", tiny_images()}}) {
+      const auto model = [&](const std::string& how) {
+        const std::string run = folder / (how + std::to_string(number));
+        const auto r =
+            run_app(world, c.program, c.options + order + to_folder(run) + Words{"--ddp", how});
+        INFO(c.program << " on " << world << " ranks, " << how << "\n" << r.out << r.err);
+        REQUIRE(r.exit_code == 0);
+        const auto trace = nlohmann::json::parse(read_text(run + "/trace.json"));
+        int all_reduces = 0;
+        for (const auto& e : trace.at("traceEvents")) all_reduces += e.at("name") == "all_reduce";
+        return std::pair(read_text(run + "/model.safetensors"), all_reduces);
+      };
+      const auto [plain, many] = model("plain");
+      const auto [buckets, few] = model("buckets");
+      INFO(c.program << " on " << world << " ranks");
+      CHECK(plain.size() > 1000);
+      CHECK(plain == buckets);
+      CHECK(many > few);  // one for each gradient
+      ++number;
+    }
+  }
+}
+
 TEST_CASE("a run folder that is removed in the middle costs neither the training nor the model",
           "[programs]") {
   const TemporaryFolder folder;

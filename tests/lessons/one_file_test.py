@@ -94,18 +94,18 @@ def losses_of(program, ranks):
     return found
 
 
-def compare(ours, programs, folder, ranks, hidden):
+def compare(ours, programs, folder, ranks, hidden, ddp="buckets"):
     """Compares the losses with train_mlp's."""
-    metrics = folder / f"{ranks}-{hidden}"
+    metrics = folder / f"{ranks}-{hidden}-{ddp}"
     done = run(programs / "ringrun", "--standalone", "--nproc-per-node", ranks, "--", programs / "train_mlp", "--data", folder, "--hidden",
-               hidden, "--batch", 16, "--momentum", 0, "--lr", 0.2, "--steps", STEPS, "--no-trace", "--run-dir", metrics)
-    expect(done.returncode == 0, f"train_mlp on {ranks} ranks: {done.stderr}")
+               hidden, "--ddp", ddp, "--batch", 16, "--momentum", 0, "--lr", 0.2, "--steps", STEPS, "--no-trace", "--run-dir", metrics)
+    expect(done.returncode == 0, f"train_mlp --ddp {ddp} on {ranks} ranks: {done.stderr}")
     lines = map(json.loads, (metrics / "metrics.jsonl").read_text().splitlines())
     theirs = {line["step"]: line["loss"] for line in lines}
     # A NaN counts as the largest.
     worst = max((abs(ours[step] - theirs[step]) for step in ours), default=9, key=lambda d: (d != d, d))
-    print(f"{ranks} ranks, {hidden} hidden: losses within {worst:.1e} of train_mlp's")
-    expect(worst <= TOLERANCE, f"{ranks} ranks: losses differ by {worst:.1e}, more than {TOLERANCE:.0e}")  # NaN <= x is false
+    print(f"{ranks} ranks, {hidden} hidden, --ddp {ddp}: losses within {worst:.1e} of train_mlp's")
+    expect(worst <= TOLERANCE, f"{ranks} ranks, --ddp {ddp}: losses differ by {worst:.1e}, more than {TOLERANCE:.0e}")  # NaN <= x is false
 
 
 def runs(pid):
@@ -152,7 +152,8 @@ def check(folder, build_folder):
     if build_folder:
         write_data(folder)
         for ranks, found in losses.items():
-            compare(found, build_folder / "bin", folder, ranks, 64)
+            for ddp in ("plain", "buckets"):
+                compare(found, build_folder / "bin", folder, ranks, 64, ddp)
         compare(narrow, build_folder / "bin", folder, 3, 1)
     killed = r"^ringsmith: error: rank 1 \(process \d+\) was killed by signal 9$"
     fail_by(signal.SIGKILL, folder / "one", 3, ["WHERE; ended: rank 1$", killed])

@@ -7,6 +7,9 @@
 //
 // The last group of an epoch may be smaller. Its losses are divided by its own size; divided by K,
 // they would make its step too short.
+//
+// With --ddp plain gradients stay local in the last backward, too, and average_gradients() follows.
+// DistributedDataParallel then only compares the ranks' models and sends rank 0's state.
 #pragma once
 
 #include <cstring>
@@ -20,6 +23,7 @@
 #include "runtime/autograd/node.hpp"
 #include "runtime/device/transfer.hpp"
 #include "runtime/parallel/ddp.hpp"
+#include "runtime/parallel/plain_ddp.hpp"
 
 namespace ringsmith::apps {
 
@@ -80,9 +84,10 @@ void accumulate_gradients(TrainingRun& run, LossExchange& losses, DistributedDat
                           Batches& batches, GradScaler& scaler, const TrainOptions& options,
                           Device device, const LossOf& loss_of) {
   const std::int64_t group = batches.next_group(options.accumulate);
+  const bool plain = options.ddp == "plain";
   StepLoss sum;
   bool exchanging = false;
-  for_each_micro_step(ddp, group, [&](bool last) {
+  const auto micro_step = [&](bool last) {
     const Batch batch = batches.next().to(device);
     run.fetched();
     const Tensor loss = micro_loss(ddp, batch, group, options, loss_of);
@@ -91,8 +96,15 @@ void accumulate_gradients(TrainingRun& run, LossExchange& losses, DistributedDat
     exchanging = last && sum.is_known();
     if (exchanging) losses.begin(sum.value(), run.wish());
     scaler.scale(loss).backward();
+    if (plain && last) average_gradients(ddp.group(), ddp.reducer().parameters());
     run.backward_done();
-  });
+  };
+  if (plain) {
+    const auto local = ddp.no_sync();
+    for_each_micro_step(ddp, group, micro_step);
+  } else {
+    for_each_micro_step(ddp, group, micro_step);
+  }
   if (!exchanging) losses.begin(sum.value(), run.wish());
 }
 

@@ -162,6 +162,12 @@ void add_train_options(CommandLine& app, TrainOptions& o, const std::string& def
   app.add_option("--seed", o.seed, "seed of parameters, sample order and dropout");
 
   add_machine_options(app, o, "the run's folder, where a rank sees it");
+  app.group("Communication");
+  app.add_option(
+         "--ddp", o.ddp,
+         "how gradients are averaged; buckets: many in one all-reduce, while backward "
+         "continues; plain: each by itself, after backward (runtime/parallel/plain_ddp.hpp)")
+      ->check(one_of({"buckets", "plain"}));
   app.group("Checkpoints");
   app.add_flag("--per-step", o.per_step,
                "continue, within the step, without lost ranks, and admit ranks that are restarted; "
@@ -244,6 +250,18 @@ DdpOptions ddp_options(const MachineOptions& o) {
   out.bucket_cap_mb = o.bucket_cap_mb;
   out.overlap = parse_overlap(o.overlap);
   return out;
+}
+
+void check_ddp(const TrainOptions& o) {
+  const auto refuse = [&](bool given, const std::string& option, const std::string& reason) {
+    require(o.ddp != "plain" || !given, "--ddp plain cannot be combined with " + option + ": " +
+                                            reason + "; leave out one of the two");
+  };
+  refuse(o.comm_hook != "none", "--comm-hook " + o.comm_hook, "hooks replace the sums of buckets");
+  refuse(o.overlap == "on" || o.overlap == "alternate", "--overlap " + o.overlap,
+         "it reduces when backward has ended");
+  refuse(o.bucket_cap_mb != MachineOptions().bucket_cap_mb, "--bucket-cap-mb", "it has no buckets");
+  refuse(o.ddp_logging, "--ddp-logging", "it has no buckets");
 }
 
 void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,

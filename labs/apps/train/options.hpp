@@ -39,6 +39,7 @@ struct TrainOptions : MachineOptions {
   std::int64_t accumulate = 1;    // batches per rank and step
   double lr = 0;
   std::string amp = "off";
+  std::string ddp = "buckets";
   std::uint64_t seed = 0;
   bool heeds_signals = true;    // handle SIGTERM, SIGUSR1; false if ranks are threads
   std::string run_dir;          // empty: runs/<stamp>; also the default of flight_dir
@@ -71,6 +72,8 @@ void add_machine_options(CommandLine& app, MachineOptions& o,
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);
 
 [[nodiscard]] DdpOptions ddp_options(const MachineOptions& o);
+// Throws UsageError if --ddp plain is combined with an option about buckets or hooks.
+void check_ddp(const TrainOptions& o);
 // Registers the hook that --comm-hook names.
 void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
                         const std::shared_ptr<comm::ProcessGroup>& group);

@@ -45,6 +45,7 @@ void check_options(const TrainOptions& o) {
   };
   refuse(o.global_batch != 0, "--global-batch", "the number of ranks changes; give --batch");
   refuse(o.comm_hook != "none", "--comm-hook", "gradients travel as they are; leave it out");
+  refuse(o.ddp != "buckets", "--ddp " + o.ddp, "it does not repeat a step; leave it out");
   refuse(o.check_drift != 0, "--check-drift",
          "ranks compare their parameters at the end; leave it out");
   refuse(o.eval_every != 0, "--eval-every", "it evaluates at the end; leave it out");

@@ -128,6 +128,7 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
   std::unique_ptr<Module> model;
   comm::Settings inputs;
   together(*group, [&] {
+    check_ddp(common);
     batch_size = batch_per_rank(common, group->size());
     sets.emplace(load(c));
     batches.emplace(sets->train, *group, batch_size, common.seed, c.workers);

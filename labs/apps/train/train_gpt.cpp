@@ -217,6 +217,7 @@ int train_gpt(int argc, char** argv) {
   Device device;
   comm::Settings inputs;
   together(*group, [&] {
+    check_ddp(common);
     batch_size = batch_per_rank(common, group->size());
     corpus = load(o);
     batches.emplace(*corpus.train, *group, batch_size, common.seed, o.workers);

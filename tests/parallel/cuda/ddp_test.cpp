@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/plain_ddp.hpp"
 #include "runtime/parallel/zero.hpp"
 #include "tests/comm/thread_ranks.hpp"
 #include "tests/support/catch.hpp"
@@ -135,6 +136,26 @@ TEST_CASE("gradients accumulated under no_sync are averaged once, on a device to
   const Values want = run(Way::cpu, 1, accumulate)[0];
   for (const Way way : {Way::on_device, Way::through_host})
     for (const Values& got : run(way, 2, accumulate)) CHECK(got == want);
+}
+
+TEST_CASE("plain DDP averages gradients on a device, and through the host") {
+  const auto average = [](const std::shared_ptr<comm::ProcessGroup>& group, Device device) {
+    Values grads;
+    for (const Toy& toy : all_toys(5)) {
+      move(toy, device);
+      const Tensor x =
+          rows_of_rank(integers({kGlobalBatch, toy.inputs}, 3, 1), group->rank(), group->size());
+      sum(toy.forward(x.to(device))).backward();
+      average_gradients(*group, toy.trained());
+      for (const Tensor& p : toy.trained()) {
+        if (p.grad().device() != device) throw Error("the gradient is on another device");
+        grads.push_back(p.grad().to_vector<float>());
+      }
+    }
+    return grads;
+  };
+  const auto want = run(Way::cpu, 2, average);
+  for (const Way way : {Way::on_device, Way::through_host}) CHECK(run(way, 2, average) == want);
 }
 
 TEST_CASE(
