@@ -3,7 +3,6 @@
 #include <functional>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/cpu_process_group.hpp"
 #include "runtime/comm/device_process_group.hpp"
 
@@ -114,11 +113,6 @@ std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> boot
   if (options.device.is_cpu())
     return std::make_shared<CpuProcessGroup>(std::move(bootstrap), options);
   return make_device_group(bootstrap, options);
-}
-
-std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options) {
-  const auto timeout = checked_timeout("GroupOptions::timeout", options.timeout);
-  return init_process_group(make_bootstrap(options.bootstrap, timeout), options);
 }
 
 }  // namespace ringsmith::comm

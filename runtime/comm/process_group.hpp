@@ -185,7 +185,7 @@ class ProcessGroup {
 
 // Makes the group of all ranks of this job. options.bootstrap tells how they find each other: by
 // default through the launcher of this process (mpirun, ringrun, srun); a process without a
-// launcher gets a group of one rank. Collective.
+// launcher gets a group of one rank. Collective. Defined in bootstrap/bootstrap.cpp.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
 // Makes the group over the given bootstrap (bootstrap/bootstrap.hpp), for launchers and tests.
 // Collective.

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/comm/types/settings.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,4 +1,5 @@
-// Selects the bootstrap of this process and holds its only instance.
+// Selects the bootstrap of this process and holds its only instance. Also creates the group of all
+// ranks (process_group.hpp): a group does not know how its ranks find each other.
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 
 #include <mutex>
@@ -7,6 +8,7 @@
 #include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::comm {
 
@@ -81,6 +83,11 @@ std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milli
   }
   joined_as = place.kind;
   return joined;
+}
+
+std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options) {
+  const auto timeout = checked_timeout("GroupOptions::timeout", options.timeout);
+  return init_process_group(make_bootstrap(options.bootstrap, timeout), options);
 }
 
 }  // namespace ringsmith::comm
