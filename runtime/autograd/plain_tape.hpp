@@ -88,7 +88,7 @@ class PlainTape {
   }
 
  private:
-  struct Entry {
+  struct TapeEntry {
     Tensor value, grad;
     std::function<void(const Tensor& grad)> backward;  // empty for leaves
   };
@@ -120,7 +120,7 @@ class PlainTape {
     return {t.kernel_data<float>(), t.size(0), t.size(1), t.strides()[0], t.strides()[1]};
   }
 
-  std::vector<Entry> entries_;
+  std::vector<TapeEntry> entries_;
   bool walked_ = false;
 };
 

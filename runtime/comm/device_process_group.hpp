@@ -29,7 +29,8 @@ class DeviceProcessGroup : public CpuProcessGroup {
   void run(const Transfer& transfer) override;
   [[nodiscard]] std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size) override;
   [[nodiscard]] std::vector<std::string> describe_transport() const override;
-  // Returns the engine in use. The stream engine runs calls that the kernel engine does not support.
+  // Returns the engine in use. The stream engine runs calls that the kernel engine does not
+  // support.
   [[nodiscard]] CudaEngine engine() const { return backend_->engine(); }
   // Returns the group's own stream, which has high priority.
   [[nodiscard]] const Stream& stream() const { return stream_; }

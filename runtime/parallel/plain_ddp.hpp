@@ -33,8 +33,8 @@ namespace ringsmith {
 // Collective, after backward(). Replaces .grad of each parameter by its average over the ranks. The
 // parameters must be the same, in the same order, on every rank; frozen ones are left out. A
 // gradient that this rank lacks counts as zeros, so that every rank makes the same calls. If no
-// rank has it, it becomes zeros. A gradient is averaged in place, or as a copy if it has gaps, or is
-// on a GPU while the group is on the host.
+// rank has it, it becomes zeros. A gradient is averaged in place, or as a copy if it has gaps, or
+// is on a GPU while the group is on the host.
 inline void average_gradients(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   for (const Tensor& p : parameters) {
     if (!p.requires_grad()) continue;

@@ -11,8 +11,8 @@
 #include "runtime/comm/schedule/hierarchical.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/tree.hpp"
+#include "tests/comm/built_in.hpp"
 #include "tests/comm/reference_executor.hpp"
-#include "tests/comm/shipped.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith::comm;
@@ -195,8 +195,8 @@ TEST_CASE("larger worlds and pipelines are proved, whole and taken apart", "[che
     }
 }
 
-TEST_CASE("every shipped schedule stays proved when its messages are taken apart", "[checker]") {
-  for_each_shipped([](const Schedule& schedule) {
+TEST_CASE("every built-in schedule stays proved when its messages are taken apart", "[checker]") {
+  for_each_built_in([](const Schedule& schedule) {
     Schedule flat = one_chunk_steps(schedule);
     for (const auto& steps : flat.steps)
       for (const Step& step : steps) REQUIRE(step.chunks == 1);

@@ -10,12 +10,12 @@
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/select.hpp"
 #include "runtime/comm/schedule/tree.hpp"
+#include "tests/comm/built_in.hpp"
 #include "tests/comm/reference_executor.hpp"
-#include "tests/comm/shipped.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith::comm;
-using ringsmith::comm::testing::for_each_shipped;
+using ringsmith::comm::testing::for_each_built_in;
 
 namespace {
 
@@ -31,10 +31,10 @@ Step& step_of(Schedule& schedule, int rank, int step) {
 
 }  // namespace
 
-TEST_CASE("every shipped schedule is proved: worlds 1 to 8, counts 0 to 3N+1, 1, 2 and 8 slots",
+TEST_CASE("every built-in schedule is proved: worlds 1 to 8, counts 0 to 3N+1, 1, 2 and 8 slots",
           "[checker]") {
   int proved = 0;
-  for_each_shipped([&](const Schedule& schedule) {
+  for_each_built_in([&](const Schedule& schedule) {
     const auto findings = check(schedule);
     if (!findings.empty())
       FAIL(name_of(schedule.algorithm)
@@ -46,9 +46,9 @@ TEST_CASE("every shipped schedule is proved: worlds 1 to 8, counts 0 to 3N+1, 1,
   REQUIRE(proved > 3000);
 }
 
-TEST_CASE("every shipped schedule but two also runs with messages larger than the slots",
+TEST_CASE("every built-in schedule but two also runs with messages larger than the slots",
           "[checker]") {
-  for_each_shipped([](const Schedule& schedule) {
+  for_each_built_in([](const Schedule& schedule) {
     const bool proved = check(schedule, {{{0, true}}}).empty();
     const bool needs_slots =
         schedule.algorithm == Algorithm::one_shot || schedule.algorithm == Algorithm::double_tree;

@@ -2,14 +2,14 @@
 #include "runtime/comm/analysis/credits.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/tree.hpp"
-#include "tests/comm/shipped.hpp"
+#include "tests/comm/built_in.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith::comm;
-using ringsmith::comm::testing::for_each_shipped;
+using ringsmith::comm::testing::for_each_built_in;
 
-TEST_CASE("every shipped schedule may read straight from its peers' buffers", "[mapped]") {
-  for_each_shipped(
+TEST_CASE("every built-in schedule may read straight from its peers' buffers", "[mapped]") {
+  for_each_built_in(
       [](const Schedule& schedule) { REQUIRE(check_credits(schedule).waits.empty()); });
 }
 

@@ -55,7 +55,7 @@ TEST_CASE("what is no schedule is refused with its line", "[own]") {
     CHECK_THAT(refused(head + step + last), ContainsSubstring("line 3"));
 }
 
-TEST_CASE("an own ring runs in place of the shipped one, for worlds of its size", "[own]") {
+TEST_CASE("an own ring runs in place of the built-in one, for worlds of its size", "[own]") {
   Schedule left = empty_schedule(Algorithm::own, Collective::all_reduce, 3, 6, 3);
   for (int rank = 0; rank < 3; ++rank)
     for (int s = 0; s < 4; ++s) left.add(rank, ring_all_reduce_step(3, rank, s, -1));

@@ -9,7 +9,7 @@
 #include "runtime/comm/schedule/select.hpp"
 #include "runtime/comm/schedule/tree.hpp"
 #include "runtime/comm/transport/layout.hpp"
-#include "tests/comm/shipped.hpp"
+#include "tests/comm/built_in.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;
@@ -152,7 +152,7 @@ TEST_CASE("every all_reduce that ships can run directly between ranks, in place 
 
 TEST_CASE("with staging for every chunk, everything that ships runs directly between ranks",
           "[plan]") {
-  comm::testing::for_each_shipped([](const Schedule& schedule) {
+  comm::testing::for_each_built_in([](const Schedule& schedule) {
     INFO(name_of(schedule.collective)
          << " " << name_of(schedule.algorithm) << " world " << schedule.world);
     REQUIRE(make_mappings(schedule, make_plans(schedule), Placement::staged).has_value());
@@ -197,7 +197,7 @@ bool finishes(const std::vector<Plan>& plans, std::size_t slots, std::size_t sli
 }  // namespace
 
 TEST_CASE("plans finish with the slots that a lane has, slice after slice", "[plan]") {
-  comm::testing::for_each_shipped([](const Schedule& schedule) {
+  comm::testing::for_each_built_in([](const Schedule& schedule) {
     INFO(name_of(schedule.collective) << " " << name_of(schedule.algorithm) << " world "
                                       << schedule.world << " count " << schedule.count);
     REQUIRE(finishes(make_plans(schedule), kSlots, 3));

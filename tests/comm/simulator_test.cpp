@@ -106,7 +106,7 @@ TEST_CASE("events tell when each message was posted, arrived and was reduced", "
   CHECK(simulation.events[1].posted == first.finished);
 }
 
-TEST_CASE("every shipped schedule can be priced", "[simulator]") {
+TEST_CASE("every built-in schedule can be priced", "[simulator]") {
   for (const Collective collective : all_collectives())
     for (const Algorithm algorithm : algorithms_of(collective))
       for (const int world : {1, 2, 5, 8}) {

@@ -205,7 +205,7 @@ Rate rate_from(const json& points) {
   return Rate(std::move(out));
 }
 
-struct Shipped {
+struct BuiltIn {
   double per_message[2];             // overhead and alpha: microseconds
   double kib[6], beta[6], gamma[6];  // KiB; nanoseconds per 10 bytes, i.e. 1e-10 s/byte
 };
@@ -213,35 +213,35 @@ struct Shipped {
 // Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC. Jobs with at
 // most as many ranks as cores use the results of two ranks; larger jobs use the results of
 // four ranks ("crowded").
-constexpr Shipped kOwn{{0.17, 0.046},
+constexpr BuiltIn kOwn{{0.17, 0.046},
                        {12, 192, 3 * 1024, 12 * 1024, 48 * 1024, 192 * 1024},
                        {0.02, 0.04, 0.05, 0.07, 1.0, 1.3},
                        {0.03, 0.07, 0.10, 0.14, 0.6, 0.6}};
-constexpr Shipped kUser{{0.15, 0.047},
+constexpr BuiltIn kUser{{0.15, 0.047},
                         {3, 12, 192, 3 * 1024, 12 * 1024, 48 * 1024},
                         {0.88, 0.52, 0.37, 0.27, 0.24, 2.8},
                         {0.13, 0.08, 0.11, 0.23, 0.45, 0.59}};
-constexpr Shipped kOwnCrowded{{1.30, 0.38},
+constexpr BuiltIn kOwnCrowded{{1.30, 0.38},
                               {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
                               {1.5, 0.47, 0.14, 0.08, 1.5, 2.5},
                               {0.13, 0.09, 0.12, 0.17, 0.47, 0.54}};
-constexpr Shipped kUserCrowded{{1.30, 0.41},
+constexpr BuiltIn kUserCrowded{{1.30, 0.41},
                                {3, 192, 768, 3 * 1024, 12 * 1024, 48 * 1024},
                                {1.0, 1.0, 1.3, 1.6, 3.8, 4.0},
                                {0.13, 0.09, 0.16, 0.17, 0.53, 0.58}};
 
 // The same for the ring over TCP, through the loopback interface of two cores of an Intel Xeon:
 // with two ranks and with four.
-constexpr Shipped kTcp{{0, 16.3},
+constexpr BuiltIn kTcp{{0, 16.3},
                        {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
                        {10.8, 3.1, 3.4, 4.4, 4.7, 4.7},
                        {0.19, 0.28, 0.36, 0.87, 0.88, 1.5}};
-constexpr Shipped kTcpCrowded{{0, 28.2},
+constexpr BuiltIn kTcpCrowded{{0, 28.2},
                               {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
                               {5.7, 6.2, 5.5, 11.1, 11.3, 11.8},
                               {0.18, 0.26, 0.30, 0.77, 1.0, 2.6}};
 
-CostModel model_of(const Shipped& s) {
+CostModel model_of(const BuiltIn& s) {
   CostModel model;
   model.origin = "shipped constants of a 2-core machine: --calibrate measures this one";
   model.overhead = s.per_message[0] * 1e-6;
@@ -256,7 +256,7 @@ CostModel model_of(const Shipped& s) {
   return model;
 }
 
-std::optional<CostModel> shipped(const CalibrationKey& key) {
+std::optional<CostModel> built_in(const CalibrationKey& key) {
   const bool crowded = key.world > static_cast<int>(std::thread::hardware_concurrency());
   CostModel model =
       model_of(key.own_memory ? (crowded ? kOwnCrowded : kOwn) : (crowded ? kUserCrowded : kUser));
@@ -311,7 +311,7 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
   } catch (const std::exception&) {  // no file, parse errors, missing keys, wrong types
     trouble = "; " + calibration_file() + " is unreadable; --calibrate rewrites it";
   }
-  std::optional<CostModel> model = shipped(key);
+  std::optional<CostModel> model = built_in(key);
   if (model) model->origin += trouble;
   return model;
 }

@@ -1,8 +1,8 @@
 // The kernel engine: one kernel per collective, which itself waits for its peers' kernels. The host
 // is not involved while the kernel runs, so a hop costs only a store to the neighbour's memory.
 //
-// schedule/select.hpp chooses the kernel, or the stream engine. The order of the sums is the schedule's, as
-// in the stream engine:
+// schedule/select.hpp chooses the kernel, or the stream engine. The order of the sums is the
+// schedule's, as in the stream engine:
 //
 // | executor               | kernel in | order of the sum        |
 // |------------------------|-----------|-------------------------|

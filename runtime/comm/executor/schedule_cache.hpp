@@ -28,8 +28,8 @@ class ScheduleCache {
   ScheduleCache(int rank, int world, std::vector<int> node_of)
       : rank_(rank), world_(world), node_of_(std::move(node_of)) {}
 
-  // Returns the data of a collective call (not barrier, send or recv) with its chosen schedule, which
-  // must be the same whenever the call is. Valid until the next find().
+  // Returns the data of a collective call (not barrier, send or recv) with its chosen schedule,
+  // which must be the same whenever the call is. The result is valid until the next find().
   Prepared& find(const Call& call, Algorithm schedule);
   // Returns the mapping, or nullptr if this schedule has none.
   const Mapping* mapping(Prepared& prepared, Placement placement) const;

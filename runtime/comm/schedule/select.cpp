@@ -171,7 +171,7 @@ struct Asked {
   const std::vector<int>& node_of;
 };
 
-struct Shipped {
+struct BuiltIn {
   Collective collective;  // none: serves all of them
   Algorithm algorithm;
   Schedule (*make)(const Asked&);
@@ -187,7 +187,7 @@ Schedule ring_or_own(const Asked& a) {
 }
 
 // schedule_player draws the first entry of a collective by default (select.hpp).
-constexpr Shipped kShipped[] = {
+constexpr BuiltIn kBuiltIn[] = {
     {Collective::all_reduce, Algorithm::ring, ring_or_own},
     {Collective::all_reduce, Algorithm::gloo_ring,
      [](const Asked& a) { return gloo_ring_all_reduce(a.world, a.count, a.element_size); }},
@@ -213,16 +213,16 @@ constexpr Shipped kShipped[] = {
      [](const Asked& a) { return hierarchical_all_reduce(a.world, a.count, a.node_of); }},
 };
 
-constexpr bool serves(const Shipped& shipped, Collective collective) {
-  return shipped.collective == collective || shipped.collective == Collective::none;
+constexpr bool serves(const BuiltIn& built_in, Collective collective) {
+  return built_in.collective == collective || built_in.collective == Collective::none;
 }
 
 // [collective]: the set of its algorithms.
 constexpr auto kAlgorithmsOf = [] {
   std::array<unsigned, std::size(kContracts)> sets{};
   for (std::size_t c = 0; c < sets.size(); ++c)
-    for (const Shipped& shipped : kShipped)
-      if (serves(shipped, static_cast<Collective>(c))) sets[c] |= set_of(shipped.algorithm);
+    for (const BuiltIn& built_in : kBuiltIn)
+      if (serves(built_in, static_cast<Collective>(c))) sets[c] |= set_of(built_in.algorithm);
   sets[static_cast<std::size_t>(Collective::all_reduce)] |= set_of(Algorithm::plain_ring);
   return sets;
 }();
@@ -297,8 +297,8 @@ const std::vector<Collective>& all_collectives() {
 
 std::vector<Algorithm> algorithms_of(Collective collective) {
   std::vector<Algorithm> found;
-  for (const Shipped& shipped : kShipped)
-    if (serves(shipped, collective)) found.push_back(shipped.algorithm);
+  for (const BuiltIn& built_in : kBuiltIn)
+    if (serves(built_in, collective)) found.push_back(built_in.algorithm);
   return found;
 }
 
@@ -324,10 +324,10 @@ Schedule make_schedule(Collective collective, Algorithm algorithm, int world, st
   if (std::find(known.begin(), known.end(), collective) == known.end())
     throw Error(std::string("no schedule for ") + name_of(collective));
   const bool plain = collective == Collective::all_reduce && algorithm == Algorithm::plain_ring;
-  for (const Shipped& shipped : kShipped) {
-    if (!serves(shipped, collective)) continue;
-    if (shipped.algorithm != (plain ? Algorithm::ring : algorithm)) continue;
-    Schedule schedule = shipped.make({collective, world, count, element_size, root, node_of});
+  for (const BuiltIn& built_in : kBuiltIn) {
+    if (!serves(built_in, collective)) continue;
+    if (built_in.algorithm != (plain ? Algorithm::ring : algorithm)) continue;
+    Schedule schedule = built_in.make({collective, world, count, element_size, root, node_of});
     schedule.node_of = node_of;
     return schedule;
   }

@@ -50,8 +50,8 @@ struct Adapter {
   [[nodiscard]] std::string str() const;  // "mlx5_0 port 1, gid 3, mtu 4096"
 };
 
-// Opens an adapter. `wanted`: "mlx5_0", or several ("rxe0,rxe1") that the ranks take in turn; empty:
-// any device with an active port. Throws UsageError with the devices found and why they are
+// Opens an adapter. `wanted`: "mlx5_0", or several ("rxe0,rxe1") that the ranks take in turn;
+// empty: any device with an active port. Throws UsageError with the devices found and why they are
 // unusable.
 [[nodiscard]] Adapter open_adapter(const std::string& wanted, int rank);
 

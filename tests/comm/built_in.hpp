@@ -23,7 +23,7 @@ inline std::vector<std::vector<int>> shapes_of_nodes(int world) {
 // from 0 to 3 world + 1 (for all_to_all, only multiples of the world). Hierarchical schedules are
 // also built for every shape of nodes.
 template <class F>
-void for_each_shipped(F f) {
+void for_each_built_in(F f) {
   for (int world = 1; world <= 8; ++world)
     for (const Collective collective : all_collectives())
       for (const Algorithm algorithm : algorithms_of(collective))
