@@ -135,7 +135,7 @@ PerStepTraining::PerStepTraining(Module& model, Optimizer& optimizer,
 
 PerStepTraining::~PerStepTraining() { leave(true); }
 
-bool PerStepTraining::try_step(const Gradients& gradients, const Update& before_update) {
+std::optional<Turn> PerStepTraining::try_gradients(const Gradients& gradients) {
   const bool joined = joins();
   const Turn turn{step(), joined ? -1 : place_, contributors()};
   std::vector<Tensor> buffers;
@@ -158,17 +158,28 @@ bool PerStepTraining::try_step(const Gradients& gradients, const Update& before_
     // The forward of the failed step has already updated the running statistics.
     const std::vector<Tensor> now = model_.buffers();
     for (std::size_t b = 0; b < now.size(); ++b) now[b].copy_(buffers[b]);
-    return false;
+    return std::nullopt;
   }
   if (joined) load(state);
   loss_ = new_loss_;
   stop_asked_ = new_stop_asked_;
-  scaler_.unscale_(optimizer_);
-  before_update(turn);
-  updates_ += scaler_.step(optimizer_) ? 1 : 0;
-  scaler_.update();
+  return turn;
+}
+
+void PerStepTraining::update_done(bool made) {
+  updates_ += made ? 1 : 0;
   order_ = ddp_->ready_order();
   at(PerStepMoment::counted);
+}
+
+bool PerStepTraining::try_step(const Gradients& gradients, const Update& before_update) {
+  const std::optional<Turn> turn = try_gradients(gradients);
+  if (!turn) return false;
+  scaler_.unscale_(optimizer_);
+  before_update(*turn);
+  const bool made = scaler_.step(optimizer_);
+  scaler_.update();
+  update_done(made);
   return true;
 }
 

@@ -56,6 +56,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -127,12 +128,16 @@ class PerStepTraining {
   // scaler, all losses must be scaled. Not called on a rank that joins. The function may throw the
   // errors of collectives, and may be called again for the same step.
   using Gradients = std::function<double(DistributedDataParallel&, const Turn&)>;
-  // Called before the update of a step that counts, after the gradients were unscaled. The turn's
-  // rank is -1 on a rank that has joined in this step.
+  // Tries one step up to the ranks' mean gradients. Returns its turn if it counts: the caller then
+  // updates the parameters and calls update_done(). The turn's rank is -1 on a rank that has joined
+  // in this step. Throws Error with the cause if a step fails three times although no rank is lost,
+  // and TimeoutError with the coordinator's message if there will be no further quorum. Returns
+  // nothing, without trying, if stop_asked().
+  [[nodiscard]] std::optional<Turn> try_gradients(const Gradients& gradients);
+  void update_done(bool made);  // made: false if the GradScaler skipped the update
+  // Both, and the update between them; true if the step counts. before_update is called when the
+  // gradients have been unscaled.
   using Update = std::function<void(const Turn&)>;
-  // Tries one step; true if it counts. Throws Error with the cause if it fails three times although
-  // no rank is lost, and TimeoutError with the coordinator's message if there will be no further
-  // quorum. Returns false without trying if stop_asked().
   bool try_step(const Gradients& gradients, const Update& before_update);
 
   // After the last step: runs body on all ranks present, again if a rank is lost meanwhile. When it

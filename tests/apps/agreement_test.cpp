@@ -397,22 +397,23 @@ TEST_CASE("replicas that have drifted apart end the run, and nothing good is rep
       SGD optimizer(model.parameters(), {.lr = 0.1});
       GradScaler scaler({.enabled = false});
       apps::Batches batches(digits, group, 4, 0, 0);
-      (void)run.resume({.model = model,
-                        .optimizer = optimizer,
-                        .scaler = scaler,
-                        .states = apps::states_of(batches, ddp),
-                        .ranks = group.size(),
-                        .batch_size = 4,
-                        .steps = 9,
-                        .next_loss = [] { return 1.0; },
-                        .data = "none",
-                        .fixed = {}});
+      run.resume({.model = model,
+                  .optimizer = optimizer,
+                  .scaler = scaler,
+                  .states = apps::states_of(batches, ddp),
+                  .ranks = group.size(),
+                  .batch_size = 4,
+                  .steps = 9,
+                  .next_loss = [] { return 1.0; },
+                  .data = "none",
+                  .fixed = {}});
       run.start({.steps = 9, .device = {}});
       const auto step = [&] {
-        run.begin_step();
+        (void)run.begin_step();
         run.fetched();
-        run.forward_done(full({1}, 1.0));
+        run.forward_done();
         run.backward_done();
+        run.losses_done(1.0, apps::LossExchange::Wish::none);
         run.step_done(true, 0.1, 1);
       };
       step();  // no difference, and a checkpoint is saved

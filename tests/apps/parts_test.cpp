@@ -13,6 +13,7 @@
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/files.hpp"
+#include "labs/apps/train/accumulate.hpp"
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/options.hpp"
 #include "labs/apps/train/run.hpp"
@@ -244,10 +245,12 @@ TEST_CASE("a part of a step waits for the device neither at its end nor for the 
       late = queued.get_future().wait_for(std::chrono::seconds(10)) != std::future_status::ready;
       gate.open();
     });
-    run.begin_step();
+    (void)run.begin_step();
     run.fetched();
-    run.forward_done(loss, false);
-    run.backward_done(false);
+    run.forward_done();
+    StepLoss sum;
+    sum.add(loss);
+    run.backward_done();
     queued.set_value();
     impatience.join();
     INFO((spans ? "with spans" : "without spans"));

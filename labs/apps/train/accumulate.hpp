@@ -9,10 +9,16 @@
 // they would make its step too short.
 #pragma once
 
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "labs/apps/common/agreement.hpp"
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/run.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
+#include "runtime/device/transfer.hpp"
 #include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {
@@ -37,21 +43,57 @@ Tensor micro_loss(DistributedDataParallel& ddp, const Batch& batch, std::int64_t
   return group > 1 ? mul(loss, 1.0 / static_cast<double>(group)) : loss;
 }
 
+// This rank's loss of a step: the sum over its micro-steps. A GPU computes asynchronously, so its
+// losses are read when backward has been queued.
+class StepLoss {
+ public:
+  void add(const Tensor& loss) {
+    if (loss.device().is_cpu()) {
+      sum_ += loss.item<float>();
+      return;
+    }
+    require(loss.numel() == 1 && loss.dtype() == DType::f32, "a loss must be one number of f32");
+    on_their_way_.emplace_back(data_of(loss), loss.device(), Bytes(sizeof(float)));
+  }
+  [[nodiscard]] bool is_known() const { return on_their_way_.empty(); }
+  // Waits for the device.
+  [[nodiscard]] double value() {
+    for (const Fetch& loss : std::exchange(on_their_way_, {})) {
+      float value = 0;
+      std::memcpy(&value, loss.wait(), sizeof value);
+      sum_ += value;
+    }
+    return sum_;
+  }
+
+ private:
+  double sum_ = 0;
+  std::vector<Fetch> on_their_way_;
+};
+
 // Runs forward (under --amp) and backward (with scaled gradients) for the next group of at most
-// --accumulate batches. loss_of(outputs, targets) is a mean over the batch.
+// --accumulate batches. loss_of(outputs, targets) is a mean over the batch. Begins the exchange of
+// the ranks' losses when this rank's loss is known; on the CPU the exchange overlaps with the last
+// backward, like DDP's all-reduces. The caller finishes it.
 template <class LossOf>
-void accumulate_gradients(TrainingRun& run, DistributedDataParallel& ddp, Batches& batches,
-                          GradScaler& scaler, const TrainOptions& options, Device device,
-                          const LossOf& loss_of) {
+void accumulate_gradients(TrainingRun& run, LossExchange& losses, DistributedDataParallel& ddp,
+                          Batches& batches, GradScaler& scaler, const TrainOptions& options,
+                          Device device, const LossOf& loss_of) {
   const std::int64_t group = batches.next_group(options.accumulate);
+  StepLoss sum;
+  bool exchanging = false;
   for_each_micro_step(ddp, group, [&](bool last) {
     const Batch batch = batches.next().to(device);
     run.fetched();
     const Tensor loss = micro_loss(ddp, batch, group, options, loss_of);
-    run.forward_done(loss, last);
+    run.forward_done();
+    sum.add(loss);
+    exchanging = last && sum.is_known();
+    if (exchanging) losses.begin(sum.value(), run.wish());
     scaler.scale(loss).backward();
-    run.backward_done(last);
+    run.backward_done();
   });
+  if (!exchanging) losses.begin(sum.value(), run.wish());
 }
 
 // The loss of this rank's next batch, without a graph: it shows whether training can continue from

@@ -81,8 +81,10 @@ std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
                         : std::make_unique<JsonLines>(path, training.step());
 }
 
+}  // namespace
+
 // Reports on the first rank which ranks take part.
-class Announcer {
+class PerStepRun::Announcer {
  public:
   void say(const PerStepTraining& training, const std::string& text) {
     if (!training.is_first()) return;
@@ -107,7 +109,7 @@ class Announcer {
 // Each rank reads checkpoints, and the first rank writes them, as if it trained alone, so that no
 // rank waits for a rank that may be lost. The rank that is first when a step begins writes the
 // state after the previous step, if a checkpoint of that step is due and has not been written.
-class TurnsToSave {
+class PerStepRun::TurnsToSave {
  public:
   struct Length {
     int ranks;  // at the start
@@ -115,13 +117,13 @@ class TurnsToSave {
   };
   // The arguments must outlive this object. alone: a group of this rank only.
   TurnsToSave(comm::ProcessGroup& alone, const TrainOptions& o, const PerStepTask& task,
-              Length length, StepSampler& sampler, GradScaler& scaler)
+              Length length, StepSampler& sampler)
       : options_(o),
         patience_(static_cast<std::int64_t>(500 * o.timeout)),
         trained_{
             .model = task.model,
             .optimizer = task.optimizer,
-            .scaler = scaler,
+            .scaler = task.scaler,
             .states = {sampler_state([&] { return sampler.state(); },
                                      [&](const SamplerState& state) { sampler.load_state(state); }),
                        order_state(
@@ -224,11 +226,37 @@ class TurnsToSave {
   RunCheckpoints checkpoints_;
 };
 
-}  // namespace
+struct PerStepRun::State {
+  State(const TrainOptions& o, const PerStepTask& task);
+  [[nodiscard]] double gradients(DistributedDataParallel& ddp, const Turn& turn);
+  [[nodiscard]] PerStepOptions training_options();
+  void record(Json line) const;
 
-int train_per_step(const TrainOptions& o, const PerStepTask& task) {
-  check_options(o);
+  const TrainOptions& o;
+  PerStepTask task;
   std::optional<StopRequest> stop;
+  std::int64_t steps = 0;
+  std::optional<StepSampler> sampler;
+  std::shared_ptr<comm::ProcessGroup> alone;  // this rank only
+  std::optional<TurnsToSave> checkpoints;
+  std::optional<PerStepTraining> training;
+  std::unique_ptr<JsonLines> history;
+  Announcer announcer;
+  Progress progress;
+  struct {
+    bool over = false;  // the other ranks had finished the training
+    std::int64_t step = 0;
+    double seconds = 0;
+  } at_start;
+  // The current step:
+  std::int64_t step = 0;
+  comm::store::QuorumAnswer quorum;
+  std::vector<std::int64_t> samples;  // of this rank
+};
+
+PerStepRun::State::State(const TrainOptions& options, const PerStepTask& the_task)
+    : o(options), task(the_task), progress(Progress::parse(o.progress)) {
+  check_options(o);
   if (o.heeds_signals && saves_when_stopped(o)) stop.emplace();
   const int rank = comm::rank_hint();
   const bool reopens = o.resume == "auto" && holds_checkpoints(o.run_dir);
@@ -240,17 +268,18 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   const auto coordinator = connect_to_coordinator(timeout);
   const int world = comm::find_place(comm::BootstrapKind::env, comm::process_environment()).world;
   const std::int64_t batches = std::max<std::int64_t>(1, task.data.size() / (o.batch * world));
-  const std::int64_t steps =
-      steps_of(o, (batches + o.accumulate - 1) / o.accumulate, task.default_steps);
-  const LrSchedule schedule = task.schedule(steps);
-  const Device device = task.model.device();
-  StepSampler sampler(task.data.size(), o.batch, o.seed, o.accumulate);
-  GradScaler scaler = scaler_of(o);
-
-  const auto alone = comm::init_process_group(
+  steps = steps_of(o, (batches + o.accumulate - 1) / o.accumulate, task.default_steps);
+  sampler.emplace(task.data.size(), o.batch, o.seed, o.accumulate);
+  alone = comm::init_process_group(
       {.timeout = timeout, .device = {}, .bootstrap = comm::BootstrapKind::self});
-  TurnsToSave checkpoints(*alone, o, task, {world, steps}, sampler, scaler);
+  checkpoints.emplace(*alone, o, task, TurnsToSave::Length{world, steps}, *sampler);
+  training.emplace(task.model, task.optimizer, coordinator, rank, training_options());
+  checkpoints->follow(*training);
+  if (!training->over()) history = open_history(o.run_dir, rank, *training, reopens);
+  at_start = {training->over(), training->step(), seconds_now()};
+}
 
+PerStepOptions PerStepRun::State::training_options() {
   PerStepOptions options;
   options.group = group_of(o);
   options.group.settings.insert(options.group.settings.end(), task.inputs.begin(),
@@ -260,127 +289,146 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
         "the folder of --run-dir, in which ranks take turns to save,",
         std::filesystem::weakly_canonical(o.run_dir).string());
   options.ddp = ddp_options(o);
-  options.scaler = &scaler;
+  options.scaler = &task.scaler;
   options.stop = stop ? &*stop : nullptr;
-  options.save = [&] { return checkpoints.save_states(); };
-  options.load = [&](const Metadata& values) { checkpoints.load_states(values); };
-  options.begin = [&](bool first) { return checkpoints.begin(first); };
-  PerStepTraining training(task.model, task.optimizer, coordinator, rank, options);
-  checkpoints.follow(training);
-  if (training.over()) {
-    fmt::print("{}: training is complete; the other ranks have finished it\n", task.program);
-    return stop && stop->here() ? static_cast<int>(ExitCode::preempted) : 0;
-  }
+  options.save = [this] { return checkpoints->save_states(); };
+  options.load = [this](const Metadata& values) { checkpoints->load_states(values); };
+  options.begin = [this](bool first) { return checkpoints->begin(first); };
+  return options;
+}
 
-  const auto history = open_history(o.run_dir, rank, training, reopens);
-  const auto record = [&](Json line) {
-    line["time"] = seconds_now();
-    if (history) history->write(line);
-  };
-  Announcer announcer;
-  Progress progress(Progress::parse(o.progress));
-  const double begin = seconds_now();
-  const std::int64_t began_at = training.step();
-  std::vector<std::int64_t> mine;  // this rank's samples of the current step
-  while (training.step() < steps && !training.stop_asked()) {
-    announcer.look(training);
-    const auto quorum = training.quorum();
-    const std::int64_t step = training.step();
-    checkpoints.save_if_due();
-    mine.clear();
-    const bool counts = training.try_step(
-        [&](DistributedDataParallel& ddp, const Turn& turn) {
-          // Random numbers depend on the step and the rank's place in it, not on earlier steps.
-          manual_seed(o.seed + 1 + static_cast<std::uint64_t>(turn.rank) +
-                      1'000'003 * static_cast<std::uint64_t>(turn.step));
-          mine = sampler.indices(turn.rank, turn.ranks);
-          const std::int64_t epoch = sampler.epoch(turn.ranks), group = sampler.batches(turn.ranks);
-          std::span<const std::int64_t> left(mine);
-          double sum = 0;
-          for_each_micro_step(ddp, group, [&](bool /*last*/) {
-            const auto samples = left.first(static_cast<std::size_t>(o.batch));
-            left = left.subspan(samples.size());
-            const Batch batch = task.data.get_in_epoch(samples, epoch).to(device);
-            const Tensor loss = micro_loss(ddp, batch, group, o, task.loss);
-            scaler.scale(loss).backward();
-            sum += loss.item<float>();
-          });
-          return sum;
-        },
-        [&](const Turn& turn) {
-          sampler.step_done(turn.ranks);
-          task.before_update();
-          task.optimizer.set_lr(schedule(training.updates()));
-        });
-    if (!counts && training.stop_asked()) break;
-    if (!counts) {
-      announcer.say(training, "repeated: " + training.last_failure());
-      record({{"step", step},
-              {"quorum", quorum.id},
-              {"ranks", quorum.ranks},
-              {"failed", training.last_failure()}});
-      continue;
-    }
-    if (!std::isfinite(training.loss())) {
-      if (!training.is_first()) throw QuietStop(ExitCode::internal);
-      throw Error(
-          fmt::format("the loss is {} at step {}; training has stopped, no model was "
-                      "written: try a smaller --lr, or look for bad values in the data",
-                      training.loss(), step));
-    }
-    checkpoints.step_counted();
-    Json line = {{"step", step},          {"quorum", quorum.id},
-                 {"ranks", quorum.ranks}, {"joining", quorum.joining},
-                 {"samples", mine},       {"loss", training.loss()}};
-    if (o.amp == "f16") line["scale"] = scaler.get_scale();
-    if (quorum.joining > 0) line["sha256"] = digest_of(task.model);
-    record(std::move(line));
-    if (!training.is_first()) continue;
-    const double took = seconds_now() - begin;
-    const auto done = static_cast<double>(training.step() - began_at);
-    progress.update({.step = training.step(),
-                     .steps = steps,
+void PerStepRun::State::record(Json line) const {
+  line["time"] = seconds_now();
+  if (history) history->write(line);
+}
+
+double PerStepRun::State::gradients(DistributedDataParallel& ddp, const Turn& turn) {
+  // Random numbers depend on the step and the rank's place in it, not on earlier steps.
+  manual_seed(o.seed + 1 + static_cast<std::uint64_t>(turn.rank) +
+              1'000'003 * static_cast<std::uint64_t>(turn.step));
+  samples = sampler->indices(turn.rank, turn.ranks);
+  const std::int64_t epoch = sampler->epoch(turn.ranks), group = sampler->batches(turn.ranks);
+  std::span<const std::int64_t> left(samples);
+  double sum = 0;
+  for_each_micro_step(ddp, group, [&](bool /*last*/) {
+    const auto taken = left.first(static_cast<std::size_t>(o.batch));
+    left = left.subspan(taken.size());
+    const Batch batch = task.data.get_in_epoch(taken, epoch).to(task.model.device());
+    const Tensor loss = micro_loss(ddp, batch, group, o, task.loss);
+    task.scaler.scale(loss).backward();
+    sum += loss.item<float>();
+  });
+  return sum;
+}
+
+PerStepRun::PerStepRun(const TrainOptions& o, const PerStepTask& task)
+    : state_(std::make_unique<State>(o, task)) {}
+
+PerStepRun::~PerStepRun() = default;
+
+std::int64_t PerStepRun::steps() const { return state_->steps; }
+
+std::int64_t PerStepRun::updates() const { return state_->training->updates(); }
+
+bool PerStepRun::begin_step() {
+  State& s = *state_;
+  if (s.at_start.over || s.training->step() >= s.steps || s.training->stop_asked()) return false;
+  s.announcer.look(*s.training);
+  s.quorum = s.training->quorum();
+  s.step = s.training->step();
+  s.checkpoints->save_if_due();
+  s.samples.clear();
+  return true;
+}
+
+bool PerStepRun::try_gradients() {
+  State& s = *state_;
+  const std::optional<Turn> turn = s.training->try_gradients(
+      [&](DistributedDataParallel& ddp, const Turn& mine) { return s.gradients(ddp, mine); });
+  if (turn) {
+    s.sampler->step_done(turn->ranks);
+  } else if (!s.training->stop_asked()) {
+    s.announcer.say(*s.training, "repeated: " + s.training->last_failure());
+    s.record({{"step", s.step},
+              {"quorum", s.quorum.id},
+              {"ranks", s.quorum.ranks},
+              {"failed", s.training->last_failure()}});
+  }
+  return turn.has_value();
+}
+
+void PerStepRun::step_done(bool made, double /*lr*/, double scale) {
+  State& s = *state_;
+  PerStepTraining& training = *s.training;
+  training.update_done(made);
+  if (!std::isfinite(training.loss())) {
+    if (!training.is_first()) throw QuietStop(ExitCode::internal);
+    throw Error(
+        fmt::format("the loss is {} at step {}; training has stopped, no model was "
+                    "written: try a smaller --lr, or look for bad values in the data",
+                    training.loss(), s.step));
+  }
+  s.checkpoints->step_counted();
+  Json line = {{"step", s.step},          {"quorum", s.quorum.id},
+               {"ranks", s.quorum.ranks}, {"joining", s.quorum.joining},
+               {"samples", s.samples},    {"loss", training.loss()}};
+  if (s.o.amp == "f16") line["scale"] = scale;
+  if (s.quorum.joining > 0) line["sha256"] = digest_of(s.task.model);
+  s.record(std::move(line));
+  if (!training.is_first()) return;
+  const double took = seconds_now() - s.at_start.seconds;
+  const auto done = static_cast<double>(training.step() - s.at_start.step);
+  s.progress.update({.step = training.step(),
+                     .steps = s.steps,
                      .loss = training.loss(),
                      .rate = done / took,
                      .unit = "steps",
-                     .seconds_left = took / done * static_cast<double>(steps - training.step())});
-  }
+                     .seconds_left = took / done * static_cast<double>(s.steps - training.step())});
+}
 
+int PerStepRun::finish(const std::function<std::string(comm::ProcessGroup&)>& evaluate,
+                       const std::function<std::string()>& sample) {
+  State& s = *state_;
+  PerStepTraining& training = *s.training;
+  if (s.at_start.over) {
+    fmt::print("{}: training is complete; the other ranks have finished it\n", s.task.program);
+    return s.stop && s.stop->here() ? static_cast<int>(ExitCode::preempted) : 0;
+  }
   const std::int64_t reached = training.step();
-  const bool stopped = reached < steps;
-  std::string headline, digest, folder = o.run_dir;
+  const bool stopped = reached < s.steps;
+  std::string headline, digest, folder = s.o.run_dir;
   int ranks = 0;
   bool first = false;
   training.finish([&](comm::ProcessGroup& group) {
     first = group.rank() == 0;
     ranks = group.size();
     const std::string when = fmt::format("after step {}", reached);
-    check_drift(group, task.model.named_parameters());
-    require_finite(group, task.model.state_dict(), when);
-    require_finite(group, task.optimizer.state_dict(), when);
+    check_drift(group, s.task.model.named_parameters());
+    require_finite(group, s.task.model.state_dict(), when);
+    require_finite(group, s.task.optimizer.state_dict(), when);
     if (!stopped) {
-      require_updates(group, steps, training.updates());
-      digest = digest_of(task.model);
-      headline = task.evaluate(group);
+      require_updates(group, s.steps, training.updates());
+      digest = digest_of(s.task.model);
+      headline = evaluate(group);
     }
     if (!first) return;
     // This must run inside finish(): after it, no rank is left to write the model.
-    if (stopped || o.save_every > 0) checkpoints.save_last();
+    if (stopped || s.o.save_every > 0) s.checkpoints->save_last();
     if (stopped) return;
     if (folder.empty()) folder = create_run_dir("");
-    save_model(folder, task.model.state_dict(), task.metadata);
+    save_model(folder, s.task.model.state_dict(), s.task.metadata);
   });
-  progress.clear();
+  s.progress.clear();
   if (stopped) {
-    if (first) fmt::print("{}\n", how_to_continue(reached, steps, folder));
+    if (first) fmt::print("{}\n", how_to_continue(reached, s.steps, folder));
     throw QuietStop(ExitCode::preempted);
   }
-  record({{"step", steps}, {"sha256", digest}});
+  s.record({{"step", s.steps}, {"sha256", digest}});
   if (!first) return 0;
-  if (const std::int64_t skipped = steps - training.updates(); skipped > 0)
-    fmt::print("skipped: {} of {} steps, whose gradients were infinite or NaN\n", skipped, steps);
+  if (const std::int64_t skipped = s.steps - training.updates(); skipped > 0)
+    fmt::print("skipped: {} of {} steps, whose gradients were infinite or NaN\n", skipped, s.steps);
   fmt::print("{}{}\n{} ranks at the end, all with the same parameters: SHA-256 {}\n{}\n", headline,
-             task.sample(), ranks, digest, folder + "/model.safetensors");
+             sample(), ranks, digest, folder + "/model.safetensors");
   return 0;
 }
 

@@ -1,7 +1,18 @@
-// The loop of --per-step: ranks may be lost or join meanwhile (runtime/parallel/per_step.hpp).
+// A run with --per-step: ranks may be lost or join meanwhile (runtime/parallel/per_step.hpp). Its
+// training loop is the one of a TrainingRun (run.hpp), except that a step may have to be repeated:
+//
+//   PerStepRun run(options, task);
+//   while (run.begin_step()) {
+//     optimizer.zero_grad();
+//     if (!run.try_gradients()) continue;   // a rank was lost
+//     ...                                   // update the parameters
+//     run.step_done(made, optimizer.lr(), scaler.get_scale());
+//   }
+//   return run.finish(...);
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "labs/apps/train/options.hpp"
@@ -20,21 +31,47 @@ struct PerStepTask {
   comm::Settings fixed;   // for Trained
   Module& model;          // with the same values on all ranks
   Optimizer& optimizer;
+  GradScaler& scaler;
   std::int64_t default_steps = 0;
-  std::function<LrSchedule(std::int64_t steps)> schedule;
   std::function<Tensor(const Tensor& outputs, const Tensor& targets)> loss;  // a mean
-  std::function<void()> before_update = [] {};
-  std::function<std::string(comm::ProcessGroup&)> evaluate;            // collective: a headline
-  std::function<std::string()> sample = [] { return std::string(); };  // printed after the headline
 };
 
 // With --run-dir, each rank writes steps-rank-R.jsonl there: a line for each step that counted (its
 // ranks, this rank's sample indices, the mean loss; after a step in which a rank joined, the
-// SHA-256 of the parameters) and for each attempt that failed. At the end all ranks compare the
-// SHA-256 of their parameters, and the first rank writes model.safetensors and prints the results.
-// With --save-every it also writes the checkpoints of run_checkpoints.hpp. Returns the program's
-// exit code. Throws QuietStop with ExitCode::preempted when all have saved because of a signal, and
-// UsageError for options that cannot be combined with --per-step.
-int train_per_step(const TrainOptions& o, const PerStepTask& task);
+// SHA-256 of the parameters) and for each attempt that failed. With --save-every the first rank
+// also writes the checkpoints of run_checkpoints.hpp.
+class PerStepRun {
+ public:
+  // Blocks until the first quorum. The options and the objects of the task must outlive this
+  // object. Throws UsageError for options that cannot be combined with --per-step.
+  PerStepRun(const TrainOptions& o, const PerStepTask& task);
+  ~PerStepRun();
+  PerStepRun(const PerStepRun&) = delete;
+  PerStepRun& operator=(const PerStepRun&) = delete;
+
+  [[nodiscard]] std::int64_t steps() const;  // of the whole training
+  // False after the last step, or when the ranks were asked to stop.
+  [[nodiscard]] bool begin_step();
+  // Forward, backward, the ranks' mean gradients and the exchange of their losses. False: the step
+  // does not count, and begin_step() follows.
+  [[nodiscard]] bool try_gradients();
+  [[nodiscard]] std::int64_t updates() const;
+  // The arguments of TrainingRun::step_done(). Throws if the loss is not finite.
+  void step_done(bool made, double lr, double scale);
+
+  // Collective. All ranks compare the SHA-256 of their parameters, and the first rank writes
+  // model.safetensors and prints the results: a headline, which `evaluate` returns on every rank
+  // (collective), and a sample. Returns the program's exit code. Throws QuietStop with
+  // ExitCode::preempted when all have saved because of a signal.
+  int finish(
+      const std::function<std::string(comm::ProcessGroup&)>& evaluate,
+      const std::function<std::string()>& sample = [] { return std::string(); });
+
+ private:
+  class Announcer;
+  class TurnsToSave;
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace ringsmith::apps

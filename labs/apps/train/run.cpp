@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -46,7 +45,6 @@ TrainingRun::TrainingRun(comm::ProcessGroup& group, const TrainOptions& options)
     : group_(group),
       options_(options),
       clock_(!options.no_trace),
-      losses_(group),
       checkpoints_(group, options, [this](const std::string& text) { say(text); }),
       progress_(group.rank() == 0 ? Progress::parse(options.progress) : Progress::Style::off) {
   if (options.heeds_signals && saves_when_stopped(options)) stop_request_.emplace();
@@ -60,21 +58,16 @@ void TrainingRun::open_folder() {
   keep_flight_beside(group_, folder_, options_.flight_dir.empty());
 }
 
-std::int64_t TrainingRun::resume(const Trained& trained) {
+void TrainingRun::resume(const Trained& trained) {
   model_ = &trained.model;
-  const Reached reached = checkpoints_.resume(trained);
-  step_ = resumed_at_ = reached.step;
-  updates_ = step_ - reached.skipped;
-  first_loss_ = reached.first_loss;
-  last_loss_ = reached.last_loss;
+  reached_ = checkpoints_.resume(trained);
   together(group_, [&] {
     if (group_.rank() != 0) return;
     require_room_for_model(folder_, trained.model.state_dict());
     const std::string path = folder_ + "/metrics.jsonl";
-    metrics_ = options_.resume.empty() ? std::make_unique<JsonLines>(path)
-                                       : std::make_unique<JsonLines>(path, step_);
+    metrics_.lines = options_.resume.empty() ? std::make_unique<JsonLines>(path)
+                                             : std::make_unique<JsonLines>(path, step());
   });
-  return step_;
 }
 
 void TrainingRun::say(const std::string& text) const {
@@ -85,112 +78,71 @@ void TrainingRun::say(const std::string& text) const {
 }
 
 void TrainingRun::evaluate_with(std::function<Evaluation()> evaluation) {
-  evaluation_ = std::move(evaluation);
+  evaluation_.run = std::move(evaluation);
 }
 
 Evaluation TrainingRun::evaluate() {
-  if (evaluated_at_ == step_) return *evaluated_;
+  if (evaluation_.last_step == step()) return *evaluation_.last;
   const std::int64_t begin = trace::now_ns();
-  evaluated_ = evaluation_();
-  evaluated_at_ = step_;
+  const Evaluation now = evaluation_.run();
+  evaluation_.last = now;
+  evaluation_.last_step = step();
   const std::int64_t time = trace::now_ns() - begin;
-  begin_ns_ += time;
-  end_ns_ += time;
+  clock_.leave_out(time);
   if (options_.eval_every > 0 && group_.rank() == 0)
-    note({{"step", step_},
-          {"validation_loss", evaluated_->loss},
-          {"validation_accuracy", evaluated_->accuracy},
-          {"validation_samples", evaluated_->samples},
+    note({{"step", step()},
+          {"validation_loss", now.loss},
+          {"validation_accuracy", now.accuracy},
+          {"validation_samples", now.samples},
           {"evaluation_ms", static_cast<double>(time) / kNsPerMs}});
-  if (step_ == plan_.steps) {
-    checkpoints_.require_sound(step_);
-    require_updates(group_, step_, updates_);
+  if (step() == plan_.steps) {
+    checkpoints_.require_sound(step());
+    require_updates(group_, step(), updates());
   }
-  return *evaluated_;
+  return now;
 }
 
 void TrainingRun::start(const RunPlan& plan) {
-  require(options_.eval_every == 0 || evaluation_,
+  require(options_.eval_every == 0 || evaluation_.run,
           "--eval-every: this program evaluates only at its end; leave it out");
   plan_ = plan;
-  begin_ns_ = end_ns_ = trace::now_ns();
+  clock_.start(plan.device);
 }
 
-void TrainingRun::begin_step() {
-  ++step_;
+bool TrainingRun::begin_step() {
+  if (step() >= plan_.steps) return false;
+  ++reached_.step;
+  ++reached_.skipped;  // until step_done()
   profile::enable(options_.profile || options_.report);
   batches_ = 0;
-  step_loss_ = 0;
-  clock_.begin();
-  begin_part();
-}
-
-// Starts the clock of the next part.
-void TrainingRun::begin_part() {
-  part_ns_ = trace::now_ns();
-  if (clock_.tracing() && plan_.device.is_cuda())
-    part_event_ = Event::record(Stream::current(plan_.device), Event::Timing::on);
-}
-
-void TrainingRun::end_part(const char* name, Category category) {
-  if (clock_.tracing() && plan_.device.is_cuda() && category != Category::data)
-    parts_.push_back({name, category, std::move(part_event_),
-                      Event::record(Stream::current(plan_.device), Event::Timing::on)});
-  else
-    trace::record(name, category, part_ns_, trace::now_ns());
-}
-
-// Records the device's parts on the host's clock: the last one ends when the host's wait ends.
-void TrainingRun::settle_parts() {
-  if (parts_.empty()) return;
-  const Event& last = parts_.back().end;
-  last.synchronize();
-  const std::int64_t now = trace::now_ns();
-  const auto at = [&](const Event& event) {
-    return now - static_cast<std::int64_t>(kNsPerSecond * seconds_between(event, last));
-  };
-  for (const Part& part : parts_)
-    trace::record(part.name, part.category, at(part.begin), at(part.end));
-  parts_.clear();
+  clock_.begin_step();
+  return true;
 }
 
 void TrainingRun::fetched() {
-  end_part("batch", Category::data);
+  clock_.end_part("batch", Category::data);
   ++batches_;
   ++all_batches_;
-  begin_part();
+  clock_.begin_part();
 }
 
-void TrainingRun::forward_done(const Tensor& loss, bool last) {
-  end_part("forward", Category::compute);
-  if (loss.device().is_cuda()) {
-    require(loss.numel() == 1 && loss.dtype() == DType::f32, "a loss must be one number of f32");
-    fetched_losses_.emplace_back(data_of(loss), loss.device(), Bytes(sizeof(float)));
-  } else {
-    step_loss_ += loss.item<float>();
-    if (last) losses_.begin(step_loss_, wish());
-  }
-  begin_part();
+void TrainingRun::forward_done() {
+  clock_.end_part("forward", Category::compute);
+  clock_.begin_part();
 }
 
-void TrainingRun::backward_done(bool last) {
-  end_part("backward", Category::compute);
-  if (last) {
-    if (!fetched_losses_.empty()) {
-      for (const Fetch& loss : fetched_losses_) {
-        float value = 0;
-        std::memcpy(&value, loss.wait(), sizeof value);
-        step_loss_ += value;
-      }
-      fetched_losses_.clear();
-      losses_.begin(step_loss_, wish());
-    }
-    last_loss_ = losses_.finish(step_);
-    checkpoints_.prove();
-    if (losses_.wish() == LossExchange::Wish::stop) checkpoints_.stop(step_ - 1);
-    if (step_ == 1) first_loss_ = last_loss_;
-  }
-  begin_part();
+void TrainingRun::backward_done() {
+  clock_.end_part("backward", Category::compute);
+  clock_.begin_part();
+}
+
+void TrainingRun::losses_done(double mean, LossExchange::Wish strongest) {
+  reached_.last_loss = mean;
+  checkpoints_.prove();
+  if (strongest == LossExchange::Wish::stop) checkpoints_.stop(step() - 1);
+  if (step() == 1) reached_.first_loss = mean;
+  preempted_ = strongest == LossExchange::Wish::preempt;
+  clock_.begin_part();
 }
 
 LossExchange::Wish TrainingRun::wish() const {
@@ -200,29 +152,26 @@ LossExchange::Wish TrainingRun::wish() const {
 }
 
 void TrainingRun::step_done(bool made, double lr, double scale) {
-  if (made) ++updates_;
-  end_part("optimizer", Category::optim);
-  settle_parts();
+  if (made) --reached_.skipped;
+  clock_.end_part("optimizer", Category::optim);
+  clock_.settle_parts();
   if (profile::enabled()) profile::settle();
   profile::enable(false);
-  const StepTime time = clock_.end(step_);
-  recent_[static_cast<std::size_t>(step_ % kRecent)] = time;
-  const std::int64_t now = trace::now_ns();
-  if (group_.rank() == 0) record_step(time, lr, scale, now);
-  end_ns_ = now;
-  if (options_.eval_every > 0 && step_ % options_.eval_every == 0) (void)evaluate();
-  const bool stops = losses_.wish() == LossExchange::Wish::preempt && step_ < plan_.steps;
-  if (stops || checkpoints_.due(step_) ||
-      (options_.check_drift > 0 && step_ % options_.check_drift == 0))
+  const StepTime time = clock_.end_step(step());
+  if (group_.rank() == 0) record_step(time, lr, scale);
+  if (options_.eval_every > 0 && step() % options_.eval_every == 0) (void)evaluate();
+  const bool stops = preempted_ && step() < plan_.steps;
+  if (stops || checkpoints_.due(step()) ||
+      (options_.check_drift > 0 && step() % options_.check_drift == 0))
     compare_parameters();
-  checkpoints_.step_done({step_, first_loss_, last_loss_, step_ - updates_}, stops);
+  checkpoints_.step_done(reached_, stops);
   if (stops) stop_here();
 }
 
 void TrainingRun::stop_here() {
-  checkpoints_.finish(step_);
+  checkpoints_.finish(step());
   progress_.clear();
-  say(how_to_continue(step_, plan_.steps, folder_));
+  say(how_to_continue(step(), plan_.steps, folder_));
   throw QuietStop(ExitCode::preempted);
 }
 
@@ -232,26 +181,26 @@ void TrainingRun::compare_parameters() {
 
 // A full disk must not end the training: it continues up to the model, and fails only then.
 void TrainingRun::note(const nlohmann::ordered_json& line) {
-  if (!lost_lines_.empty()) return;
+  if (!metrics_.lost.empty()) return;
   try {
-    metrics_->write(line);
+    metrics_.lines->write(line);
   } catch (const Error& e) {
-    lost_lines_ = fmt::format("{}; the lines from step {} on are missing", e.what(), step_);
-    say("warning: " + lost_lines_);
+    metrics_.lost = fmt::format("{}; the lines from step {} on are missing", e.what(), step());
+    say("warning: " + metrics_.lost);
   }
 }
 
-void TrainingRun::record_step(const StepTime& time, double lr, double scale, std::int64_t now) {
+void TrainingRun::record_step(const StepTime& time, double lr, double scale) {
   const auto ms = [](std::int64_t ns) { return static_cast<double>(ns) / kNsPerMs; };
   const double units = plan_.units_per_batch * static_cast<double>(batches_);
-  const double rate = units * kNsPerSecond / static_cast<double>(now - end_ns_);
-  nlohmann::ordered_json line = {{"step", step_},
-                                 {"loss", last_loss_},
+  const double rate = units * kNsPerSecond / static_cast<double>(clock_.period());
+  nlohmann::ordered_json line = {{"step", step()},
+                                 {"loss", reached_.last_loss},
                                  {"lr", lr},
                                  {std::string(plan_.unit) + "_per_s", rate},
                                  {"step_ms", ms(time.step)}};
   if (options_.amp == "f16") line["scale"] = scale;
-  if (clock_.tracing()) {
+  if (clock_.step_clock().tracing()) {
     line["data_ms"] = ms(time.data);
     line["forward_ms"] = ms(time.forward);
     line["backward_ms"] = ms(time.backward);
@@ -267,18 +216,17 @@ void TrainingRun::record_step(const StepTime& time, double lr, double scale, std
   note(line);
 
   // Means over the last steps, so that the progress line is steady enough to read.
-  StepTime sum;
-  for (const StepTime& t : recent_) sum += t;                   // entries without a step yet are 0
-  const auto steps = static_cast<double>(step_ - resumed_at_);  // of this process
-  const auto n = std::min(steps, static_cast<double>(kRecent));
+  const StepTime sum = clock_.recent();
+  const auto steps = static_cast<double>(clock_.step_clock().steps());  // of this process
+  const auto n = static_cast<double>(clock_.recent_steps());
   const double step_seconds = static_cast<double>(sum.step) / n / kNsPerSecond;
-  const auto held_out = evaluated_ ? std::optional(evaluated_->loss) : std::nullopt;
-  progress_.update({step_, plan_.steps, last_loss_, units / step_seconds, plan_.unit,
+  const auto held_out = evaluation_.last ? std::optional(evaluation_.last->loss) : std::nullopt;
+  progress_.update({step(), plan_.steps, reached_.last_loss, units / step_seconds, plan_.unit,
                     ms(sum.comm) / n, ms(sum.exposed) / n,
-                    static_cast<double>(plan_.steps - step_) *
-                        static_cast<double>(now - begin_ns_) / kNsPerSecond / steps,
+                    static_cast<double>(plan_.steps - step()) *
+                        static_cast<double>(clock_.elapsed()) / kNsPerSecond / steps,
                     held_out});
-  if (step_ == plan_.steps) progress_.clear();
+  if (step() == plan_.steps) progress_.clear();
 }
 
 namespace {
@@ -439,19 +387,21 @@ nlohmann::ordered_json facts_of(const comm::ProcessGroup& group, const TrainOpti
 
 void TrainingRun::finish(const Outcome& outcome) {
   compare_parameters();
-  clock_.keep_rest();
+  clock_.step_clock().keep_rest();
   const OperationProfile operations{.on_device = plan_.device.is_cuda(),
-                                    .steps = clock_.steps(),
-                                    .step_ns = clock_.total().step,
+                                    .steps = clock_.step_clock().steps(),
+                                    .step_ns = clock_.step_clock().total().step,
                                     .rows = profile::take_rows()};
-  const Report report = make_report(group_, clock_, plan_.device);
+  const Report report = make_report(group_, clock_.step_clock(), plan_.device);
+  const std::int64_t resumed_at = step() - report.steps;
   together(group_, [&] {
     if (group_.rank() == 0) save_model(folder_, outcome.model, outcome.metadata);
-    if (!lost_lines_.empty()) throw Error(lost_lines_ + "; the trained model was saved");
+    if (!metrics_.lost.empty()) throw Error(metrics_.lost + "; the trained model was saved");
   });
-  checkpoints_.finish(step_);
-  if (clock_.tracing()) write_trace(group_, clock_, folder_ + "/trace.json");
-  const double seconds = static_cast<double>(end_ns_ - begin_ns_) / kNsPerSecond;
+  checkpoints_.finish(step());
+  if (clock_.step_clock().tracing())
+    write_trace(group_, clock_.step_clock(), folder_ + "/trace.json");
+  const double seconds = static_cast<double>(clock_.elapsed()) / kNsPerSecond;
   const double rate =
       report.steps > 0 ? plan_.units_per_batch * static_cast<double>(all_batches_) / seconds : 0;
   const bool profiled = !operations.rows.empty();
@@ -469,27 +419,30 @@ void TrainingRun::finish(const Outcome& outcome) {
 
   std::string text = fmt::format(
       "\n{} steps{} in {}: loss {:.4f} -> {:.4f}, {} {}/s on {} rank{}\n{}\n\n", report.steps,
-      resumed_at_ > 0 ? fmt::format(" after the first {}", resumed_at_) : "",
-      format_duration(seconds), first_loss_, last_loss_, format_count(rate), plan_.unit,
-      group_.size(), group_.size() == 1 ? "" : "s", outcome.headline);
-  if (step_ > updates_)
+      resumed_at > 0 ? fmt::format(" after the first {}", resumed_at) : "",
+      format_duration(seconds), reached_.first_loss, reached_.last_loss, format_count(rate),
+      plan_.unit, group_.size(), group_.size() == 1 ? "" : "s", outcome.headline);
+  if (reached_.skipped > 0)
     text += fmt::format("skipped: {} of {} steps, whose gradients were infinite or NaN\n\n",
-                        step_ - updates_, step_);
-  if (clock_.tracing()) text += time_table(report) + "\n";
+                        reached_.skipped, step());
+  if (clock_.step_clock().tracing()) text += time_table(report) + "\n";
   if (options_.profile) text += operation_table(operations) + "\n";
   text += memory_line(report);
-  text += fmt::format("files in {}:\n  metrics.jsonl, model.safetensors{}{}", folder_,
-                      options_.report ? ", report.html" : "",
-                      clock_.tracing() ? ", trace.json (open it in ui.perfetto.dev)" : "");
+  text +=
+      fmt::format("files in {}:\n  metrics.jsonl, model.safetensors{}{}", folder_,
+                  options_.report ? ", report.html" : "",
+                  clock_.step_clock().tracing() ? ", trace.json (open it in ui.perfetto.dev)" : "");
   say(text);
 
   if (options_.json) {
-    nlohmann::ordered_json out = {
-        {"ranks", group_.size()},  {"steps", report.steps},
-        {"seconds", seconds},      {"first_loss", first_loss_},
-        {"last_loss", last_loss_}, {std::string(plan_.unit) + "_per_s", rate}};
-    if (resumed_at_ > 0) out["resumed_at"] = resumed_at_;
-    if (step_ > updates_) out["skipped_steps"] = step_ - updates_;
+    nlohmann::ordered_json out = {{"ranks", group_.size()},
+                                  {"steps", report.steps},
+                                  {"seconds", seconds},
+                                  {"first_loss", reached_.first_loss},
+                                  {"last_loss", reached_.last_loss},
+                                  {std::string(plan_.unit) + "_per_s", rate}};
+    if (resumed_at > 0) out["resumed_at"] = resumed_at;
+    if (reached_.skipped > 0) out["skipped_steps"] = reached_.skipped;
     for (const auto& [name, value] : outcome.figures) out[name] = value;
     out.update(to_json(report));
     out["run_dir"] = folder_;

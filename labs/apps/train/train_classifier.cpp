@@ -78,27 +78,41 @@ Tensor loss_of(const Tensor& outputs, const Tensor& labels) {
   return cross_entropy(outputs, labels);
 }
 
+// The training loop, as in train_gpt.cpp.
+template <class MeanGradients>
+void train(auto& run, SGD& optimizer, GradScaler& scaler, const LrSchedule& schedule,
+           const MeanGradients& mean_gradients) {
+  while (run.begin_step()) {
+    optimizer.zero_grad();
+    if (!mean_gradients()) continue;
+    optimizer.set_lr(schedule(run.updates()));
+    const bool made = scaler.step(optimizer);
+    scaler.update();
+    run.step_done(made, optimizer.lr(), scaler.get_scale());
+  }
+}
+
 int train_classifier_per_step(const TrainOptions& common, const Classifier& c) {
   require(c.workers == 0, "--per-step cannot be combined with --workers: give --workers 0");
   const ImageSets sets = load(c);
   const auto model = make_model(common, c, sets);
   SGD optimizer(model->parameters(), sgd_options(common, c));
-  return train_per_step(
-      common, {.program = c.program,
-               .metadata = metadata_of(common, c),
-               .data = sets.train,
-               .inputs = inputs_of(c, sets),
-               .fixed = fixed_of(c),
-               .model = *model,
-               .optimizer = optimizer,
-               .default_steps = c.default_steps,
-               .schedule = [&](std::int64_t steps) { return schedule_of(common, steps); },
-               .loss = loss_of,
-               .evaluate =
-                   [&](comm::ProcessGroup& group) {
-                     return headline(evaluate(group, *model, sets.test, kEvaluation).accuracy,
-                                     sets.test);
-                   }});
+  GradScaler scaler = scaler_of(common);
+  PerStepRun run(common, {.program = c.program,
+                          .metadata = metadata_of(common, c),
+                          .data = sets.train,
+                          .inputs = inputs_of(c, sets),
+                          .fixed = fixed_of(c),
+                          .model = *model,
+                          .optimizer = optimizer,
+                          .scaler = scaler,
+                          .default_steps = c.default_steps,
+                          .loss = loss_of});
+  train(run, optimizer, scaler, schedule_of(common, run.steps()),
+        [&] { return run.try_gradients(); });
+  return run.finish([&](comm::ProcessGroup& group) {
+    return headline(evaluate(group, *model, sets.test, kEvaluation).accuracy, sets.test);
+  });
 }
 
 }  // namespace
@@ -107,6 +121,7 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
   if (common.per_step) return train_classifier_per_step(common, c);
   const auto group = start(common);
   TrainingRun run(*group, common);
+  LossExchange losses(*group);
   std::int64_t batch_size = 0;
   std::optional<ImageSets> sets;
   std::optional<Batches> batches;
@@ -153,17 +168,14 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
     ddp.synchronise_buffers();  // the ranks share the test images and must use the same statistics
     return evaluate(*group, *model, sets->test, kEvaluation);
   });
-  const std::int64_t done = run.resume(trained);
+  run.resume(trained);
   run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
-  for (std::int64_t step = done; step < steps; ++step) {
-    run.begin_step();
-    optimizer.zero_grad();
-    accumulate_gradients(run, ddp, *batches, scaler, common, device, loss_of);
-    optimizer.set_lr(schedule(run.updates()));
-    const bool made = scaler.step(optimizer);
-    scaler.update();
-    run.step_done(made, optimizer.lr(), scaler.get_scale());
-  }
+  train(run, optimizer, scaler, schedule, [&] {
+    accumulate_gradients(run, losses, ddp, *batches, scaler, common, device, loss_of);
+    const double mean = losses.finish(run.step());
+    run.losses_done(mean, losses.wish());
+    return true;
+  });
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double score = run.evaluate().accuracy;

@@ -155,6 +155,24 @@ comm::Settings fixed_of(const GptOptions& o) {
           {"--pad-vocabulary", std::to_string(o.model.vocabulary_multiple)}};
 }
 
+// The training loop. The run is a TrainingRun, or with --per-step a PerStepRun. mean_gradients runs
+// forward and backward, leaves the ranks' mean gradients in .grad and exchanges their losses; it
+// returns false if a rank was lost, and the others repeat the step.
+template <class MeanGradients>
+void train(auto& run, const GptOptions& o, AdamW& optimizer, GradScaler& scaler,
+           const LrSchedule& schedule, const MeanGradients& mean_gradients) {
+  while (run.begin_step()) {
+    optimizer.zero_grad();
+    if (!mean_gradients()) continue;
+    scaler.unscale_(optimizer);
+    clip_grad_norm_(optimizer.params(), o.clip);
+    optimizer.set_lr(schedule(run.updates()));
+    const bool made = scaler.step(optimizer);
+    scaler.update();
+    run.step_done(made, optimizer.lr(), scaler.get_scale());
+  }
+}
+
 int train_gpt_per_step(GptOptions& o) {
   const TrainOptions& common = o.common;
   require(o.workers == 0, "--per-step cannot be combined with --workers: leave it out");
@@ -163,25 +181,24 @@ int train_gpt_per_step(GptOptions& o) {
   GPT model(o.model);
   model.to(device_of_rank(common.device));
   AdamW optimizer(model.parameters(), adam_options(o));
-  return train_per_step(common,
-                        {.program = "train_gpt",
-                         .metadata = metadata_of(o),
-                         .data = *corpus.train,
-                         .inputs = inputs_of(corpus),
-                         .fixed = fixed_of(o),
-                         .model = model,
-                         .optimizer = optimizer,
-                         .default_steps = kDefaultSteps,
-                         .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
-                         .loss = next_byte_loss,
-                         .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
-                         .evaluate =
-                             [&](comm::ProcessGroup& group) {
-                               const double nats =
-                                   evaluate(group, model, *corpus.held_out, evaluation_of(o)).loss;
-                               return headline(nats, corpus);
-                             },
-                         .sample = [&] { return sample_of(o, corpus, model); }});
+  GradScaler scaler = scaler_of(common);
+  PerStepRun run(common, {.program = "train_gpt",
+                          .metadata = metadata_of(o),
+                          .data = *corpus.train,
+                          .inputs = inputs_of(corpus),
+                          .fixed = fixed_of(o),
+                          .model = model,
+                          .optimizer = optimizer,
+                          .scaler = scaler,
+                          .default_steps = kDefaultSteps,
+                          .loss = next_byte_loss});
+  train(run, o, optimizer, scaler, schedule_of(o, run.steps()),
+        [&] { return run.try_gradients(); });
+  return run.finish(
+      [&](comm::ProcessGroup& group) {
+        return headline(evaluate(group, model, *corpus.held_out, evaluation_of(o)).loss, corpus);
+      },
+      [&] { return sample_of(o, corpus, model); });
 }
 
 int train_gpt(int argc, char** argv) {
@@ -192,6 +209,7 @@ int train_gpt(int argc, char** argv) {
   if (common.per_step) return train_gpt_per_step(o);
   const auto group = start(common);
   TrainingRun run(*group, common);
+  LossExchange losses(*group);
   Corpus corpus;
   std::int64_t batch_size = 0;
   std::optional<Batches> batches;
@@ -235,29 +253,25 @@ int train_gpt(int argc, char** argv) {
       group->size(), batch_size, o.model.context, corpus.unit, steps, run.folder()));
 
   run.evaluate_with([&] { return evaluate(*group, *model, *corpus.held_out, evaluation_of(o)); });
-  const std::int64_t done = run.resume(
-      {.model = *model,
-       .optimizer = optimizer,
-       .scaler = scaler,
-       .states = states_of(*batches, ddp),
-       .ranks = group->size(),
-       .batch_size = batch_size,
-       .steps = steps,
-       .next_loss = [&] { return next_loss(ddp, *batches, common, device, next_byte_loss); },
-       .data = inputs.front().second,
-       .fixed = fixed_of(o)});
+  run.resume({.model = *model,
+              .optimizer = optimizer,
+              .scaler = scaler,
+              .states = states_of(*batches, ddp),
+              .ranks = group->size(),
+              .batch_size = batch_size,
+              .steps = steps,
+              .next_loss = [&] { return next_loss(ddp, *batches, common, device, next_byte_loss); },
+              .data = inputs.front().second,
+              .fixed = fixed_of(o)});
   run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
-  for (std::int64_t step = done; step < steps; ++step) {
-    run.begin_step();
-    optimizer.zero_grad();
-    accumulate_gradients(run, ddp, *batches, scaler, common, device, next_byte_loss);
-    scaler.unscale_(optimizer);
-    clip_grad_norm_(optimizer.params(), o.clip);
-    optimizer.set_lr(schedule(run.updates()));
-    const bool made = scaler.step(optimizer);
-    scaler.update();
-    run.step_done(made, optimizer.lr(), scaler.get_scale());
-  }
+  train(run, o, optimizer, scaler, schedule, [&] {
+    // Two collectives overlap with backward: DDP's all-reduces of the gradients, and the exchange
+    // of the losses. A loss that is not finite stops all ranks before the update.
+    accumulate_gradients(run, losses, ddp, *batches, scaler, common, device, next_byte_loss);
+    const double mean = losses.finish(run.step());
+    run.losses_done(mean, losses.wish());
+    return true;
+  });
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double nats = run.evaluate().loss;
