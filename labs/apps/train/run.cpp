@@ -112,6 +112,7 @@ void TrainingRun::start(const RunPlan& plan) {
 bool TrainingRun::begin_step() {
   if (step() >= plan_.steps) return false;
   ++reached_.step;
+  ++reached_.skipped;  // until step_done()
   profile::enable(options_.profile || options_.report);
   batches_ = 0;
   clock_.begin_step();
@@ -151,7 +152,7 @@ LossExchange::Wish TrainingRun::wish() const {
 }
 
 void TrainingRun::step_done(bool made, double lr, double scale) {
-  if (!made) ++reached_.skipped;
+  if (made) --reached_.skipped;
   clock_.end_part("optimizer", Category::optim);
   clock_.settle_parts();
   if (profile::enabled()) profile::settle();

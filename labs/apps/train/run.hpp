@@ -111,7 +111,7 @@ class TrainingRun {
   std::optional<StopRequest> stop_request_;  // only if the run can save
   RunCheckpoints checkpoints_;
   Progress progress_;
-  Reached reached_;                             // with the current step
+  Reached reached_;  // with the current step, which counts as skipped until its update is made
   bool preempted_ = false;                      // a rank was asked to stop
   std::int64_t batches_ = 0, all_batches_ = 0;  // in this step, in all steps
   struct {
