@@ -61,8 +61,8 @@ struct ByteText {
 };
 
 // Reads the files in this order; the last round(size * validation_fraction) bytes of each file are
-// for validation. Empty files among several are skipped. Throws UsageError naming the file if it
-// cannot be read, or if all files are empty.
+// for validation. Empty files among several are skipped. Throws UsageError if validation_fraction
+// is outside [0, 1), and, naming the file, if one cannot be read or all are empty.
 [[nodiscard]] ByteText load_text(const std::vector<std::string>& paths,
                                  double validation_fraction = 0.1);
 

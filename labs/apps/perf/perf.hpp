@@ -139,8 +139,8 @@ struct Measurement {
   std::int64_t wrong = -1;  // -1: not checked
 };
 
-// Collective; returns the same numbers on every rank. Lays out the buffers, verifies the results,
-// and then measures the time.
+// Collective; returns the same numbers on every rank. Lays out the buffers and measures the time;
+// with options.check, also verifies the results before and after.
 [[nodiscard]] Measurement measure(const Benchmark& benchmark, const PerfOptions& options,
                                   comm::ProcessGroup& group, const PerfMemory& memory,
                                   const Shape& shape, bool in_place);
