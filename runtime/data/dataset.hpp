@@ -68,7 +68,7 @@ struct ByteText {
 
 // Windows of a text given as numbers: bytes, or tokens of a vocabulary (tokens.hpp). inputs and
 // targets are i64 of shape (batch, context). Throws UsageError naming `name` if the text is shorter
-// than one window of context + 1 numbers.
+// than one window of context + 1 numbers. Context and stride must be at least 1 (UsageError).
 class TokenWindows : public Dataset {
  public:
   TokenWindows(std::vector<std::uint16_t> tokens, std::int64_t context, std::int64_t stride,

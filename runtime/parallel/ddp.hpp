@@ -65,7 +65,7 @@ struct DdpOptions {
   bool init_sync = true;
   Overlap overlap = Overlap::automatic;
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, if the loss is a sum over samples
-  std::optional<comm::Algorithm> algorithm = {};  // of all later all-reduces of the group
+  std::optional<comm::Algorithm> algorithm = {};  // of all later reductions of the group
   // Names of parameters and buffers that differ per rank: they are neither broadcast nor reduced.
   // The names must be the same on every rank; sizes may differ. UsageError for an unknown name.
   std::vector<std::string> ignored = {};

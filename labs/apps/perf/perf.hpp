@@ -102,7 +102,7 @@ struct PerfOptions : JobOptions {
   [[nodiscard]] std::vector<std::size_t> sizes() const;  // bytes, increasing
 };
 
-// Returns false if --help was printed. Throws UsageError for invalid options.
+// Returns false if --help or --version was printed. Throws as CommandLine::parse() does.
 [[nodiscard]] bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv,
                                       PerfOptions& options);
 

@@ -107,7 +107,8 @@ class Coordinator {
   [[nodiscard]] std::optional<Clock::time_point> alarm() const { return due_; }
 
   [[nodiscard]] std::int64_t quorum() const { return id_; }  // number of the last quorum
-  [[nodiscard]] std::size_t joiners() const;                 // number of ranks that wait to join
+  // Number of ranks that wait to join; 0 before the first quorum.
+  [[nodiscard]] std::size_t joiners() const;
   [[nodiscard]] bool over() const { return over_; }
   // Returns, by rank, the number of steps that have counted with this rank as a member.
   [[nodiscard]] const std::vector<std::int64_t>& counted() const { return counted_; }
