@@ -145,7 +145,7 @@ struct MessageHeader {
   std::uint64_t dtype, count, sequence, on_device, site;
 };
 void send_header(Peers& peers, Outbox& out, const Transfer& transfer);
-// Throws MismatchError if the message does not match this rank's call.
+// Throws MismatchError if the message does not match this rank's call, and as Peers::wait() does.
 void receive_header(Peers& peers, Inbox& in, const Transfer& transfer);
 
 }  // namespace ringsmith::comm

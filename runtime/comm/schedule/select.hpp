@@ -23,10 +23,10 @@
 
 namespace ringsmith::comm {
 
-// Throws UsageError, naming the choices, if the collective does not have the algorithm.
-// element_size (bytes) matters only to gloo_ring, root only to the rooted collectives. node_of
-// (schedule.hpp: [rank], or empty for all on one node) matters only to hierarchical and to tools
-// that draw or price the schedule.
+// Throws UsageError, naming the choices, if the collective does not have the algorithm, and Error
+// for barrier, send and recv, which have no schedule. element_size (bytes) matters only to
+// gloo_ring, root only to the rooted collectives. node_of (schedule.hpp: [rank], or empty for all
+// on one node) matters only to hierarchical and to tools that draw or price the schedule.
 [[nodiscard]] Schedule make_schedule(Collective collective, std::string_view algorithm, int world,
                                      std::size_t count, std::size_t element_size = 4, int root = 0,
                                      const std::vector<int>& node_of = {});

@@ -83,7 +83,8 @@ void AgreementBarrier::report_mismatch() {
   peers_.fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
 }
 
-// Throws a failure that another rank has already reported, because it is the cause of the mismatch.
+// If another rank has already reported a failure, throws that instead, because it caused the
+// mismatch.
 void AgreementBarrier::adopt_report() {
   peers_.look();
   if (const auto report = peers_.look_for_report(); report.kind != FailureKind::none)

@@ -23,7 +23,8 @@ class AgreementBarrier {
   // the call's buffers in the segment, or kNotShared.
   void answer(const Call& call, std::uint64_t sequence, std::uint64_t input = kNotShared,
               std::uint64_t output = kNotShared);
-  // Waits for all other ranks. Throws MismatchError if one of them is in another call.
+  // Waits for all other ranks. Throws MismatchError if one of them is in another call, and as
+  // Peers::wait() does.
   void await_all();
 
   // Returns the answer of rank r in the current round.
