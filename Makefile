@@ -113,7 +113,7 @@ test-kills: deps-vm build ## kill -9 at 200 random moments each over shm, TCP an
 test-per-step: build ## train --per-step for 3 minutes on each transport while a random rank is killed every 10 s; prints figures
 	@"$(DIR)"/bin/tests_launch "[per_step_kills]"
 
-test-resume: build ## kill -9 at 200 random moments of trainings with checkpoints; each must end with the same bits
+test-resume: build ## kill -9 at 200 random moments of training runs with checkpoints; each must end with the same bits
 	@RINGSMITH_TEST_KILLS=200 "$(DIR)"/bin/tests_apps "[resume_kills]"
 
 test-neighbours: build ## (best as root) attack jobs as another user and as the same user, 100 times in each way

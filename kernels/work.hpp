@@ -64,7 +64,8 @@ void look(Operands& o, const View<T>& view) {
 template <class... Args>
 [[gnu::cold, gnu::noinline]] profile::KernelWork work_of(const char* kernel, const Args&... args) {
   Operands operands;
-  (look(operands, args), ...);  // finds the overloads of the arguments' types
+  // ADL also finds the overloads of look() declared in headers included later.
+  (look(operands, args), ...);
   return work_of(kernel, operands);
 }
 

@@ -6,7 +6,7 @@
 //
 // The hard part of a launcher is failure. One rank fails, and the others would wait for it forever;
 // two people start the same job on the same node in the same second; a promised node does not
-// exist. In every case, nothing of the job is left afterwards: no process, no zombie, no file.
+// exist. In every case, the job leaves nothing behind: no process, no zombie, no file.
 #pragma once
 
 #include <map>

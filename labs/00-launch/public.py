@@ -19,7 +19,7 @@ def places_of(hosts):
 
 
 def clean(seen):
-    """Checks that nothing of the job is left."""
+    """Checks that the job has left nothing behind."""
     running, zombies = seen["running"], seen["zombies"]
     expect.that(running + zombies == 0, f"when launch returned, it had not waited for {running + zombies} of its "
                 f"processes: {running} still ran, {zombies} were zombies", seen)

@@ -27,7 +27,7 @@ def observe(lab, steps, **how):
 class Program:
     def __init__(self, lab, budget=False):
         self.lab, self.budget = lab, budget
-        self.steps = []    # (words for the driver, text for people, name, args, expected result, ...: see __call__)
+        self.steps = []    # (words for the driver, human-readable text, name, args, expected result, ...: see __call__)
         self.alive, self.made = [], {}
 
     def __call__(self, name, *args):

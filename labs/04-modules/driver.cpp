@@ -255,8 +255,8 @@ KIT_SCENARIO(strange_state) {
   out.put("accepted", accepted);
 }
 
-// Runs a training over batches of the given sizes. Before it, one sample goes through forward and
-// backward without a step, so that gradients are present.
+// Trains over batches of the given sizes. Before it, one sample goes through forward and backward
+// without a step, so that gradients are present.
 KIT_SCENARIO(train) {
   lab04::MLP model(widths(in));
   const std::vector<Parameter*> parameters = model.parameters();

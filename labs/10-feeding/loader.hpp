@@ -4,7 +4,7 @@
 //             given   |  ahead  | not begun   7 may be ready before 4; next() gives 4
 //
 // Several threads fetch. Their speeds must change neither which batches are given nor their order.
-// Otherwise two runs of a training with the same seed would not be the same training.
+// Otherwise two training runs with the same seed would not be the same.
 #pragma once
 
 #include <algorithm>

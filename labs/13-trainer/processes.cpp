@@ -90,8 +90,8 @@ struct AnyRing {
   }
 };
 
-// All trainings use one type of link, model, optimizer and log, because each combination of types
-// would be another instance of train() to compile, and a student waits for the compiler.
+// All training runs use one type of link, model, optimizer and log, because each combination of
+// types would be another instance of train() to compile, and a student waits for the compiler.
 using Link = kit::SlowLink<lab06::SharedLink>;
 using Log = std::function<void(std::int64_t, double)>;
 class AnyOptimizer {  // lab 04's, of the requested kind; records when step() begins
@@ -171,8 +171,8 @@ void train_before(const kit::Request& in, Link& link) {
   lab13::train<AnyRing>(link, model, optimizer, data, settings, vault, log);
 }
 
-// Runs one rank of a training. Reports the arguments of the log and a hash of the parameters after
-// each step.
+// Runs one rank of a training run. Reports the arguments of the log and a hash of the parameters
+// after each step.
 void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Observation& seen) {
   if (in.has("first_batch")) train_before(in, link);
   AnyModel model(in);
@@ -287,9 +287,9 @@ KIT_SCENARIO(group) {
       out);
 }
 
-// Runs a training on real processes. first_batch: batch of a short job that runs first in these
-// processes. before: number of steps that an earlier job trained with the same vault. kill_rank,
-// kill_after: the earlier job ends by kill -9 instead. then_save_every: save_every of the last job.
+// Trains on real processes. first_batch: batch of a short job that runs first in these processes.
+// before: number of steps that an earlier job trained with the same vault. kill_rank, kill_after:
+// the earlier job ends by kill -9 instead. then_save_every: save_every of the last job.
 KIT_SCENARIO(train) {
   kit::Vault vault(std::size_t{1} << 18);
   kit::ProcessOptions options = processes_of(in);

@@ -32,7 +32,7 @@ def order_of(samples, seed):
 
 
 class Job:
-    """A training: the request to the driver, and the expected result, computed in one process on whole batches."""
+    """A training run: the request to the driver, and the expected result, computed in one process on whole batches."""
 
     def __init__(self, rng, widths=(4, 6, 3), samples=30, batch=6, steps=12, kind="sgd", options=None, frozen=()):
         self.widths, self.samples, self.batch, self.steps, self.kind = list(widths), samples, batch, steps, kind
@@ -102,7 +102,7 @@ def train(lab, job, world, **how):
 
 
 def resumed(lab, job, world, whole, **how):
-    """Runs a training that resumes from a vault. From there on it must be bitwise equal to `whole`,
+    """Resumes training from a vault. From there on it must be bitwise equal to `whole`,
     which was never interrupted."""
     seen = lab.run("train", **job.request(world, **how))
     first = seen["saves"] * how["save_every"]

@@ -293,7 +293,7 @@ KIT_SCENARIO(history) {
   out.put("neighbour", names);
 }
 
-// Phases of a training. Each phase is a new program with its own number of ranks. It resumes,
+// Phases of a training run. Each phase is a new program with its own number of ranks. It resumes,
 // trains, saves after `saves` of its steps (-1: never), and continues until it is killed after
 // `steps`. fresh: the phase starts with an empty disk.
 KIT_SCENARIO(train) {

@@ -1,4 +1,4 @@
-// A training to be saved and resumed: small, but with every kind of state that real ones have.
+// A training run to be saved and resumed: small, but with every kind of state that real ones have.
 // Given. Read it: state that is missing from a checkpoint causes no error, only a different run.
 //
 //   order of the epoch   7 2 9 0 4 1 8 3 6 5       each step uses the next `world` places

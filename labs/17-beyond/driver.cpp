@@ -178,8 +178,8 @@ KIT_SCENARIO(exchange) {
   });
 }
 
-// Runs `rounds` consecutive trainings with the same model. batches.R.N: the batches of rank R in
-// round N.
+// Runs `rounds` consecutive training runs with the same model. batches.R.N: the batches of rank R
+// in round N.
 KIT_SCENARIO(join) {
   run(in, out, [&](Group& group) {
     const int rank = group.rank();

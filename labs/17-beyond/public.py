@@ -250,7 +250,7 @@ def announce(lab):
 
 
 class Joined:
-    """Consecutive trainings of the toy model: rounds of batches, a list for each rank."""
+    """Consecutive training runs of the toy model: rounds of batches, a list for each rank."""
 
     def __init__(self, rng, world, buckets, rounds, by_world=True, strict=False, equal=True):
         self.world, self.buckets, self.rounds, self.by_world, self.strict = world, buckets, rounds, by_world, strict

@@ -430,7 +430,8 @@ void Communicator::close() noexcept {
   try {
     const DeviceGuard guard(device_);
     while (!is_idle() && (peers_->health().is_usable() || std::chrono::steady_clock::now() < end))
-      std::this_thread::sleep_for(1ms);  // the watching thread still runs
+      // The watcher thread is still running, and stops the kernels if a peer fails.
+      std::this_thread::sleep_for(1ms);
     if (is_idle())
       device_peers_->close();
     else

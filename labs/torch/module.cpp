@@ -1,4 +1,5 @@
-// The Python module ringsmith_torch._C, from which package/__init__.py makes PyTorch's backend.
+// The Python module ringsmith_torch._C, with which package/__init__.py implements the "ringsmith"
+// backend for PyTorch.
 #include <torch/csrc/utils/pybind.h>
 // Must follow PyTorch's own header.
 #include <pybind11/chrono.h>

@@ -1,4 +1,4 @@
-// forgot: a training is saved after 30 of 60 steps, and continues in a new program from a
+// forgot: a training run is saved after 30 of 60 steps, and continues in a new program from a
 // checkpoint of which one part is not restored. It still learns; it is a different run.
 #include <algorithm>
 #include <cmath>

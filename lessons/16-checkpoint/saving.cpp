@@ -1,4 +1,4 @@
-// saving: how long a training waits for a checkpoint if it writes the checkpoint itself, and if
+// saving: how long a training run waits for a checkpoint if it writes the checkpoint itself, and if
 // it only copies the data and a thread writes them. The disk is the one with the folder
 // `saving-checkpoints`.
 #include <chrono>

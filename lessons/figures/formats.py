@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""formats.py OUT: which magnitudes f32, bf16 and f16 hold, and the magnitudes of a training's gradients (lesson14_training)."""
+"""formats.py OUT: which magnitudes f32, bf16 and f16 hold, and the magnitudes of a training run's gradients (lesson14_training)."""
 import subprocess
 import sys
 

@@ -454,7 +454,7 @@ void check_drift(const SharedMemory& shared, int world) {
 int number_of(const char* what, const char* text, int most) {
   char* end = nullptr;
   const long n = std::strtol(text, &end, 10);
-  if (*end != '\0' || n < 1 || n > most)  // of an empty text n is 0
+  if (*end != '\0' || n < 1 || n > most)  // n is 0 for an empty string
     fail(kUsage, what, " is '", text, "': give a whole number from 1 to ", most);
   return static_cast<int>(n);
 }

@@ -68,7 +68,8 @@ class GradScaler {
   bool step(Optimizer& optimizer);
   // Call it at the end of a step, after step() of every optimizer. Throws Error if the scale falls
   // below 1.2e-38, where its inverse is about to overflow (PyTorch continues with NaN). Throws
-  // UsageError if new_scale is out of range.
+  // UsageError if neither unscale_() nor step() has been called since the last update, or if
+  // new_scale is out of range.
   void update();
   void update(double new_scale);
 

@@ -153,7 +153,7 @@ void CheckpointManager::write(const Snapshot& snapshot) {
   std::size_t kept = 0;
   for (auto all = list_snapshots(folder_); !all.empty(); all.pop_back()) {
     const auto& [step, path] = all.back();
-    if (step > snapshot.step) continue;  // a training that got further wrote it: keep it
+    if (step > snapshot.step) continue;  // written by a run that got further: keep it
     const bool useful = useless_.count(path) == 0 && has_manifest(path);
     if (!useful || ++kept > keep_) remove_snapshot(path);
   }

@@ -1,4 +1,4 @@
-// CheckpointManager: the checkpoints of one training, written while the training continues.
+// CheckpointManager: the checkpoints of one training run, written while it continues.
 //
 //   training  ...step 199, step 200 |copy| step 201, step 202, step 203 ...
 //   writer                               |--write, fsync, manifest--|remove the oldest|
@@ -50,7 +50,7 @@ class CheckpointManager {
   // it for this object's lifetime, so that a second manager, in this or another process, is
   // refused. keep: number of checkpoints to keep, at least 1. Older ones are removed only once a
   // newer one is on the disk, so a kill in between leaves one too many until the next save().
-  // Throws UsageError naming the folder and the remedy.
+  // Throws UsageError naming the folder and the remedy, and Error if the disk is full.
   explicit CheckpointManager(std::string folder, int keep = 3);
   ~CheckpointManager();  // waits for the writer; an error that was not fetched by wait() is lost
   CheckpointManager(const CheckpointManager&) = delete;
@@ -58,7 +58,7 @@ class CheckpointManager {
 
   // Returns the newest usable checkpoint; empty if there is none. Unusable ones are skipped,
   // reported to `skipped` with the reason, and do not count towards `keep`. `examine` must throw
-  // UsageError for a checkpoint that is intact but cannot be used.
+  // UsageError for a checkpoint that is intact but cannot be used. Throws as wait() does.
   [[nodiscard]] std::optional<Snapshot> load_newest(
       const std::function<void(const std::string&)>& skipped,
       const std::function<void(const Snapshot&)>& examine = [](const Snapshot&) {});

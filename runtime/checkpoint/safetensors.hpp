@@ -26,7 +26,9 @@ struct Checkpoint {
   Metadata metadata;
 };
 
-// Tensors may be on any device. Throws UsageError naming path and reason if writing fails.
+// Tensors may be on any device. Throws UsageError if a tensor is undefined or a name is not
+// allowed. If writing fails, throws as AtomicFile does: Error if the disk is full, otherwise
+// UsageError.
 void save_safetensors(const std::string& path, const StateDict& tensors,
                       const Metadata& metadata = {});
 

@@ -177,11 +177,11 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot) {
   try {
     sync_folder(fs::path(path).parent_path(), path);
     write_files(Folder(written), snapshot);
-    if (replaces) replace(path, written);
   } catch (...) {
     remove_snapshot(written);  // unusable files would waste space on a full disk
     throw;
   }
+  if (replaces) replace(path, written);  // if this fails, the complete folder remains
 }
 
 Snapshot read_snapshot(const std::string& path) {

@@ -1,4 +1,4 @@
-// The state of a training at the end of a step, and the folder in which it is stored.
+// The state of a training run at the end of a step, and the folder in which it is stored.
 //
 //   step-000200/
 //     model.safetensors       \  a StateDict each, by its name

@@ -53,9 +53,10 @@ class ProcessGroup {
   [[nodiscard]] virtual Device device() const { return options().device; }
 
   // ---- collectives; types/collective.hpp has the contents of their buffers ----
-  // In place if input and output are the same memory; partial overlap is a UsageError. A buffer
-  // that only the root has is ignored on other ranks. `part` below has the same length on every
-  // rank. The buffers of asynchronous forms must stay valid and unchanged until wait().
+  // In place if input and output are the same memory, or if the smaller buffer is this rank's part
+  // of the larger; any other overlap is a UsageError. A buffer that only the root has is ignored on
+  // other ranks. `part` below has the same length on every rank. The buffers of asynchronous forms
+  // must stay valid and unchanged until wait().
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op) {
     run(checked(Collective::all_reduce, input, output, kNoRoot, op));
   }

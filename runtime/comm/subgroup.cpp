@@ -74,8 +74,8 @@ class MemberBootstrap : public Bootstrap {
   std::optional<int> node_;
 };
 
-// The group as seen by a rank outside it: every call throws a UsageError that names the rank.
-// rank() is -1, and size() is the group's.
+// The group as seen by a rank outside it: collectives, allocations, set_algorithm(), new_group()
+// and split() throw a UsageError that names the rank. rank() is -1, and size() is the group's.
 class NonMemberGroup : public ProcessGroup {
  public:
   // rank and members are numbered as in the parent group.

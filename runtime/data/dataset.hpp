@@ -61,14 +61,14 @@ struct ByteText {
 };
 
 // Reads the files in this order; the last round(size * validation_fraction) bytes of each file are
-// for validation. Empty files among several are skipped. Throws UsageError naming the file if it
-// cannot be read, or if all files are empty.
+// for validation. Empty files among several are skipped. Throws UsageError if validation_fraction
+// is outside [0, 1), and, naming the file, if one cannot be read or all are empty.
 [[nodiscard]] ByteText load_text(const std::vector<std::string>& paths,
                                  double validation_fraction = 0.1);
 
 // Windows of a text given as numbers: bytes, or tokens of a vocabulary (tokens.hpp). inputs and
 // targets are i64 of shape (batch, context). Throws UsageError naming `name` if the text is shorter
-// than one window of context + 1 numbers.
+// than one window of context + 1 numbers. Context and stride must be at least 1 (UsageError).
 class TokenWindows : public Dataset {
  public:
   TokenWindows(std::vector<std::uint16_t> tokens, std::int64_t context, std::int64_t stride,

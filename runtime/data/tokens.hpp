@@ -23,7 +23,7 @@ using Token = std::uint16_t;  // as in the files; a vocabulary has at most 65,53
 // n, which is not in the file, ends a text (GPT-2's <|endoftext|>, 50256).
 class Vocabulary {
  public:
-  // Throws UsageError naming the file, its line and the fault.
+  // Throws UsageError naming the file, the fault and, if one line is at fault, its number.
   [[nodiscard]] static Vocabulary load(const std::string& path);
 
   [[nodiscard]] std::int64_t size() const { return std::ssize(pieces_) + 1; }
@@ -55,7 +55,8 @@ struct TokenText {
 };
 // Reads a shard, or a folder's *.bin in the order of their names. Of several files, those with
 // "val" in the name are for validation; if there are none, the last tenth of each file is. Throws
-// UsageError if a file cannot be read, or if a token is not below `vocabulary`.
+// UsageError if a folder has no such file, a file cannot be read, or a token is not below
+// `vocabulary`.
 [[nodiscard]] TokenText load_token_shards(const std::string& path, std::int64_t vocabulary);
 
 }  // namespace ringsmith

@@ -183,7 +183,7 @@ void KernelScope::end() {
   try {
     Event stop = Event::record(Stream::current(start_.device()), Event::Timing::on);
     t.pending.push_back({name_, std::move(start_), std::move(stop), work_});
-  } catch (const Error&) {  // the GPU has failed, which the next call that waits for it reports
+  } catch (const Error&) {  // the GPU has failed; the next call that waits for it will report that
   }
 }
 

@@ -104,8 +104,8 @@ class Event {
   Timing timing_ = Timing::off;
 };
 
-// Throws CudaError unless both events were recorded on one device with Timing::on and have
-// happened.
+// Throws UsageError if either event is undefined, and CudaError unless both were recorded on the
+// same device with Timing::on and have happened.
 [[nodiscard]] double seconds_between(const Event& from, const Event& to);
 
 }  // namespace ringsmith

@@ -32,7 +32,7 @@ bool enable_peer_access(Device device, Device peer);
 // continues. Pinning is slow, so blocks are kept and reused.
 class PinnedBlock {
  public:
-  explicit PinnedBlock(Bytes size);  // uninitialised, or throws CudaError
+  explicit PinnedBlock(Bytes size);  // uninitialised; CudaError, or UsageError if too large
   ~PinnedBlock();                    // reused once release_after()'s streams are done
   PinnedBlock(const PinnedBlock&) = delete;
   PinnedBlock& operator=(const PinnedBlock&) = delete;

@@ -49,11 +49,14 @@ struct LaunchOptions {
 };
 
 // Runs the job: rendezvous, store, other nodes, ranks, report, further rounds. Returns the exit
-// code: 0 if all ranks of all nodes succeeded (1 if some output was lost); otherwise, for the last
-// round, the code of the rank that failed first (128 + signal); 75 (ExitCode::preempted) if all
-// ranks here ended with it (with per_step: any); 128 + signal if a signal to ringrun ended them
-// otherwise; 3 if another node's launcher is lost. Throws UsageError or CommError for errors before
-// the ranks start.
+// code of the last round:
+//   0             all ranks of all nodes succeeded (1 if some output was lost)
+//   75            all ranks here (with per_step: any) exited with ExitCode::preempted
+//   a rank's      a rank failed: the code of the first to fail, or 128 + the signal that killed it
+//   128 + signal  ringrun got a signal and ended the ranks, which had not all exited with 75
+//   3             another node's launcher was lost
+//   1             the job ended for any other reason
+// Throws UsageError or CommError for errors before the ranks start.
 [[nodiscard]] int launch(const LaunchOptions& options);
 
 }  // namespace ringsmith::launch

@@ -41,8 +41,8 @@ struct Verdict {
 class Nodes {
  public:
   // Starts the store (on node 0, which passes the port to `announce`) and blocks until all nodes
-  // have arrived. Throws UsageError, TimeoutError or MismatchError, which name the node at fault,
-  // and CommError once the descriptor `hurry` is readable.
+  // have arrived. Throws UsageError, TimeoutError, PeerLost or MismatchError, which name the node
+  // at fault, and CommError once the descriptor `hurry` is readable.
   Nodes(const LaunchOptions& options, comm::Secret secret,
         const std::function<void(std::uint16_t)>& announce = {}, int hurry = -1);
   ~Nodes();

@@ -82,8 +82,8 @@ struct Inherited {
 
 // Starts the program with empty standard input. Call it from the thread that lives longest, because
 // the kernel kills the rank when the thread that started it ends. The guardian knows the rank's
-// group before the program runs. Returns when the program runs, or after 10 s. Throws ResourceError
-// if fork fails, UsageError if the program cannot be run.
+// group before the program runs. Returns when the program runs, when `inherited.hurry` is readable,
+// or after 10 s. Throws ResourceError if fork fails, UsageError if the program cannot be run.
 [[nodiscard]] Process start_process(const std::string& path,
                                     const std::vector<std::string>& command,
                                     const std::vector<std::string>& environment, Guardian& guardian,

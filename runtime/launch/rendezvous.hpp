@@ -43,15 +43,16 @@ class Rendezvous {
   enum class Outcome { none, well, failed, joined, stopped };
 
   // Holds the rendezvous, or connects to its holder. A job with one node, or with numbered nodes
-  // and a single round, needs no rendezvous; then this does nothing. Throws UsageError or
-  // TimeoutError.
+  // and a single round, needs no rendezvous; then this does nothing. Throws UsageError,
+  // TimeoutError, or MismatchError if the holder is another program or has another secret.
   Rendezvous(const LaunchOptions& options, const comm::Secret& secret);
   ~Rendezvous();
 
   [[nodiscard]] bool meets() const { return store_ != nullptr; }
   // Blocks until the next round is decided, and returns it; empty if there is none (close() or a
-  // line on standard error says why). Throws TimeoutError if too few nodes arrive, CommError if the
-  // holder is lost.
+  // line on standard error says why). Throws TimeoutError if too few nodes arrive or the job has no
+  // place for this one, MismatchError if the holder refuses it, and CommError if the holder is
+  // lost.
   [[nodiscard]] std::optional<Round> next(Outcome last);
   [[nodiscard]] comm::Secret secret_of(const Round& round) const;
   // For the holder: publishes the port of the round's store to the round's members.

@@ -60,9 +60,9 @@ class RankFailed : public Error {
 // When a rank throws, exits with a code other than 0 or is killed, the others are ended (SIGTERM,
 // SIGKILL after the grace period), and RankFailed names the rank that failed first, with its error.
 // Ranks still running when `exit_timeout` has passed since the first success are ended too, and
-// TimeoutError is thrown. If this process dies, so do its ranks. Throws UsageError if ranks <= 0,
-// this process has other threads or ignores SIGCHLD, or it is itself a rank (mpirun, ringrun,
-// srun).
+// TimeoutError is thrown. If this process dies, so do its ranks. Throws UsageError if ranks <= 0, a
+// timeout is not above 0, this process has other threads or ignores SIGCHLD, or it is itself a rank
+// (mpirun, ringrun, srun), and ResourceError if fork fails.
 void spawn(int ranks, const std::function<void(std::shared_ptr<comm::ProcessGroup>)>& body,
            const SpawnOptions& options = {});
 

@@ -46,7 +46,7 @@ class Module {
   // Parameters and buffers under all their names. Shares memory with the module.
   [[nodiscard]] StateDict state_dict() const;
   // Copies the values into the module. If entries are missing, unknown or misshapen, throws a
-  // UsageError that names the first of them, and changes nothing.
+  // UsageError that names the first three of them, and changes nothing.
   void load_state_dict(const StateDict& state);
 
   // Moves parameters, buffers and gradients in place, so that existing handles and optimizers stay

@@ -85,7 +85,8 @@ ResNet::ResNet(const ResNetOptions& o)
   }
   fc_.emplace(channels, o.classes);
   register_module("fc", *fc_);
-  apply(initialise);  // after the layers' own draws, as in torchvision
+  // Overwrites the values that the conv layers drew in their constructors, as in torchvision.
+  apply(initialise);
 }
 
 void ResNet::add_blocks(Sequential& stage, std::int64_t& in, std::int64_t planes, int blocks,

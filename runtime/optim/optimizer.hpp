@@ -68,10 +68,10 @@ class Optimizer {
   virtual void load_state_dict(const StateDict& state);
 
  protected:
-  // Throws UsageError if params is empty or holds a tensor twice, or if a tensor is undefined, not
-  // a leaf, not contiguous, or neither f32 nor f64. `names` are the state tensors that the
-  // optimizer may keep per parameter. `counts` is true if the number of updates is part of the
-  // state.
+  // Throws UsageError if lr is negative or not finite, if params is empty or holds a tensor twice,
+  // or if a tensor is undefined, not a leaf, not contiguous, or neither f32 nor f64. `names` are
+  // the state tensors that the optimizer may keep per parameter. `counts` is true if the number of
+  // updates is part of the state.
   Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names, bool counts);
 
   // All hyperparameters except lr. set_hyperparameters() gets the same names and numbers of values,
@@ -101,8 +101,9 @@ class Optimizer {
   std::vector<std::int64_t> steps_;         // number of updates per parameter
 };
 
-// Throws a UsageError that names the first entry that no training can produce: a step that is not a
-// count of updates, a tensor with NaN or an infinity, or a negative mean of squares ("exp_avg_sq").
+// Throws a UsageError that names the first entry that no training run can produce: a step that is
+// not a count of updates, a tensor with NaN or an infinity, or a negative mean of squares
+// ("exp_avg_sq").
 void check_optimizer_state(const StateDict& state);
 
 // Scales all gradients by one factor so that their joint 2-norm is at most max_norm. Returns the
@@ -113,8 +114,8 @@ void check_optimizer_state(const StateDict& state);
 //
 // If the norm is NaN or infinite, the gradients become NaN or 0. With error_if_nonfinite, the
 // function instead throws an Error that names the first parameter whose gradient is not finite, if
-// any. Throws UsageError if max_norm is negative or NaN, or if gradients are on different devices
-// or not contiguous.
+// any. Throws UsageError if max_norm is negative or NaN, or if gradients are on different devices,
+// not contiguous, or neither f32 nor f64.
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
                        bool error_if_nonfinite = false);
 
@@ -162,7 +163,8 @@ struct AdamOptions {
 
 class Adam : public Optimizer {
  public:
-  // Throws UsageError if a beta is outside [0, 1), or eps or weight_decay negative or not finite.
+  // Throws UsageError if a beta is outside [0, 1), or if lr, eps or weight_decay is negative or not
+  // finite.
   Adam(std::vector<Tensor> params, AdamOptions options) : Adam(std::move(params), options, false) {}
 
  protected:

@@ -36,10 +36,11 @@ struct BucketAssignment {
   std::vector<Bytes> limits;              // limits[i] is the limit that applied to buckets[i]
 };
 
-// `items` is in layout order. Throws UsageError if there is no limit. Without indices, item i is
-// parameter i and the buckets are sorted by their smallest index. With indices (ready order, for
-// the rebuild), item i is parameter indices[i] and the buckets are in the order in which they were
-// closed, followed by those still open in order of first appearance.
+// `items` is in layout order. Throws UsageError if there is no limit, or if there are indices but
+// not one per item. Without indices, item i is parameter i and the buckets are sorted by their
+// smallest index. With indices (ready order, for the rebuild), item i is parameter indices[i] and
+// the buckets are in the order in which they were closed, followed by those still open in order of
+// first appearance.
 [[nodiscard]] BucketAssignment compute_bucket_assignment(std::span<const BucketItem> items,
                                                          std::span<const Bytes> limits,
                                                          std::span<const int> indices = {});

@@ -83,7 +83,8 @@ class DataParallel {
   // `module` must be on devices[0], the root, and outlive this object; it keeps the parameters and
   // receives the gradients. another() makes a module of the same shape for a replica; its values do
   // not matter, and the default generator's state is restored afterwards. A device may be listed
-  // more than once. Throws UsageError if a device does not exist or the modules differ.
+  // more than once. Throws UsageError if a device does not exist or none is given, `module` is not
+  // on the root, or the modules differ.
   DataParallel(Module& module, const std::function<std::unique_ptr<Module>()>& another,
                std::vector<Device> devices, DataParallelOptions options = {});
   ~DataParallel();
@@ -91,9 +92,11 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
 
   // Runs one forward. x: rows along dimension 0; moved to the root first if necessary. With fewer
-  // rows than devices, some devices stay idle. The result is on the root. Throws ReplicaError, as
-  // does its backward. Backward works once per forward, even with retain_graph, and also after this
-  // object is destroyed. forward() and backward() of one object must not overlap.
+  // rows than devices, some devices stay idle. The result is on the root. Throws ReplicaError if a
+  // replica's forward throws (on several devices; backward likewise), and UsageError if the module
+  // has left the root, x has no dimensions, or the replicas' outputs do not fit together. Backward
+  // works once per forward, even with retain_graph, and also after this object is destroyed.
+  // forward() and backward() of one object must not overlap.
   Tensor forward(const Tensor& x);
 
   [[nodiscard]] const std::vector<Device>& devices() const;

@@ -57,15 +57,15 @@ struct DdpOptions {
   bool find_unused_parameters = false;  // see ReducerOptions
   bool static_graph = false;            // see ReducerOptions
   // At the start of each synchronising forward with grad mode on, rank 0's buffers (running
-  // statistics) replace the other ranks'. Forwards under no_sync or NoGradGuard never communicate,
-  // so that a rank may evaluate alone.
+  // statistics) replace the other ranks'. Forwards under NoGradGuard never communicate, nor do
+  // those under no_sync outside join(), so a rank may evaluate alone.
   bool broadcast_buffers = true;
   // Verifies that the ranks hold the same model, and broadcasts rank 0's state. If false, the
   // program is responsible for both.
   bool init_sync = true;
   Overlap overlap = Overlap::automatic;
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, if the loss is a sum over samples
-  std::optional<comm::Algorithm> algorithm = {};  // of all later all-reduces of the group
+  std::optional<comm::Algorithm> algorithm = {};  // of all later reductions of the group
   // Names of parameters and buffers that differ per rank: they are neither broadcast nor reduced.
   // The names must be the same on every rank; sizes may differ. UsageError for an unknown name.
   std::vector<std::string> ignored = {};
@@ -90,8 +90,9 @@ class DistributedDataParallel {
  public:
   // Collective. Parameters that do not require a gradient are broadcast, then left unchanged.
   // Throws the same UsageError on every rank if the ranks' models or options differ (with
-  // init_sync). Also throws UsageError if a tensor or a name is listed twice; a module lists a
-  // shared tensor only once. The module must outlive this object; the tensors are shared.
+  // init_sync). Also throws UsageError if a tensor or a name is listed twice (a module lists a
+  // shared tensor only once), no parameter is trained, or an option is out of range. The module
+  // must outlive this object; the tensors are shared.
   DistributedDataParallel(Module& module, std::shared_ptr<comm::ProcessGroup> group,
                           const DdpOptions& options = {});
   DistributedDataParallel(const NamedTensors& parameters, const NamedTensors& buffers,
@@ -99,7 +100,7 @@ class DistributedDataParallel {
                           const DdpOptions& options = {});
 
   // Runs the module's forward. Throws UsageError if this object was constructed without a module,
-  // or if grad mode is on and the module's parameters have changed since construction.
+  // or if grad mode is on and the module's parameters or buffers have changed since construction.
   Tensor forward(const Tensor& x);
   // body() is one forward pass of any form; it returns the tensors from which the loss is computed.
   template <std::invocable Body>
@@ -130,7 +131,8 @@ class DistributedDataParallel {
 
   // Runs body, a loop of training steps, on ranks that may run different numbers of steps (see
   // join.hpp). Collective. Throws UsageError unless, in body, each synchronising forward is
-  // followed by its backward before the next forward and before the end.
+  // followed by its backward before the next forward and before the end. Throws InputsExhausted if
+  // the options ask for it.
   template <std::invocable Body>
   void join(Body&& body, const JoinOptions& options = {}) {
     const JoinScope scope(*this, options);
@@ -139,7 +141,8 @@ class DistributedDataParallel {
   }
 
   // Replaces the all-reduce of each bucket (comm_hooks.hpp). Throws UsageError after the first
-  // synchronising forward or if called twice. The second form calls hook(state, bucket).
+  // synchronising forward, if called twice, or if the hook is empty. The second form calls
+  // hook(state, bucket).
   void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
   template <class State, class Hook>
   void register_comm_hook(State state, Hook hook, std::string name = "of the program") {

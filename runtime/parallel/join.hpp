@@ -42,8 +42,9 @@ class Join {
  public:
   Join(std::shared_ptr<comm::ProcessGroup> group, const JoinOptions& options);
 
-  // Collective. Announces at the start of a forward that this rank has an input. Throws UsageError
-  // on every rank if only some of the backwards will reduce.
+  // Collective. Announces at the start of a forward that this rank has an input. Like shadow(),
+  // throws UsageError on every rank if only some of the backwards will reduce, and InputsExhausted
+  // if the options ask for it.
   void announce(bool reduces);
   // Collective. Announces that this rank has no input. Returns false if no rank has one.
   [[nodiscard]] bool shadow();

@@ -37,8 +37,8 @@
 //   equal to the others.
 //
 // Bits. Every sum depends on the members and their order, and the order depends on the history of
-// which ranks were present in which step (seniority). With the same history, a training reproduces
-// the same bits; without a failure, these equal DistributedDataParallel's.
+// which ranks were present in which step (seniority). With the same history, a training run
+// reproduces the same bits; without a failure, these equal DistributedDataParallel's.
 //
 // A failure costs the current step, on all ranks. A step waits for a joining rank's state: if
 // sending it takes longer than a step, all ranks wait. The training ends if no rank with the state
@@ -81,7 +81,8 @@ struct Turn {
 enum class PerStepMoment : std::uint8_t { meeting, sending, receiving, voting, counted };
 
 struct PerStepOptions {
-  // The start of a training that continues an earlier one, whose state model and optimizer hold.
+  // The start of a training run that continues an earlier one, whose state model and optimizer
+  // hold.
   struct Begin {
     std::int64_t step = 0, updates = 0;  // done before
     std::vector<int> ready_order = {};   // PerStepTraining::ready_order() at that time
@@ -106,7 +107,7 @@ struct PerStepOptions {
 };
 
 // Opens this process's connection to the coordinator of the ringrun --per-step that started it.
-// Throws UsageError if there is none.
+// Throws UsageError if there is none, and TimeoutError if it does not answer.
 [[nodiscard]] std::shared_ptr<comm::StoreClient> connect_to_coordinator(
     std::chrono::milliseconds timeout);
 
@@ -131,8 +132,9 @@ class PerStepTraining {
   // Tries one step up to the ranks' mean gradients. Returns its turn if it counts: the caller then
   // updates the parameters and calls update_done(). The turn's rank is -1 on a rank that has joined
   // in this step. Throws Error with the cause if a step fails three times although no rank is lost,
-  // and TimeoutError with the coordinator's message if there will be no further quorum. Returns
-  // nothing, without trying, if stop_asked().
+  // TimeoutError with the coordinator's message if there will be no further quorum, and CommError
+  // if the coordinator has dropped this rank or is lost. Returns nothing, without trying, if
+  // stop_asked().
   [[nodiscard]] std::optional<Turn> try_gradients(const Gradients& gradients);
   void update_done(bool made);  // made: false if the GradScaler skipped the update
   // Both, and the update between them; true if the step counts. before_update is called when the

@@ -66,8 +66,9 @@ struct ReducerOptions {
 
 class Reducer {
  public:
-  // The parameters must be the same, in the same order, on every rank, and on one device
-  // (UsageError). Names are used in messages.
+  // The parameters must be the same, in the same order, on every rank; names are used in messages.
+  // Throws UsageError if there are none, if they are on several devices, or if options.op is
+  // neither avg nor sum.
   Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
           std::shared_ptr<comm::ProcessGroup> group, ReducerOptions options = {});
   ~Reducer();
@@ -78,8 +79,8 @@ class Reducer {
   void set_synchronising(bool on) { synchronising_ = on; }
   [[nodiscard]] bool synchronising() const { return synchronising_; }
 
-  // Replaces the all-reduce of the buckets. UsageError after the first synchronising forward, or if
-  // called twice.
+  // Replaces the all-reduce of the buckets. UsageError after the first synchronising forward, if
+  // called twice, or if the hook is empty.
   void register_comm_hook(CommHook hook);
   [[nodiscard]] const std::string& comm_hook() const { return hook_.name; }  // empty: none
 

@@ -34,8 +34,9 @@ namespace ringsmith {
                                           const std::vector<std::int64_t>& starts,
                                           const std::vector<Device>& devices);
 
-// Concatenates the parts on root. Parts without dimensions become a vector, as in PyTorch. Throws
-// UsageError naming the replicas whose shapes or dtypes differ.
+// Concatenates the parts along dimension 0, on root. Scalars become a vector, as in PyTorch. Throws
+// UsageError, naming the replicas, if dtypes, numbers of dimensions, or sizes beyond dimension 0
+// differ.
 [[nodiscard]] Tensor gather(const std::vector<Tensor>& parts, Device root);
 
 // Returns the row of gather()'s result at which each part begins, followed by the number of rows.

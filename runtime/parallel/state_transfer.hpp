@@ -1,5 +1,5 @@
-// Sends the state of a training from a rank that has it to a rank that joins, while both run the
-// step.
+// Sends the state of a training run from a rank that has it to a rank that joins, while both run
+// the step.
 //
 //   sender    copy |forward, backward ........| vote
 //                  '--thread--> bytes -------.

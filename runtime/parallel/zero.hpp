@@ -49,12 +49,13 @@ class ZeroRedundancyOptimizer : public Optimizer {
  public:
   using Make = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
 
-  // Collective, before the first forward of `ddp`. Uses its group and is its communication hook, so
-  // ddp must not run backward without this object. The parameters become views of one block of
-  // communication memory. make() creates the optimizer for the tensors passed to it, which are
-  // one-dimensional parts of parameters. It must be elementwise (a norm per parameter, as in LAMB,
-  // would be wrong). Throws UsageError if the group is not on the parameters' device, or if
-  // gradients are scattered and DDP already has a communication hook.
+  // Collective, before the first forward of `ddp`. Uses its group. If gradients are scattered, it
+  // is ddp's communication hook, so ddp must not run backward without this object. The parameters
+  // become views of one block of communication memory. make() creates the optimizer for the tensors
+  // passed to it, which are one-dimensional parts of parameters. It must be elementwise (a norm per
+  // parameter, as in LAMB, would be wrong). Throws UsageError if the parameters are on a GPU and
+  // the group is not, if they have several dtypes, or if gradients are scattered and DDP already
+  // has a communication hook or has run a forward.
   ZeroRedundancyOptimizer(DistributedDataParallel& ddp, const Make& make,
                           ZeroGradients gradients = ZeroGradients::scattered);
 

@@ -20,7 +20,8 @@ namespace ringsmith {
 class Storage {
  public:
   // Uninitialised, aligned to 64 bytes. Zero bytes are allowed. Throws UsageError if the device
-  // does not exist, OutOfMemoryError (CPU) or CudaError (GPU) if its memory is exhausted.
+  // does not exist. If its memory is exhausted, throws OutOfMemoryError (CPU; UsageError for a size
+  // beyond any memory) or CudaError (GPU).
   static std::shared_ptr<Storage> allocate(Bytes size, Device device = Device::cpu());
   static std::shared_ptr<Storage> adopt(std::byte* data, Bytes size, std::shared_ptr<void> keeper,
                                         Device device = Device::cpu());
@@ -62,7 +63,8 @@ namespace host_allocator {
 
 inline constexpr std::size_t kAlignment = 64;
 
-// Never null, even for zero bytes. Throws OutOfMemoryError if the system has no memory left.
+// Never null, even for zero bytes. Throws OutOfMemoryError if the system has no memory left, and
+// UsageError for a size beyond any memory.
 [[nodiscard]] std::byte* allocate(Bytes size);
 void free(std::byte* block, Bytes size);  // `size` as passed to allocate()
 [[nodiscard]] AllocatorStats stats();

@@ -202,7 +202,7 @@ bool Tensor::is_sole_owner() const {
          static_cast<std::size_t>(i.numel) * size_of(i.dtype) == i.storage->size().value;
 }
 
-// ---- text for people: nested brackets, long dimensions abbreviated in the middle ----
+// ---- human-readable text: nested brackets, long dimensions abbreviated in the middle ----
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Tests --amp: trainings in bf16 and f16 end near the loss of f32, the metrics contain the loss
+// Tests --amp: training runs in bf16 and f16 end near the loss of f32, the metrics contain the loss
 // scale, and invalid settings are refused.
 #include <cmath>
 #include <nlohmann/json.hpp>

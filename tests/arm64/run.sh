@@ -4,7 +4,7 @@
 #
 #   BUILD/arm64/sysroot   the packages, unpacked, not installed
 #   BUILD/arm64/gcc       the build, for armv8.2-a (RINGSMITH_CROSS=clang: BUILD/arm64/clang)
-#   BUILD/release         ringrun and the trainings for this machine: the models to compare with
+#   BUILD/release         ringrun and the training programs for this machine: the models to compare with
 #
 # `make test-arm64` installs the packages it needs and calls this. Needs root, or a user who may create user namespaces.
 set -eu

@@ -2,10 +2,10 @@
 """overlap.py [BUILD_DIR]: measures the benefit of overlap on a link where the gradients take as long as
 backward.
 
-Two network namespaces, one rank in each (as root). First a training with negligible communication
+Two network namespaces, one rank in each (as root). First a training run with negligible communication
 measures how long backward takes; then the link is shaped so that the gradients take as long (or
---slower times that). One more training corrects the rate, because a processor that idles between steps
-is slower within them. Then trainings follow in which every second step overlaps (train_gpt --overlap
+--slower times that). One more run corrects the rate, because a processor that idles between steps
+is slower within them. Then training runs follow in which every second step overlaps (train_gpt --overlap
 alternate): each step is compared with its neighbour, since a shared machine's speed drifts by more than
 a tenth within a minute. The batch is large so that the processor time of TCP, which a real network card
 would save, is small compared with the gradients' time on the wire. Printed are medians:
@@ -34,7 +34,7 @@ WARMUP = 4  # steps that are not counted
 
 
 class Nodes(Link):
-    """Runs trainings on the two nodes."""
+    """Trains on the two nodes."""
 
     def __init__(self, options, work):
         super().__init__(options, work)

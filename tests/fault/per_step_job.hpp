@@ -1,5 +1,5 @@
-// A training of forked ranks that are killed at given moments and started again. The coordinator
-// runs in the test. Every run has the same history of members.
+// A training run of forked ranks that are killed at given moments and started again. The
+// coordinator runs in the test. Every run has the same history of members.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@ struct PerStepPlan {
   std::vector<Kill> troubles;           // communication fails once, but the rank survives
   std::int64_t accumulate = 1;          // batches per rank in a step
   std::vector<std::int64_t> overflows;  // steps whose gradients are infinite on the first rank
-  std::int64_t begin = 0;               // steps done by an earlier training
+  std::int64_t begin = 0;               // steps done by an earlier training run
   int odd = -1;                         // the rank that starts with another state
   std::optional<Kill> stop;             // SIGTERM in forward; Kill::death is ignored
   comm::GroupOptions group = {};

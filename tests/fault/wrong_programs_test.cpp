@@ -31,7 +31,8 @@ WrongProgram differs(const std::string& name, const Act& common, const Act& othe
 std::string waited_for(const std::string& rank) {
   return "waited " + std::to_string(deadline().count()) + " ms for rank " + rank;
 }
-// Rank 2 does not make the call, for a reason that the errors can show.
+// Rank 2 never makes the call, because of `why`. The others' errors must contain `seen`, their
+// account of what it is doing, if given.
 WrongProgram late(const std::string& name, const Act& waiting, const Act& why,
                   const std::string& seen = "") {
   return {.name = name,

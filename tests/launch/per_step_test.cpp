@@ -1,4 +1,4 @@
-// ringrun --per-step with real trainings: random ranks are killed and started again while the
+// ringrun --per-step with real training runs: random ranks are killed and started again while the
 // others continue. `make test-per-step` does this for three minutes on each transport, with a kill
 // every 10 s; RINGSMITH_TEST_SECONDS and RINGSMITH_TEST_EVERY (seconds) change that.
 #include <algorithm>

@@ -116,7 +116,7 @@ def runs(pid):
 
 
 def fail_by(sent, program, code, words):
-    """Sends rank 1 of 3 a signal in the middle of a training that would take an hour."""
+    """Sends rank 1 of 3 a signal in the middle of a training run that would take an hour."""
     job = subprocess.Popen([program, "3", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     pids = [int(job.stdout.readline().split()[-1]) for _ in range(3)]
     time.sleep(0.3)

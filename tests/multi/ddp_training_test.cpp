@@ -1,5 +1,5 @@
-// With the same global batch, a training is the same on any number of ranks. Each rank also runs
-// the serial training by itself, and compares.
+// With the same global batch, training gives the same result on any number of ranks. Each rank also
+// trains serially by itself and compares.
 #include <cmath>
 
 #include "runtime/optim/optimizer.hpp"

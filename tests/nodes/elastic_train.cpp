@@ -1,4 +1,4 @@
-// elastic_train FOLDER EPOCHS: a training whose model shows which samples it was trained with.
+// elastic_train FOLDER EPOCHS: a training run whose model shows which samples it was trained with.
 //
 // Sample i is the number i, the model is one weight w, and the loss is the sum of w times the
 // samples. With SGD at a rate of 1 the model ends at w = -(sum of all samples that it was trained

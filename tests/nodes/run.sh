@@ -7,11 +7,11 @@
 #   bytes       4 + 4 ranks: each algorithm sends as many bytes between the nodes as its schedule
 #               says, and hierarchical 1/4 of the pairwise exchange, 4/7 of the ring
 #   loss        the same link losing 1 % of its frames: slower, but right
-#   train       one training on 2 + 1 ranks by ringrun and on 3 ranks of one host: the same model
+#   train       the same training on 2 + 1 ranks by ringrun and on 3 ranks of one host: the same model
 #   heal        a cable that is cut for 3 s, within the deadline: only a delay
 #   partition   a cable that stays cut: every rank names the rank it waits for, at its deadline
 #   kill        all processes of a node are killed: the others name a rank of it immediately
-#   elastic     a training on 2 + 2 ranks that loses node 1 and gets it back, twice: every sample of
+#   elastic     training on 2 + 2 ranks that loses node 1 and gets it back, twice: every sample of
 #               every epoch is in the model once, according to the ranks' records and to the model
 #               itself
 #   elastic-cut the same, but the node falls silent, as if its power had failed

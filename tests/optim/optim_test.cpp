@@ -278,7 +278,7 @@ TEST_CASE("a state that no training leaves behind is refused by the entry's name
   for (const char* key : {"state.0.exp_avg_sq", "state.0.max_exp_avg_sq"})
     CHECK_THAT(said(adam, key, tensor({1, -0.5F})),
                ContainsSubstring("'" + std::string(key) + "' holds -0.5"));
-  // Each of these values can occur in a training.
+  // Each of these values can occur in training.
   CHECK(said(adam, "state.0.exp_avg", tensor({-1, 3e38F})).empty());
   CHECK(said(adam, "state.0.exp_avg_sq", tensor({-0.0F, 0})).empty());
   CHECK(said(adam, "state.0.step", number(7, DType::f32)).empty());

@@ -1,5 +1,5 @@
 // Tests communication hooks: the order of their calls, their inputs, and the use of their results.
-// Whole trainings are compared with PyTorch's in tests/reference/features_test.cpp.
+// Whole training runs are compared with PyTorch's in tests/reference/features_test.cpp.
 #include "runtime/parallel/comm_hooks.hpp"
 
 #include <cmath>

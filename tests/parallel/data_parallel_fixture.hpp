@@ -51,7 +51,7 @@ class Net : public Module {
   Dense first, second;
 };
 
-// The results of a training, on the host.
+// The results of a training run, on the host.
 struct Trained {
   std::vector<std::vector<float>> outputs, gradients, parameters;
   bool operator==(const Trained&) const = default;

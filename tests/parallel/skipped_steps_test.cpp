@@ -1,6 +1,6 @@
 // A step that GradScaler skips leaves nothing behind. Every communication hook is tested with two
-// trainings, one of which has additional steps whose gradients overflow. Both must have the same
-// bits.
+// training runs, one of which has additional steps whose gradients overflow. Both must have the
+// same bits.
 #include <algorithm>
 #include <array>
 #include <cmath>

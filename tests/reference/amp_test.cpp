@@ -1,5 +1,5 @@
 // Compares mixed precision with PyTorch (tests/reference/torch_amp.py): bf16 operators and their
-// gradients, a training under autocast, and GradScaler's scale and skipped steps.
+// gradients, training under autocast, and GradScaler's scale and skipped steps.
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>

@@ -8,7 +8,7 @@
 //   ops/CASE.json    one call: attributes, inputs, output, its vector-Jacobian products, an error
 //   optim/RUN.json   20 steps of one optimizer
 //   randperm.json, sampler.json, buckets.json, ddp.json
-//   strict/RUN.json  a training with DistributedDataParallel, every sum in plain scalar order
+//   strict/RUN.json  a training run with DistributedDataParallel, every sum in plain scalar order
 //   amp/             mixed precision; torch_amp.py describes and makes it
 //   features/        other features of DDP; torch_ddp_features.py
 //   models/          first steps of whole models; torch_models.py

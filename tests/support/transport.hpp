@@ -1,4 +1,5 @@
-// Runs the same tests on another transport. CTest entries set RINGSMITH_TEST_TRANSPORT=tcp for it.
+// Selects the transport for tests, so that the same tests also run on another one: some CTest
+// entries set RINGSMITH_TEST_TRANSPORT=tcp.
 #pragma once
 
 #include <cstdlib>

@@ -2,7 +2,7 @@
 # run.sh [short]: tests of PyTorch's backend (labs/torch). Exit status 77: not run, with a line that
 # gives the reason.
 #
-#   short   run by ctest: each collective on a few sizes, a training of each model, a kill, a
+#   short   run by ctest: each collective on a few sizes, a training run of each model, a kill, a
 #           mismatch, a timeout
 #   (all)   `make test-torch`: 1 to 4 ranks, all sizes and layouts, all features, gloo's programs,
 #           20 kills, PyTorch's own tests

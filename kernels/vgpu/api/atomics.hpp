@@ -39,7 +39,8 @@ T update(T* p, const Source& where, Next next) {
 
 }  // namespace vgpu
 
-// CUDA has these for int, unsigned, unsigned long long, and (add, exchange) float and double.
+// The types that CUDA offers: int, unsigned and unsigned long long for most; also float (add,
+// exchange) and double (add). Sub lacks unsigned long long; Inc and Dec take only unsigned.
 #define VGPU_ATOMIC(NAME, T, NEXT)                                                   \
   inline T NAME(T* p, T v, vgpu::Source where = vgpu::Source::current()) {           \
     return vgpu::update(p, where, [v](T old) -> T { return static_cast<T>(NEXT); }); \

@@ -36,7 +36,8 @@ class QuietStop : public Error {
 };
 
 // Collective. Runs body on every rank. If body throws an Error on some ranks, the lowest of them
-// rethrows its Error, and all other ranks throw QuietStop.
+// rethrows its Error, and all other ranks throw QuietStop. A CommError is rethrown immediately on
+// its rank, because the ranks can no longer agree through the group.
 void together(comm::ProcessGroup& group, const std::function<void()>& body);
 
 // Runs all of main(). Like run_main() in runtime/base/error.hpp, but also handles QuietStop.

@@ -305,7 +305,7 @@ struct CommandLine::Impl {
            where_listed();
   }
 
-  // Returns the known option nearest to word, or an empty text if none is close. Two options of
+  // Returns the known option nearest to word, or an empty string if none is close. Two options of
   // which one is a prefix of the other, such as --step and --steps, are always close.
   [[nodiscard]] std::string nearest(const std::string& word) const {
     std::string best;

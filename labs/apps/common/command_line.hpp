@@ -28,7 +28,7 @@ namespace ringsmith::apps {
 // print it as well (QuietStop).
 enum class Speaker { first_rank, everybody };
 
-// Returns an empty text if the argument is valid, or else the error: "'x' is not a whole number
+// Returns an empty string if the argument is valid, or else the error: "'x' is not a whole number
 // from 1 to 9".
 using Check = std::function<std::string(const std::string& text)>;
 
@@ -78,8 +78,9 @@ class CommandLine {
   // so. An option without a default has the value "not given" unless it was given.
   void compare(comm::Settings& settings, std::span<const char* const> may_differ);
 
-  // Returns false if --help or --version was requested and has been printed. Throws UsageError with
-  // a one-line message if the arguments are wrong.
+  // Returns false if --help or --version was requested and has been printed. If the arguments are
+  // wrong, throws UsageError with a one-line message, or QuietStop on a rank that does not print
+  // errors.
   [[nodiscard]] bool parse(int argc, const char* const* argv,
                            Speaker speaker = Speaker::first_rank);
 

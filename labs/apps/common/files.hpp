@@ -12,9 +12,10 @@ namespace ringsmith::apps {
 // empty path means no file.
 void require_writable(const std::string& path);
 
-// Calls write(path). If this throws an Error, e.g. because the disk is full, calls write() for a
-// new file in the working folder or the temporary folder instead, and then throws an Error with the
-// reason and the new path, which follows `name` ("the trained model is").
+// Calls write(path). If that throws an Error (a full disk, say), retries with a new file in the
+// working folder, then the temporary folder, and throws an Error that gives the reason and says
+// where the data is: name + " in '<new path>'", e.g. "the trained model is in '...'". Rethrows if
+// no retry succeeds.
 void write_or_rescue(const std::string& path, const std::string& name,
                      const std::function<void(const std::string& path)>& write);
 

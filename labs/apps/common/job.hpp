@@ -48,8 +48,8 @@ void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherw
 [[nodiscard]] comm::GroupOptions group_options(const JobOptions& o);
 
 // Returns the device that --device selects: cpu, cuda:NUMBER, or cuda. With cuda, the ranks of a
-// host (processes or threads) take its devices in turn. Throws UsageError if the device does not
-// exist.
+// host (processes or threads) take its devices in turn. Throws UsageError if the name is invalid or
+// the device does not exist.
 [[nodiscard]] Device device_of_rank(const std::string& name, int ranks_per_process = 1,
                                     int thread = 0);
 

@@ -34,7 +34,7 @@ std::string name_in(std::span<const Name> names, unsigned number) {
   return {};
 }
 
-// Returns the value of the first line "key   : value", or an empty text if there is none.
+// Returns the value of the first line "key   : value", or an empty string if there is none.
 std::string value_of(const std::string& text, const std::string& key) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {

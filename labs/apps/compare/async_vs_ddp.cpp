@@ -47,7 +47,7 @@ struct Result {
   double loss = 0, accuracy = 0;
 };
 
-// Everything that both trainings share: data, model, the slow rank, the clock.
+// Everything that both training runs share: data, model, the slow rank, the clock.
 class Experiment {
  public:
   Experiment(const std::shared_ptr<comm::ProcessGroup>& group, const Options& o)

@@ -71,7 +71,8 @@ std::vector<Batch> make_batches(int devices, const Training& o) {
   return out;
 }
 
-// Runs one step of any of the three trainings. All work that it queued is complete when it returns.
+// Runs one step of any of the three training runs. All work that it queued is complete when it
+// returns.
 template <class Forward>
 void step(const Forward& forward, SGD& optimizer, const Batch& batch,
           const std::vector<Device>& devices) {
@@ -149,7 +150,8 @@ Values train_data_parallel(const std::vector<Device>& devices, const std::vector
   return values_of(*model);
 }
 
-// usage: receives this rank's own values, with its memory in root_memory.
+// Fills `usage` with this rank's own figures; root_memory holds this rank's memory, whichever rank
+// it is.
 Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
                   const std::vector<Batch>& batches, const Training& o, Usage& usage) {
   model.to(device);

@@ -35,7 +35,7 @@ using Verdict = Finding::Verdict;
 constexpr std::array<const char*, 4> kNames{"ok", "note", "warn", "FAIL"};
 constexpr std::size_t kIndent = 20;  // columns before the text
 
-// Returns the first line without trailing white space, or an empty text if there is no such file.
+// Returns the first line without trailing whitespace, or an empty string if there is no such file.
 std::string first_line(const fs::path& path) {
   std::string line;
   std::getline(std::ifstream(path), line);
@@ -183,8 +183,8 @@ void processor(Findings& out) {
 #endif
 }
 
-// Returns the address in an interface's entry, or an empty text if neither this host nor others can
-// connect to it.
+// Returns the address in an interface's entry, or an empty string if neither this host nor others
+// can connect to it.
 std::string address_in(const ifaddrs& entry) {
   if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0) return {};
   const int family = entry.ifa_addr->sa_family;

@@ -34,8 +34,8 @@ void pin_to_core() {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-// Checks the options that depend on the world size. Returns the error, or an empty text if there is
-// none.
+// Checks the options that depend on the world size. Returns the error, or an empty string if there
+// is none.
 std::string trouble_with(const Benchmark& b, const PerfOptions& o, int world) {
   if (world < b.least_world)
     return fmt::format("{} needs at least {} ranks: ringrun --standalone --nproc-per-node 2 -- {}",

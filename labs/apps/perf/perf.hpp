@@ -102,7 +102,7 @@ struct PerfOptions : JobOptions {
   [[nodiscard]] std::vector<std::size_t> sizes() const;  // bytes, increasing
 };
 
-// Returns false if --help was printed. Throws UsageError for invalid options.
+// Returns false if --help or --version was printed. Throws as CommandLine::parse() does.
 [[nodiscard]] bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv,
                                       PerfOptions& options);
 
@@ -139,8 +139,8 @@ struct Measurement {
   std::int64_t wrong = -1;  // -1: not checked
 };
 
-// Collective; returns the same numbers on every rank. Lays out the buffers, verifies the results,
-// and then measures the time.
+// Collective; returns the same numbers on every rank. Lays out the buffers and measures the time;
+// with options.check, also verifies the results before and after.
 [[nodiscard]] Measurement measure(const Benchmark& benchmark, const PerfOptions& options,
                                   comm::ProcessGroup& group, const PerfMemory& memory,
                                   const Shape& shape, bool in_place);

@@ -33,7 +33,8 @@ struct CalibrationKey {
 // not cover RDMA. Never fails: an unreadable file counts as missing, and the origin says so.
 [[nodiscard]] std::optional<comm::CostModel> load_cost_model(const CalibrationKey& key);
 
-// Replaces this key's constants in the file. Throws UsageError naming an unwritable file.
+// Replaces this key's constants in the file. Throws UsageError naming an unwritable file, and Error
+// if the disk is full.
 void store_cost_model(const CalibrationKey& key, const comm::CostModel& model);
 // Throws UsageError if the file is not writable now. Call this before minutes of measuring.
 void require_calibration_writable();
@@ -55,7 +56,7 @@ void require_calibration_writable();
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group,
                                               const comm::CostModel& model);
 // Does the same with the stored constants for communication memory. Throws UsageError if there are
-// none.
+// none, or if the group is on a GPU.
 void choose_fastest(comm::ProcessGroup& group);
 // Returns the key for this group.
 [[nodiscard]] CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,

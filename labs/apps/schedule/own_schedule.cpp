@@ -49,7 +49,8 @@ std::string text_of(const std::string& path, int world) {
 }
 
 // Parses the text into a schedule for `world` ranks and proves it. Throws UsageError naming the
-// path and the checker's finding if it is wrong.
+// line if the text cannot be parsed, and naming the path if it is for another world or wrong (with
+// the checker's finding).
 comm::Schedule own_schedule(const std::string& path, const std::string& text, int world) {
   // The count only determines the lengths of the chunks; with this one no chunk is empty.
   const comm::Schedule shape = comm::parse_schedule(text, 0);

@@ -21,7 +21,8 @@ using OwnRingFunction = const char*(int world);
 
 // From now on the schedule at this path replaces the ring in worlds of this size. Must be called
 // before the group's first all-reduce. Returns the schedule's text so that the ranks can compare
-// it. Throws UsageError naming the path and the checker's finding if the schedule is wrong.
+// it. Throws UsageError naming the line if the text cannot be parsed, otherwise naming the path: if
+// it cannot be read, is for another world, or is wrong (with the checker's finding).
 std::string use_schedule_of(const std::string& path, int world);
 
 }  // namespace ringsmith::apps

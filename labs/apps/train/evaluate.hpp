@@ -41,7 +41,8 @@ struct EvaluationPlan {
 [[nodiscard]] Evaluation evaluate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
                                   const EvaluationPlan& plan = {});
 
-// Collective. Throws likewise if a tensor of the state has NaN or infinity. when: "after step 24".
+// Collective. If a tensor of the state has NaN or infinity, the lowest rank with one throws an
+// Error and the others QuietStop. when: "after step 24".
 void require_finite(comm::ProcessGroup& group, const StateDict& state, const std::string& when);
 
 // Throws like evaluate() on all ranks of the group, without communication, if the run's GradScaler

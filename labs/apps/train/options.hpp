@@ -66,7 +66,7 @@ void add_machine_options(CommandLine& app, MachineOptions& o,
                          const std::string& flight_dir = "none");
 
 // Configures the kernels and their threads; returns the options of the process group. Throws
-// UsageError if the device does not exist.
+// UsageError if the device does not exist, or if --schedule and --algorithm contradict each other.
 [[nodiscard]] comm::GroupOptions group_of(const MachineOptions& o);
 // Calls group_of() and creates the group.
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);

@@ -85,8 +85,8 @@ class TrainingRun {
   void losses_done(double mean, LossExchange::Wish strongest);
   // made: the result of GradScaler::step(). scale: its value after the update. When due, compares
   // the ranks' parameters and takes a checkpoint; replicas that have drifted apart end the run, and
-  // no saved checkpoint is replaced. If a rank was asked to stop (StopRequest), all ranks save,
-  // rank 0 prints a message, and all throw QuietStop.
+  // no saved checkpoint is replaced. If a rank was asked to stop (StopRequest) during the step, and
+  // it is not the last, all ranks save, rank 0 prints a message, and all throw QuietStop.
   void step_done(bool made, double lr, double scale);
   // Steps that were made: the position in a learning-rate schedule, unchanged by a skipped step.
   [[nodiscard]] std::int64_t updates() const { return reached_.step - reached_.skipped; }

@@ -35,9 +35,9 @@ constexpr const char* kScaler = "scaler";  // if the run has a GradScaler
 constexpr const char* kFixed = "fixed ";   // prefixes of option names in Snapshot::values
 constexpr const char* kFree = "free ";
 
-// Options that do not affect the numbers of a training, or whose effect is compared under another
-// name: the length of a step and of the run, and the data. For any other option, a message reports
-// if a run continues with a new value.
+// Options that do not affect the numbers of a training run, or whose effect is compared under
+// another name: the length of a step and of the run, and the data. For any other option, a message
+// reports if a run continues with a new value.
 constexpr std::array kOfNoNumber{"--activation-checkpointing",
                                  "--batch",
                                  "--check-drift",

@@ -106,7 +106,8 @@ class RunCheckpoints {
   RunCheckpoints(comm::ProcessGroup& group, const TrainOptions& options, Say say);
 
   // On rank 0. Creates the run's folder, or reopens it for --resume auto; locks its checkpoints and
-  // reads the checkpoint of --resume. Returns the folder. Throws UsageError.
+  // reads the checkpoint of --resume. Returns the folder. Throws UsageError, and Error if the disk
+  // is full.
   [[nodiscard]] std::string open_folder();
 
   // For --per-step, where each rank has a group that contains only itself and all share the folder.
@@ -121,8 +122,8 @@ class RunCheckpoints {
   // Sets the training, for a rank that does not resume(). It must outlive this object.
   void describe(const Trained& trained);
   // Collective. Returns the progress restored from the checkpoint, step 0 without one. Throws
-  // UsageError, on one rank, if the checkpoint is of another training or the ranks see different
-  // checkpoints. The argument must outlive this object.
+  // UsageError on one rank and QuietStop on the others if the checkpoint is of another training run
+  // or unusable, or if the ranks see different checkpoints. The argument must outlive this object.
   [[nodiscard]] Reached resume(const Trained& trained);
 
   [[nodiscard]] bool due(std::int64_t step) const;

@@ -1,6 +1,7 @@
-// The files of a training run. Its folder is runs/20260131-174503/, say, and never a folder that is
-// in use. metrics.jsonl in it has one JSON object per line and is flushed after each line, so that
-// a run that dies leaves every finished step behind and `tail -f` can follow a running one.
+// The files of a training run. Its folder is runs/20260131-174503/, say; one with other contents is
+// refused, except by --resume auto and --per-step. metrics.jsonl in it has one JSON object per line
+// and is flushed after each line, so that a run that dies leaves every finished step behind and
+// `tail -f` can follow a running one.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,9 @@ struct ClockOffset {
 
 struct RankTrace {
   int rank = 0;
-  std::int64_t origin_ns = 0;        // time 0 of the trace, on the common clock
-  std::int64_t clock_offset_ns = 0;  // this rank's clock - the common clock; subtracted
+  std::int64_t origin_ns = 0;  // time 0 of the trace, on the common clock
+  // This rank's clock - the common clock; chrome_events() subtracts it from event times.
+  std::int64_t clock_offset_ns = 0;
   std::vector<trace::FinishedSpan> events;
   std::vector<std::string> thread_names;  // by FinishedSpan::thread
 };

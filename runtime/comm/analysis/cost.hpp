@@ -23,7 +23,9 @@ class Rate {
   };
   Rate() = default;
   explicit Rate(double seconds_per_byte) : points_{{1, seconds_per_byte}} {}
-  explicit Rate(std::vector<Point> points);  // throws UsageError if empty or not increasing in size
+  // Throws UsageError if there are no points, they are not increasing in size, a size is not
+  // positive, or a time is not finite.
+  explicit Rate(std::vector<Point> points);
 
   [[nodiscard]] double at(double working_set) const;
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }

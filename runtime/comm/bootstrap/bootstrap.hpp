@@ -14,7 +14,8 @@ class Secret;
 class StoreServer;
 
 // Joins the job within the timeout. `automatic` takes the kind from the environment (place.hpp).
-// Throws UsageError if the environment is incomplete.
+// Throws UsageError if the environment is incomplete, and the errors of the kind's constructor
+// below.
 [[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
                                                         std::chrono::milliseconds timeout);
 // Makes this process a rank of `bootstrap`'s job: make_bootstrap(automatic) then returns
@@ -63,7 +64,7 @@ class FileBootstrap : public Bootstrap {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return world_; }
-  // Throws TimeoutError naming the missing ranks.
+  // Throws TimeoutError naming the missing ranks, MismatchError if the ranks disagree.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
 
  private:
@@ -86,7 +87,8 @@ class FileBootstrap : public Bootstrap {
 class StoreBootstrap : public Bootstrap {
  public:
   // Starts the store on rank 0, unless the launcher holds it. Then connects and waits until the
-  // store answers. Throws TimeoutError if it does not, and MismatchError as Exchange does.
+  // store answers. Throws TimeoutError if it does not, MismatchError as StoreClient and Exchange
+  // do, and UsageError if rank 0 cannot listen.
   StoreBootstrap(const JobPlace& place, const Secret& secret, std::chrono::milliseconds timeout);
   ~StoreBootstrap() override;
 

@@ -51,7 +51,8 @@ class Exchange {
   // Throws MismatchError if the members disagree on their number, or if this one's index is taken.
   Exchange(std::shared_ptr<Store> store, Membership me);
 
-  // Collective. Throws TimeoutError naming the missing members, PeerLost if one died.
+  // Collective. Throws TimeoutError naming the missing members, PeerLost if one died, MismatchError
+  // if a member's constructor threw it.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record);
   // Waits until all members have read the result of the last all_gather, for at most 2 s once one
   // of them is lost. Must be called before the store ends.

@@ -38,7 +38,8 @@ class ThreadRendezvous {
       : processes_(std::move(processes)), mine_(static_cast<std::size_t>(ranks_per_process)) {}
   [[nodiscard]] Bootstrap& processes() const { return *processes_; }
   [[nodiscard]] int ranks_per_process() const { return static_cast<int>(mine_.size()); }
-  // Throws UsageError on all threads if another process has another number of ranks.
+  // Throws UsageError on all threads if another process has another number of ranks, and rethrows
+  // on all threads the errors of the exchange.
   [[nodiscard]] std::vector<std::string> all_gather(int thread, const std::string& record);
 
  private:

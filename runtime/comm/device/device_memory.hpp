@@ -154,7 +154,8 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   ~DeviceArena();
 
   // Returns 256-byte aligned memory that the calling thread's current stream fills with zeros.
-  // Throws CudaError if the device is out of memory, CommError if there are too many regions.
+  // Throws CudaError if the device is out of memory, CommError if there are too many regions or the
+  // size is beyond any memory.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
   // Returns the location of this memory if all of it is managed here.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, Bytes size) const;

@@ -139,7 +139,7 @@ struct MessageHeader {
   std::uint64_t call, count, sequence, site;
 };
 void send_header(Peers& peers, Outbox& out, int peer);
-// Throws MismatchError if the message does not match this rank's call.
+// Throws MismatchError if the message does not match this rank's call, and as Peers::wait() does.
 void receive_header(Peers& peers, Inbox& in, const Transfer& transfer);
 
 }  // namespace ringsmith::comm

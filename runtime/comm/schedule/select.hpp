@@ -87,10 +87,10 @@ inline constexpr Sharing kNothingShared{.all = false, .none = true, .in_place = 
 // The table as text, one row each: data, call, executor, schedule, why.
 [[nodiscard]] std::vector<std::array<std::string, 5>> table_of_choices();
 
-// Throws UsageError, naming the choices, if the collective does not have the algorithm.
-// element_size (bytes) matters only to gloo_ring, root only to the rooted collectives. node_of
-// (schedule.hpp: [rank], or empty for all on one node) matters only to hierarchical and to tools
-// that draw or price the schedule.
+// Throws UsageError, naming the choices, if the collective does not have the algorithm, and Error
+// for barrier, send and recv, which have no schedule. element_size (bytes) matters only to
+// gloo_ring, root only to the rooted collectives. node_of (schedule.hpp: [rank], or empty for all
+// on one node) matters only to hierarchical and to tools that draw or price the schedule.
 [[nodiscard]] Schedule make_schedule(Collective collective, Algorithm algorithm, int world,
                                      std::size_t count, std::size_t element_size = 4, int root = 0,
                                      const std::vector<int>& node_of = {});

@@ -78,7 +78,8 @@ void AgreementBarrier::report_mismatch() {
   peers_.health().fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
 }
 
-// Throws a failure that another rank has already reported, because it is the cause of the mismatch.
+// If another rank has already reported a failure, throws that instead, because it caused the
+// mismatch.
 void AgreementBarrier::adopt_report() {
   peers_.segments().look();
   if (const auto report = peers_.health().look_for_report(); report.kind != FailureKind::none)

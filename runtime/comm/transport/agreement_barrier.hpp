@@ -22,7 +22,8 @@ class AgreementBarrier {
   // Publishes the call on this rank's board, and with it everything that this rank has staged.
   // input, output: offsets of the call's buffers in the segment, or kNotShared.
   void answer(std::uint64_t input = kNotShared, std::uint64_t output = kNotShared);
-  // Waits for all other ranks. Throws MismatchError if one of them is in another call.
+  // Waits for all other ranks. Throws MismatchError if one of them is in another call, and as
+  // Peers::wait() does.
   void await_all();
 
   // Returns the answer of rank r in the current round.

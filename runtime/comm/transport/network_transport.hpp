@@ -92,7 +92,7 @@ class NetworkTransport {
 
   // Called when the group has failed, so that the destructor waits only briefly for peers.
   void abandon() { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
-  // Returns the reason why rank can no longer be reached, or an empty text if it can.
+  // Returns the reason why rank can no longer be reached, or an empty string if it can.
   [[nodiscard]] virtual const std::string& broken(int rank) const = 0;
   // True if the reason is damaged bytes. Then the text of broken() is a predicate with the bytes as
   // its subject: "do not ...".

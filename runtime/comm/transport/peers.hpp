@@ -32,8 +32,8 @@ class PeerWaiter {
   PeerWaiter(Segments& segments, Health& health);
 
   // Returns when ready() is true; ready() reads counters with seq_cst loads, which pair with
-  // publish(). Throws PeerLost, TimeoutError, or the error that a failed peer reported. for_peer is
-  // the rank that this one waits for; ready() may change it as it learns more.
+  // publish(). Throws PeerLost, TimeoutError, Aborted, or the error that a failed peer reported.
+  // for_peer is the rank that this one waits for; ready() may change it as it learns more.
   template <class Ready>
   void wait(const int& for_peer, Ready ready) {
     if (ready()) return;

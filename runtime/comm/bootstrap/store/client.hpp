@@ -35,7 +35,8 @@ class StoreClient : public Store {
  public:
   // Retries until the deadline, because the server may start later than its clients; after 5 s a
   // line on standard error says so. Throws MismatchError immediately if the listener is not a store
-  // or refuses the secret, and NoStore if there is no answer.
+  // or refuses the secret, NoStore if there is no answer, and UsageError if the host's name is
+  // unknown.
   StoreClient(tcp::Address address, const Secret& secret, Deadline deadline,
               StoreClientOptions options = {});
 
@@ -49,7 +50,8 @@ class StoreClient : public Store {
   bool remove(const std::string& key) override;
   void leave_will(const std::vector<std::string>& keys, const std::string& value) override;
   // Asks the coordinator, which runs next to the store. Throws TimeoutError with the coordinator's
-  // message if there can be no further quorum, or if no answer arrives in time.
+  // message if there can be no further quorum, TimeoutError if no answer arrives in time, and
+  // UsageError if the store has no coordinator.
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
   // Replaces StoreClientOptions::hurry.
   void hurry_at(int descriptor) { options_.hurry = descriptor; }

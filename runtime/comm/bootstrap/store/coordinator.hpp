@@ -1,4 +1,4 @@
-// The coordinator of a training that continues without the ranks that it loses
+// The coordinator of a training run that continues without the ranks that it loses
 // (runtime/parallel/per_step.hpp). It decides which ranks take part in the next step, and whether
 // the last step counts.
 //
@@ -67,7 +67,8 @@ struct QuorumAnswer {
 struct CoordinatorOptions {
   int world = 1;  // ranks that the launcher starts; the first quorum waits for all of them
   int least = 1;  // fewest members of a quorum
-  std::chrono::milliseconds patience{60'000};  // from the first member's request to the quorum
+  // Time from the first member's request until a quorum forms without the missing ranks.
+  std::chrono::milliseconds patience{60'000};
 };
 
 class Coordinator {
@@ -106,11 +107,12 @@ class Coordinator {
   [[nodiscard]] std::optional<Clock::time_point> alarm() const { return due_; }
 
   [[nodiscard]] std::int64_t quorum() const { return id_; }  // number of the last quorum
-  [[nodiscard]] std::size_t joiners() const;                 // number of ranks that wait to join
+  // Number of ranks that wait to join; 0 before the first quorum.
+  [[nodiscard]] std::size_t joiners() const;
   [[nodiscard]] bool over() const { return over_; }
   // Returns, by rank, the number of steps that have counted with this rank as a member.
   [[nodiscard]] const std::vector<std::int64_t>& counted() const { return counted_; }
-  // Returns the reason why the training has failed, or an empty text if it has not.
+  // Returns the reason why the training has failed, or an empty string if it has not.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:

@@ -28,17 +28,18 @@ class Secret {
 
   [[nodiscard]] static Secret random();  // 32 bytes from the kernel, in hexadecimal
   // Returns the file's content without trailing white space. Throws UsageError unless it is a
-  // regular file of this user that no other user may read.
+  // regular file of this user that no other user may read, with a valid secret.
   [[nodiscard]] static Secret from_file(const std::string& path);
   // Reads RINGSMITH_SECRET, or the file that RINGSMITH_SECRET_FILE names. Returns nothing if
   // neither is set.
   [[nodiscard]] static std::optional<Secret> from_environment();
   // Creates a file, mode 0600, with a random secret; it is on the disk when this returns. Throws
-  // UsageError if the file exists; Error, and leaves no file, if it cannot be written.
+  // UsageError if the file exists or cannot be created; Error, and leaves no file, if it cannot be
+  // written.
   static void create_file(const std::string& path);
   // Reads the file .ringsmith-secret in the user's home folder. If it is missing, creates it and
   // sets `made`. All hosts that share the folder use one file. Throws UsageError if there is no
-  // home folder.
+  // home folder, and as from_file() and create_file() do.
   [[nodiscard]] static Secret of_user(bool& made);
   // Returns a constant. It separates jobs that meet by mistake, but does not keep attackers out.
   [[nodiscard]] static Secret known_to_all();

@@ -37,8 +37,8 @@ struct StoreServerOptions {
 
 class StoreServer {
  public:
-  // Throws UsageError if the port is taken or the address is not a local one. door: the inner end
-  // of the door, if there is one.
+  // Throws UsageError if the port is taken or the address is not a local one, and ResourceError if
+  // a limit is reached. door: the inner end of the door, if there is one.
   StoreServer(Secret secret, StoreServerOptions options, Descriptor door = {});
   ~StoreServer();
 

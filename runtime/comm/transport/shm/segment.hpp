@@ -39,7 +39,7 @@ class Segment {
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] const Descriptor& file() const { return file_; }
 
-  // Allocates the memory of this range. Throws CommError with the sizes if there is not enough.
+  // Allocates the memory of this range. Throws CommError with the size if there is not enough.
   // Without this call, touching the range when memory is short would raise SIGBUS.
   void commit(Bytes offset, Bytes size);
   // Returns the memory of the whole pages in this range to the system; then they read as zero.
@@ -103,8 +103,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
  public:
   // Manages the segment from offset `begin` to its end.
   Arena(std::shared_ptr<Segment> segment, Bytes begin);
-  // Returns zero-filled, 64-byte aligned memory. Throws CommError if address space or memory runs
-  // out.
+  // Returns zero-filled, 64-byte aligned memory. Throws ResourceError if the reserved address space
+  // is used up, CommError if memory runs out.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
   // Returns the offset of this memory in the segment if all of it is managed here.
   [[nodiscard]] std::optional<Bytes> offset_of(const std::byte* data, Bytes size) const {

@@ -28,8 +28,9 @@ struct Listener {
 };
 
 // Listens on one interface: `where` is its name ("eth0"), its address, or a host name with that
-// address. Port 0 chooses a free port. Throws UsageError with the remedy if this fails; `chosen_by`
-// is the option or variable with which a user sets `where`.
+// address. Port 0 chooses a free port. Throws UsageError with the remedy if this fails, or
+// ResourceError if a limit is reached; `chosen_by` is the option or variable with which a user sets
+// `where`.
 [[nodiscard]] Listener listen_on(const std::string& where, std::uint16_t port,
                                  const std::string& chosen_by = "");
 
@@ -37,9 +38,9 @@ struct Listener {
 // an interface, or the loopback's if `where` means all interfaces.
 [[nodiscard]] std::string dial_for(const std::string& where);
 
-// If this host resolves `name` to its loopback, as Debian's /etc/hosts does with the host's own
-// name, returns that address, e.g. "127.0.1.1"; otherwise returns an empty text. Also empty for
-// localhost and loopback addresses, which are the same on every host.
+// Returns the loopback address to which this host resolves `name`, e.g. "127.0.1.1" (Debian's
+// /etc/hosts maps the host's own name to it). Empty if there is none, or if `name` is itself
+// localhost or a loopback address, which means the same on every host.
 [[nodiscard]] std::string loopback_behind(const std::string& name);
 
 // Returns the loopback's address on this host: 127.0.0.1, or ::1 if there is no IPv4.
@@ -47,7 +48,7 @@ struct Listener {
 
 // Returns a non-blocking connection. If none can be made before the deadline, returns an invalid
 // descriptor, and stores the reason in `why` and its errno in `error`. Throws UsageError if the
-// host's name is unknown.
+// host's name is unknown, and ResourceError if a limit is reached.
 [[nodiscard]] Descriptor connect_to(const Address& address, Deadline deadline, std::string& why,
                                     int* error = nullptr);
 

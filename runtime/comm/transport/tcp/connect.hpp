@@ -31,8 +31,9 @@ struct Wiring {
 };
 
 // Connects to every rank r with remote[r]. Collective over all ranks of the bootstrap; remote is
-// symmetric. Throws TimeoutError naming the ranks that did not connect, and UsageError if the
-// interface does not exist.
+// symmetric. Throws TimeoutError naming the ranks that did not connect, PeerLost naming one that is
+// gone, CommError naming one that this rank cannot reach, and UsageError if the interface does not
+// exist.
 [[nodiscard]] std::vector<PeerSockets> connect_all(Bootstrap& bootstrap,
                                                    const std::vector<bool>& remote,
                                                    const Wiring& wiring, bool same_host);
