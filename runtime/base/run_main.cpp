@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fmt/core.h>
 #include <new>
 #include <system_error>
@@ -69,7 +70,17 @@ int run_main(const char* program, const std::function<int()>& body) noexcept {
     return report(program, preempted ? "stopped" : "error", e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
     return report(program, "error", "out of memory", ExitCode::resources);
-  } catch (const std::system_error& e) {  // a thread could not be started, or a path is bad
+  } catch (const std::filesystem::filesystem_error& e) {
+    const int number = e.code().value();
+    const bool wrong_path =
+        !is_lack(number) && number != ENOSPC && number != EDQUOT && number != EIO;
+    const std::string text = "cannot access '" + e.path1().string() + "': " + e.code().message() +
+                             (wrong_path ? ": check the path and its permissions" : "");
+    return report(program, "error", text.c_str(),
+                  wrong_path        ? ExitCode::usage
+                  : is_lack(number) ? ExitCode::resources
+                                    : ExitCode::internal);
+  } catch (const std::system_error& e) {  // e.g. a thread could not be started
     if (e.code() == std::errc::resource_unavailable_try_again)
       return report(program, "error",
                     "cannot start another thread: raise 'ulimit -u' or the container's pids "

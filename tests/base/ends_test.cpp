@@ -1,6 +1,8 @@
 // Tests numbers at the limits of their types, and the last line that a program prints.
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
 #include <unistd.h>
 
@@ -70,6 +72,13 @@ TEST_CASE("more bytes than can be are refused, not counted modulo 2^64") {
 TEST_CASE("a program's error is one line, whatever its text holds, and names what was refused") {
   CHECK(last_line([]() -> int { throw UsageError("file '\x1b[2J\nx' is odd"); }) ==
         std::pair<std::string, int>("p: error: file '\\x1b[2J\\x0ax' is odd\n", 6));
+  const auto closed = [](const char* path) -> int {
+    throw std::filesystem::filesystem_error("x", path, {EACCES, std::generic_category()});
+  };
+  CHECK(last_line([&] { return closed("/a\n"); }) ==
+        std::pair<std::string, int>("p: error: cannot access '/a\\x0a': Permission denied: check "
+                                    "the path and its permissions\n",
+                                    6));
   const auto thread = std::make_error_code(std::errc::resource_unavailable_try_again);
   const auto [text, code] = last_line([&]() -> int { throw std::system_error(thread); });
   CHECK(code == static_cast<int>(ExitCode::resources));
