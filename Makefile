@@ -208,7 +208,7 @@ hooks: ## let git check format, includes and message of each commit
 	@git config core.hooksPath .ci/hooks
 	@echo "hooks: .ci/hooks is in use here; git config --unset core.hooksPath ends it"
 
-sanitize: ## run all tests under ASan and UBSan; base, comm, data and parallel under TSan
+sanitize: ## run all tests under ASan and UBSan; base, comm, job, data and parallel under TSan
 	@.ci/sanitize
 
 fuzz: deps ## send the store 10 million hostile bytes, under AddressSanitizer

@@ -4,7 +4,7 @@
 # A subset of a program's cases is a separate entry, NAME_quick, and NAME has the other cases, so that none runs
 # twice. tests/support/tiers_test.py checks that.
 set(QUICK_ENTRIES
-    base kernels tensor autograd nn optim amp data checkpoint parallel comm comm_tcp reference  # this processor
+    base kernels tensor autograd nn optim amp data checkpoint parallel comm comm_tcp job reference  # this processor
     device                                                                        # keys and pages of this kernel
     multi_1 multi_2 multi_3 multi_4 multi_tcp_2 multi_tcp_3                       # processes, MPI, loopback
     apps_quick launch_quick                                                       # doctor, training, every launcher

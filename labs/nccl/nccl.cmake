@@ -7,12 +7,13 @@
 #     nccl/cuda/{bin/nvcc,include,lib64/libcudart.so}     the emulator as a CUDA toolkit
 set(NCCL ${PROJECT_BINARY_DIR}/nccl)
 set(COMM ${PROJECT_SOURCE_DIR}/runtime/comm)
+set(JOB ${PROJECT_SOURCE_DIR}/runtime/job)
 file(GLOB_RECURSE NCCL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/base/*.cpp
      ${PROJECT_SOURCE_DIR}/runtime/device/*.cpp ${COMM}/types/*.cpp ${COMM}/schedule/*.cpp ${COMM}/failure/*.cpp
-     ${COMM}/transport/*.cpp ${COMM}/bootstrap/store/*.cpp)
+     ${COMM}/transport/*.cpp ${JOB}/store/*.cpp)
 file(GLOB NCCL_OWN CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp ${CMAKE_CURRENT_LIST_DIR}/*.cu)
-list(APPEND NCCL_SOURCES ${NCCL_OWN} ${COMM}/bootstrap/exchange.cpp ${COMM}/bootstrap/place.cpp
-     ${COMM}/bootstrap/threads.cpp ${COMM}/device/device_memory.cpp ${COMM}/device/whereabouts.cpp ${COMM}/device/ring.cu)
+list(APPEND NCCL_SOURCES ${NCCL_OWN} ${JOB}/exchange.cpp ${JOB}/place.cpp
+     ${JOB}/threads.cpp ${COMM}/device/device_memory.cpp ${COMM}/device/whereabouts.cpp ${COMM}/device/ring.cu)
 add_library(ringsmith_nccl SHARED EXCLUDE_FROM_ALL ${NCCL_SOURCES})
 ringsmith_unity(ringsmith_nccl)
 set_target_properties(ringsmith_nccl PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${NCCL}/lib)

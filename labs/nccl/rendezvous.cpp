@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "labs/nccl/errors.hpp"
-#include "runtime/comm/bootstrap/exchange.hpp"
-#include "runtime/comm/bootstrap/store/client.hpp"
-#include "runtime/comm/bootstrap/store/server.hpp"
+#include "runtime/job/exchange.hpp"
+#include "runtime/job/store/client.hpp"
+#include "runtime/job/store/server.hpp"
 
 namespace ringsmith::nccl {
 

@@ -1,7 +1,7 @@
 // How the ranks of a communicator find each other: the unique id holds the address of a store and
 // the store's secret. The process that makes the id runs the store until it ends.
 //
-//     ncclGetUniqueId    starts a store (runtime/comm/bootstrap/store)
+//     ncclGetUniqueId    starts a store (runtime/job/store)
 //                        id = [ "rsnccl01" | port | host | secret ]          128 bytes
 //     MPI, a file, ...   carry the id to the other ranks
 //     ncclCommInitRank   connects, proves that it knows the secret, and exchanges records there

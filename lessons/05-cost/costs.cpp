@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "runtime/comm/analysis/cost.hpp"
+#include "runtime/analysis/cost.hpp"
 #include "runtime/comm/schedule/halving.hpp"
 #include "runtime/comm/schedule/tree.hpp"
 

@@ -3,7 +3,7 @@
 // Each mistake changes the data of a correct schedule, or the wires; nothing is sent anywhere.
 #include <cstdio>
 
-#include "runtime/comm/analysis/checker.hpp"
+#include "runtime/analysis/checker.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 
 using namespace ringsmith::comm;

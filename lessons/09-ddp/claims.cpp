@@ -10,8 +10,8 @@
 #include "runtime/base/rng.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/beyond/sync_batch_norm.hpp"
 #include "runtime/parallel/ddp.hpp"
-#include "runtime/parallel/sync_batch_norm.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;

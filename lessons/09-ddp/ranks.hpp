@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/comm/bootstrap/threads.hpp"
 #include "runtime/comm/process_group.hpp"
+#include "runtime/job/threads.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 using Group = std::shared_ptr<ringsmith::comm::ProcessGroup>;

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "runtime/comm/analysis/cost.hpp"
+#include "runtime/analysis/cost.hpp"
 #include "runtime/parallel/bucket.hpp"
 
 using namespace ringsmith;

@@ -7,9 +7,9 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/beyond/zero.hpp"
 #include "runtime/parallel/comm_hooks.hpp"
 #include "runtime/parallel/ddp.hpp"
-#include "runtime/parallel/zero.hpp"
 
 using namespace ringsmith;
 

@@ -9,7 +9,7 @@
 #include "runtime/base/rng.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
-#include "runtime/parallel/zero.hpp"
+#include "runtime/parallel/beyond/zero.hpp"
 
 using namespace ringsmith;
 

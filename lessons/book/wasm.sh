@@ -21,8 +21,8 @@ done
 
 programs() {  # NAME SOURCE...
   local apps="labs/apps/common/agreement.cpp labs/apps/common/command_line.cpp labs/apps/common/files.cpp labs/apps/common/text.cpp
-    runtime/base/error.cpp runtime/comm/bootstrap/place.cpp"
-  local schedules="runtime/comm/schedule/*.cpp runtime/comm/analysis/*.cpp"
+    runtime/base/error.cpp runtime/job/place.cpp"
+  local schedules="runtime/comm/schedule/*.cpp runtime/analysis/*.cpp"
   local tensors="runtime/tensor/*.cpp runtime/base/rng.cpp runtime/base/tracer.cpp runtime/device/device.cpp
     runtime/device/profiler.cpp runtime/device/stream.cpp kernels/cpu/copy.cpp kernels/cpu/elementwise.cpp kernels/cpu/mode.cpp
     kernels/cpu/parallel.cpp kernels/cpu/reduction.cpp"

@@ -419,7 +419,7 @@ void train(int rank, int world, int steps, const std::vector<float>& pixels, con
 }
 
 // ---- 10. Start and end of the ranks -------------------------------------------------------------
-// Runtime: runtime/launch/supervisor.cpp starts programs, on one host or several.
+// Runtime: runtime/job/launch/supervisor.cpp starts programs, on one host or several.
 
 // Returns when all ranks have succeeded. After the first failure the other ranks end in their next
 // wait that blocks, with their own message. Ranks that do not, e.g. stopped ones, are killed.

@@ -186,9 +186,9 @@ class ProcessGroup {
 
 // Makes the group of all ranks of this job. options.bootstrap tells how they find each other: by
 // default through the launcher of this process (mpirun, ringrun, srun); a process without a
-// launcher gets a group of one rank. Collective. Defined in bootstrap/bootstrap.cpp.
+// launcher gets a group of one rank. Collective. Defined in runtime/job/bootstrap.cpp.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
-// Makes the group over the given bootstrap (bootstrap/bootstrap.hpp), for launchers and tests.
+// Makes the group over the given bootstrap (runtime/job/bootstrap.hpp), for launchers and tests.
 // Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                                const GroupOptions& options = {});

@@ -33,7 +33,7 @@ endforeach()
 
 # One archive, so that programs that link it need not know the layers or their order.
 set(OBJECTS)
-foreach(ROOM base device kernels kernels_fast kernels_cuda comm comm_device tensor train parallel launch)
+foreach(ROOM base device kernels kernels_fast kernels_cuda comm comm_device tensor train parallel job analysis beyond)
   list(APPEND OBJECTS $<TARGET_OBJECTS:ringsmith_${ROOM}>)
 endforeach()
 if(TARGET ringsmith_vgpu)

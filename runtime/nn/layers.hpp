@@ -133,7 +133,7 @@ class Conv2d : public Module {
 
 // Normalises each channel by the batch's statistics in training, and by running averages in
 // evaluation. The averages are buffers. Under DDP they describe rank 0's batches, not the global
-// batch, unless convert_sync_batchnorm() (runtime/parallel/sync_batch_norm.hpp) is used.
+// batch, unless convert_sync_batchnorm() (runtime/parallel/beyond/sync_batch_norm.hpp) is used.
 class BatchNorm2d : public Module {
  public:
   explicit BatchNorm2d(std::int64_t channels, double momentum = 0.1, double eps = 1e-5);

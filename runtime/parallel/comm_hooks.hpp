@@ -84,7 +84,7 @@ struct CommHook {
 // Returns a hook without communication: each rank keeps its own gradients. For measuring the cost
 // of communication.
 [[nodiscard]] CommHook noop_hook();
-// PowerSGD: power_sgd.hpp.
+// PowerSGD: beyond/power_sgd.hpp.
 
 // ---- for authors of hooks ----
 // All-reduces a contiguous tensor in place; through the host if the group cannot access its device.

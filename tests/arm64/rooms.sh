@@ -7,7 +7,7 @@
 # rooms.sh --list: prints the rooms. rooms.sh --probe BUILD: tests whether the kernel starts arm64 programs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-rooms=(base tensor autograd nn data optim checkpoint kernels reference comm parallel device vgpu kernels_cuda
+rooms=(base tensor autograd nn data optim checkpoint kernels reference comm job analysis parallel device vgpu kernels_cuda
        tensor_cuda autograd_cuda nn_cuda comm_cuda parallel_cuda training)
 [ "${1:-}" != --list ] || { printf '%s\n' "${rooms[@]}"; exit; }
 
@@ -16,7 +16,7 @@ left_out() {
   local tsan="ThreadSanitizer refuses to start on the emulator's address space"
   case $1 in
     comm_cuda) echo "[tsan]|$tsan" ;;
-    comm) echo "16,384 ranks of a ring are simulated in seconds|asks how long that takes" ;;
+    analysis) echo "16,384 ranks of a ring are simulated in seconds|asks how long that takes" ;;
     vgpu)
       echo "[tsan]|$tsan"
       [ -z "$register" ] || echo "another user who has the handle imports nothing, nor is imported from|the namespace has one user"

@@ -3,9 +3,9 @@
 // result.
 #include <algorithm>
 
+#include "runtime/analysis/checker.hpp"
+#include "runtime/analysis/simulator.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/analysis/checker.hpp"
-#include "runtime/comm/analysis/simulator.hpp"
 #include "runtime/comm/schedule/direct.hpp"
 #include "runtime/comm/schedule/halving.hpp"
 #include "runtime/comm/schedule/hierarchical.hpp"

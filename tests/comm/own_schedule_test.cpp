@@ -1,7 +1,7 @@
 // A schedule from a file is read back as written, its errors are reported by line, and it runs
 // instead of the ring's.
+#include "runtime/analysis/checker.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/analysis/checker.hpp"
 #include "runtime/comm/schedule/own.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/select.hpp"

@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/job/threads.hpp"
 #include "tests/comm/thread_ranks.hpp"
 #include "tests/support/catch.hpp"
 

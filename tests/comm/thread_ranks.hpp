@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "runtime/comm/bootstrap/threads.hpp"
 #include "runtime/comm/process_group.hpp"
+#include "runtime/job/threads.hpp"
 #include "tests/support/transport.hpp"
 
 namespace ringsmith::test {

@@ -9,8 +9,8 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "runtime/comm/bootstrap/forked.hpp"
 #include "runtime/comm/process_group.hpp"
+#include "runtime/job/forked.hpp"
 
 namespace ringsmith::test {
 

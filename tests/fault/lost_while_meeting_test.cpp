@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
 #include "runtime/comm/transport/shm/mesh.hpp"
+#include "runtime/job/bootstrap.hpp"
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/fault/started_by_hand.hpp"
 #include "tests/support/catch.hpp"

@@ -18,9 +18,9 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/checkpoint/sha256.hpp"
-#include "runtime/comm/bootstrap/store/server.hpp"
+#include "runtime/job/store/server.hpp"
 #include "runtime/nn/layers.hpp"
-#include "runtime/parallel/per_step.hpp"
+#include "runtime/parallel/beyond/per_step.hpp"
 #include "runtime/parallel/stop_request.hpp"
 #include "tests/fault/forked_ranks.hpp"
 

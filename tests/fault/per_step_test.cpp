@@ -1,6 +1,6 @@
 // Ranks of a training run are killed at every moment of a step. The others continue, all agree bit
 // for bit, no sample is used twice in an epoch, and the same history gives the same bits again.
-#include "runtime/parallel/per_step.hpp"
+#include "runtime/parallel/beyond/per_step.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/client.hpp"
-#include "runtime/comm/bootstrap/store/server.hpp"
+#include "runtime/job/store/client.hpp"
+#include "runtime/job/store/server.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

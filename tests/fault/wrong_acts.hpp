@@ -9,9 +9,9 @@
 
 #include "runtime/autograd/checkpoint.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/parallel/beyond/power_sgd.hpp"
+#include "runtime/parallel/beyond/sync_batch_norm.hpp"
 #include "runtime/parallel/drift.hpp"
-#include "runtime/parallel/power_sgd.hpp"
-#include "runtime/parallel/sync_batch_norm.hpp"
 #include "tests/fault/wrong_program.hpp"
 #include "tests/support/free_port.hpp"
 #include "tests/support/toy_models.hpp"

@@ -20,8 +20,8 @@
 #include <thread>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/client.hpp"
-#include "runtime/comm/bootstrap/store/server.hpp"
+#include "runtime/job/store/client.hpp"
+#include "runtime/job/store/server.hpp"
 
 namespace ringsmith {
 namespace {

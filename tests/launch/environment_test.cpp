@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "runtime/launch/process.hpp"
+#include "runtime/job/launch/process.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith::launch;

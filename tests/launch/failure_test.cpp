@@ -1,5 +1,5 @@
 // Tests which failure is reported as the cause of the others, and how.
-#include "runtime/launch/failure.hpp"
+#include "runtime/job/launch/failure.hpp"
 
 #include <csignal>
 

@@ -2,7 +2,7 @@
 // Also uses a real group that is too small.
 #include <filesystem>
 
-#include "runtime/launch/failure.hpp"
+#include "runtime/job/launch/failure.hpp"
 #include "tests/launch/ringrun.hpp"
 #include "tests/support/catch.hpp"
 

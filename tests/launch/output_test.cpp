@@ -1,5 +1,5 @@
 // Lines of several ranks are kept whole, prefixed, written to files, and remembered.
-#include "runtime/launch/output.hpp"
+#include "runtime/job/launch/output.hpp"
 
 #include <algorithm>
 #include <csignal>

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <thread>
 
-#include "runtime/launch/failure.hpp"
+#include "runtime/job/launch/failure.hpp"
 #include "tests/launch/background.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,7 +1,7 @@
 // spawn(): a program forks its own ranks. Tests their results, and the parent's message when a rank
 // throws, exits, is killed or hangs. The message is one line that names the rank. It must appear
 // soon, and no process may be left behind.
-#include "runtime/launch/spawn.hpp"
+#include "runtime/job/launch/spawn.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,8 +2,8 @@
 """The core path: the files, in reading order, from train_gpt's loop to the bytes on the network; and their sizes.
 
   core_path.py            print it, with lines
-  core_path.py --check    exit with 1 if it has grown beyond its limits, a file is not on it, or the README shows another
-  core_path.py --update   write it into the README
+  core_path.py --check    exit with 1 if it has grown beyond its limits, a file is not on it, or the pages show another
+  core_path.py --update   write it into the README, and the sizes of core and annexes into CONTRIBUTING, too
 """
 import argparse
 import pathlib
@@ -11,14 +11,25 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- core path: make core-path UPDATE=1 -->", "<!-- end of the core path -->"
 MOST_FILES, MOST_LINES = 45, 7000
 COMM = "runtime/comm"
-ROOMS = ("runtime", "kernels", "labs", "tests", "lessons")
+# The core is everything in these folders that is in no annex. A reader of the core can leave out the annexes.
+CORE = ("runtime", "kernels")
+ANNEXES = {
+    "runtime/job": "how the ranks of a job find each other, start and end together: the store, Open MPI, Slurm, `ringrun`, `spawn()`",
+    "runtime/analysis": "schedules that are not run: proofs that they are right, simulated times, the cost model",
+    "runtime/parallel/beyond": "more than DDP needs: ZeRO, PowerSGD, local SGD, SyncBatchNorm, training that survives the loss of ranks",
+    "kernels/cuda": "the kernels for GPUs",
+    "kernels/vgpu": "a CUDA runtime on the CPU, which runs GPU code where there is no GPU",
+    "labs": "the tasks and their judge; our programs (`apps`); PyTorch's and NCCL's interfaces to the rings",
+    "lessons": "the lessons' programs, the one file, and the book's live figures",
+    "tests": "tests and benchmarks",
+}
 SOURCES = (".cpp", ".hpp", ".cu", ".cuh", ".h")
-# The README's sizes may be off by this share, or by a thousand, because not every commit changes them.
-NEAR = 0.05
+# The pages' sizes may be off by this share, or by so many lines, because not every commit changes them.
+NEAR, NEAR_LINES = 0.05, 200
 
 DAYS = [
     ("the loop, the model, the step",
@@ -86,22 +97,34 @@ def size_of(room):
     return sum(p.read_bytes().count(b"\n") for p in (ROOT / room).rglob("*") if p.suffix in SOURCES and "node_modules" not in p.parts)
 
 
+def sizes():
+    """{part: lines, to a hundred}, of the core and of each annex."""
+    annexes = {room: size_of(room) for room in ANNEXES}
+    core = sum(map(size_of, CORE)) - sum(size for room, size in annexes.items() if room.startswith(CORE))
+    return {part: round(size, -2) for part, size in {"core": core, **annexes}.items()}
+
+
 def sizes_line():
-    """Returns the thousands of lines, in total and by room."""
-    sizes = {room: size_of(room) for room in ROOMS}
-    return (f"All of it is about {sum(sizes.values()) / 1000:.0f},000 lines of C++ and CUDA, in thousands: " +
-            ", ".join(f"{room} {size / 1000:.0f}" for room, size in sizes.items()) + ".")
+    core, *annexes = sizes().values()
+    return f"The core has about {core:,} lines of C++ and CUDA. The annexes, to read when they are needed, have {sum(annexes):,}."
 
 
-def size_faults(text):
-    """Checks that the README's line of sizes is near today's."""
-    now = sizes_line()
-    said = next((line for line in text.splitlines() if line.startswith(now.split("about")[0])), "")
+def map_table():
+    core, *annexes = sizes().items()
+    rows = ["| part | lines | for |", "|---|---|---|",
+            f"| core | {core[1]:,} | `runtime` and `kernels` without their annexes: tensors, tape, models, DDP, and everything that moves bytes |"]
+    return "\n".join(rows + [f"| annex [`{room}`]({room}) | {size:,} | {ANNEXES[room]} |" for room, size in annexes])
+
+
+def size_faults(page, now):
+    """Checks that the page has the text `now` in front of its mark END, with sizes that are near."""
+    said = re.search(rf"^The core has about .*?(?=\n{END})", page.read_text(), re.M | re.S)
+    said, now = (re.sub(r"(?<=\d),(?=\d{3})", "", text) for text in (said[0] if said else "", now))
     if re.sub(r"\d+", "", said) != re.sub(r"\d+", "", now):
-        return ["README.md has no line with the sizes of all rooms: make core-path UPDATE=1"]
-    pairs = zip(*(map(int, re.findall(r"\d+", line.replace(",000", ""))) for line in (said, now)))
-    return [f"README.md says {a} thousand lines where there are {b}: make core-path UPDATE=1"
-            for a, b in pairs if abs(a - b) > max(1, NEAR * b)]
+        return [f"{page.name} has no sizes of core and annexes: make core-path UPDATE=1"]
+    pairs = zip(*(map(int, re.findall(r"\d+", text)) for text in (said, now)))
+    return [f"{page.name} says {a:,} lines where there are {b:,}: make core-path UPDATE=1"
+            for a, b in pairs if abs(a - b) > max(NEAR_LINES, NEAR * b)]
 
 
 def read_block():
@@ -109,8 +132,9 @@ def read_block():
     return f"{BEGIN}\n{table()}\n\n{count} files, {length:,} lines to read in a week; the rest is for reference.\n"
 
 
-def block():
-    return f"{read_block()}{sizes_line()}\n{END}"
+def write(page, block):
+    text = page.read_text()
+    page.write_text(text[:text.index(BEGIN)] + block + text[text.index(END):])
 
 
 def faults():
@@ -123,7 +147,7 @@ def faults():
     found += [f"{f} does not lie on the path from {DAYS[0][1][0]}" for _, files in DAYS for f in files if not lies_on(f, seen)]
     if read_block() not in README.read_text():
         found.append("README.md shows another core path: make core-path UPDATE=1")
-    return found + size_faults(README.read_text())
+    return found + size_faults(README, f"{sizes_line()}\n\n{map_table()}") + size_faults(CONTRIBUTING, sizes_line())
 
 
 def main():
@@ -132,9 +156,8 @@ def main():
     parser.add_argument("--update", action="store_true")
     args = parser.parse_args()
     if args.update:
-        text = README.read_text()
-        begin, end = text.index(BEGIN), text.index(END) + len(END)
-        README.write_text(text[:begin] + block() + text[end:])
+        write(README, f"{read_block()}\n{sizes_line()}\n\n{map_table()}\n")
+        write(CONTRIBUTING, f"{BEGIN}\n{sizes_line()}\n")
     if args.check:
         found = faults()
         print("\n".join(found) if found else "core path: {} files, {} lines".format(*totals()))
@@ -144,7 +167,8 @@ def main():
         for f in files:
             print(f"  {lines(f):5}  {f}")
     print("{} files, {} lines".format(*totals()))
-    print(sizes_line())
+    for part, size in sizes().items():
+        print(f"  {size:7,}  {part}")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@
 
 #include "kernels/half.hpp"
 #include "runtime/optim/optimizer.hpp"
-#include "runtime/parallel/post_local_sgd.hpp"
-#include "runtime/parallel/power_sgd.hpp"
+#include "runtime/parallel/beyond/post_local_sgd.hpp"
+#include "runtime/parallel/beyond/power_sgd.hpp"
 #include "tests/parallel/ranks.hpp"
 #include "tests/parallel/reducer_fixture.hpp"
 

@@ -5,8 +5,8 @@
 #include <exception>
 #include <thread>
 
-#include "runtime/comm/bootstrap/threads.hpp"
 #include "runtime/comm/process_group.hpp"
+#include "runtime/job/threads.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "tests/support/catch.hpp"

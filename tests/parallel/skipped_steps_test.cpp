@@ -10,8 +10,8 @@
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/agreement.hpp"
-#include "runtime/parallel/post_local_sgd.hpp"
-#include "runtime/parallel/power_sgd.hpp"
+#include "runtime/parallel/beyond/post_local_sgd.hpp"
+#include "runtime/parallel/beyond/power_sgd.hpp"
 #include "tests/parallel/ranks.hpp"
 
 using namespace ringsmith;

@@ -1,7 +1,7 @@
 // Compares SyncBatchNorm with one process that normalises the batches of all ranks together. Also
 // tests BatchNorm under DDP, which normalises each rank's batch by itself.
 // tests/reference/features_test.cpp compares with PyTorch.
-#include "runtime/parallel/sync_batch_norm.hpp"
+#include "runtime/parallel/beyond/sync_batch_norm.hpp"
 
 #include <cmath>
 #include <numeric>

@@ -1,5 +1,5 @@
 // Compares ZeRO-1 with plain data parallelism: the same parameters, a fraction of the state.
-#include "runtime/parallel/zero.hpp"
+#include "runtime/parallel/beyond/zero.hpp"
 
 #include <cmath>
 #include <map>

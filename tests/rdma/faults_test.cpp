@@ -11,9 +11,9 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/threads.hpp"
 #include "runtime/comm/process_group.hpp"
 #include "runtime/comm/transport/rdma/rdma_transport.hpp"
+#include "runtime/job/threads.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

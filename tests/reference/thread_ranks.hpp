@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/comm/bootstrap/threads.hpp"
 #include "runtime/comm/process_group.hpp"
+#include "runtime/job/threads.hpp"
 #include "tests/support/device.hpp"
 
 namespace ringsmith::reference {

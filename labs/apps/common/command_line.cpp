@@ -18,7 +18,7 @@
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/text.hpp"
-#include "runtime/comm/bootstrap/place.hpp"
+#include "runtime/job/place.hpp"
 
 namespace ringsmith::apps {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "labs/apps/common/command_line.hpp"
-#include "runtime/comm/bootstrap/place.hpp"
 #include "runtime/comm/transport/layout.hpp"
+#include "runtime/job/place.hpp"
 
 namespace ringsmith::apps {
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/analysis/simulator.hpp"
 #include "runtime/base/units.hpp"
-#include "runtime/comm/analysis/simulator.hpp"
 
 namespace ringsmith::apps {
 

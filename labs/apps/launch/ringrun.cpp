@@ -13,10 +13,10 @@
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/processor.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/transport/tcp/address.hpp"
-#include "runtime/launch/launch.hpp"
-#include "runtime/launch/supervisor.hpp"
+#include "runtime/job/launch/launch.hpp"
+#include "runtime/job/launch/supervisor.hpp"
+#include "runtime/job/store/secret.hpp"
 
 namespace ringsmith::apps {
 namespace {

@@ -11,9 +11,9 @@
 #include "labs/apps/schedule/calibration.hpp"
 #include "labs/apps/schedule/own_schedule.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/bootstrap.hpp"
-#include "runtime/comm/bootstrap/threads.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
+#include "runtime/job/bootstrap.hpp"
+#include "runtime/job/threads.hpp"
 #include "runtime/parallel/agreement.hpp"
 
 namespace ringsmith::apps {

@@ -23,8 +23,8 @@
 
 #include "labs/apps/common/job.hpp"
 #include "labs/apps/perf/data.hpp"
+#include "runtime/analysis/cost.hpp"
 #include "runtime/base/dtype.hpp"
-#include "runtime/comm/analysis/cost.hpp"
 #include "runtime/comm/process_group.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
 

@@ -9,7 +9,7 @@
 #include <functional>
 #include <optional>
 
-#include "runtime/comm/analysis/cost.hpp"
+#include "runtime/analysis/cost.hpp"
 #include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::apps {

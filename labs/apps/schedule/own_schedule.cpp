@@ -5,9 +5,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "runtime/analysis/checker.hpp"
 #include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/analysis/checker.hpp"
 #include "runtime/comm/schedule/own.hpp"
 
 namespace ringsmith::apps {

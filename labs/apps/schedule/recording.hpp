@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/analysis/checker.hpp"
-#include "runtime/comm/analysis/interpreter.hpp"
-#include "runtime/comm/analysis/simulator.hpp"
+#include "runtime/analysis/checker.hpp"
+#include "runtime/analysis/interpreter.hpp"
+#include "runtime/analysis/simulator.hpp"
 
 namespace ringsmith::apps {
 

@@ -12,10 +12,10 @@
 #include "labs/apps/common/text.hpp"
 #include "labs/apps/schedule/mistakes.hpp"
 #include "labs/apps/schedule/recording.hpp"
-#include "runtime/comm/analysis/checker.hpp"
-#include "runtime/comm/analysis/credits.hpp"
-#include "runtime/comm/analysis/player.hpp"
-#include "runtime/comm/analysis/simulator.hpp"
+#include "runtime/analysis/checker.hpp"
+#include "runtime/analysis/credits.hpp"
+#include "runtime/analysis/player.hpp"
+#include "runtime/analysis/simulator.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
 using namespace ringsmith;

@@ -11,9 +11,9 @@
 #include "labs/apps/schedule/calibration.hpp"
 #include "labs/apps/schedule/own_schedule.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/coordinator.hpp"
+#include "runtime/job/store/coordinator.hpp"
 #include "runtime/parallel/agreement.hpp"
-#include "runtime/parallel/power_sgd.hpp"
+#include "runtime/parallel/beyond/power_sgd.hpp"
 
 namespace ringsmith::apps {
 

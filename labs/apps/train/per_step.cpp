@@ -20,10 +20,10 @@
 #include "labs/apps/train/run_files.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/sha256.hpp"
-#include "runtime/comm/bootstrap/place.hpp"
 #include "runtime/data/sampler.hpp"
+#include "runtime/job/place.hpp"
+#include "runtime/parallel/beyond/per_step.hpp"
 #include "runtime/parallel/drift.hpp"
-#include "runtime/parallel/per_step.hpp"
 #include "runtime/parallel/stop_request.hpp"
 
 namespace ringsmith::apps {

@@ -1,5 +1,6 @@
-// A run with --per-step: ranks may be lost or join meanwhile (runtime/parallel/per_step.hpp). Its
-// training loop is the one of a TrainingRun (run.hpp), except that a step may have to be repeated:
+// A run with --per-step: ranks may be lost or join meanwhile
+// (runtime/parallel/beyond/per_step.hpp). Its training loop is the one of a TrainingRun (run.hpp),
+// except that a step may have to be repeated:
 //
 //   PerStepRun run(options, task);
 //   while (run.begin_step()) {

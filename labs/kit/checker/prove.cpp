@@ -1,6 +1,6 @@
 #include "labs/kit/checker/prove.hpp"
 
-#include "runtime/comm/analysis/checker.hpp"
+#include "runtime/analysis/checker.hpp"
 
 namespace kit {
 

@@ -4,7 +4,7 @@
 //     book_buckets --first 256 --cap 1024 --slow 1.5
 //
 // A live figure of the book. The buckets are DistributedDataParallel's (runtime/parallel/bucket).
-// The simulator (runtime/comm/analysis/simulator) computes the time of an all-reduce. The hidden
+// The simulator (runtime/analysis/simulator) computes the time of an all-reduce. The hidden
 // and exposed parts are measured from the events as in a run's report
 // (labs/apps/train/step_time). Two things are assumed: gradients take backward time in proportion
 // to their bytes, and the slow rank computes everything --slow times as long.
@@ -17,7 +17,7 @@
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/train/step_time.hpp"
-#include "runtime/comm/analysis/simulator.hpp"
+#include "runtime/analysis/simulator.hpp"
 #include "runtime/parallel/bucket.hpp"
 
 using namespace ringsmith;

@@ -37,7 +37,7 @@ void receive_header(Peers& peers, Inbox& in, const Transfer& transfer) {
 
 namespace {
 
-void send(Peers& peers, Outbox& out, const Transfer& transfer) {
+void send_payload(Peers& peers, Outbox& out, const Transfer& transfer) {
   send_header(peers, out, transfer.call.root);
   const std::size_t size = transfer.input.size().value;
   const std::size_t most = peers.segments().message_bytes();
@@ -50,7 +50,7 @@ void send(Peers& peers, Outbox& out, const Transfer& transfer) {
   }
 }
 
-void receive(Peers& peers, Inbox& in, const Transfer& transfer) {
+void receive_payload(Peers& peers, Inbox& in, const Transfer& transfer) {
   receive_header(peers, in, transfer);
   const std::size_t size = transfer.output.size().value;
   const std::size_t most = peers.segments().message_bytes();
@@ -67,9 +67,9 @@ void receive(Peers& peers, Inbox& in, const Transfer& transfer) {
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer) {
   const int peer = transfer.call.root;
   if (transfer.call.collective == Collective::send)
-    send(peers, channels.out(peer, kSendLane), transfer);
+    send_payload(peers, channels.out(peer, kSendLane), transfer);
   else
-    receive(peers, channels.in(peer, kSendLane), transfer);
+    receive_payload(peers, channels.in(peer, kSendLane), transfer);
 }
 
 }  // namespace ringsmith::comm

@@ -15,7 +15,8 @@
 
 namespace ringsmith::comm {
 
-// Throws UsageError quoting the line that it cannot parse. analysis/checker.hpp verifies schedules.
+// Throws UsageError quoting the line that it cannot parse. runtime/analysis/checker.hpp verifies
+// schedules.
 [[nodiscard]] Schedule parse_schedule(std::string_view text, std::size_t count);
 
 // From now on make_schedule() returns this schedule, with its chunks cut for the requested count,

@@ -1,7 +1,7 @@
 // How ranks find each other before they can communicate. A bootstrap tells a rank its number and
 // the size of the job, and exchanges small records between the ranks, usually with the help of the
 // program that launched them (mpirun, ringrun, a test). No data of a collective is sent through a
-// bootstrap. The implementations are in runtime/comm/bootstrap.
+// bootstrap. The implementations are in runtime/job.
 #pragma once
 
 #include <array>

@@ -34,7 +34,7 @@ enum class Extent : std::uint8_t {
 
 // The inputs and outputs of a collective. Other code derives the rest from it: which arguments are
 // accepted (process_group.cpp), where chunks are stored (executor), which postconditions a schedule
-// must meet (analysis/checker.hpp).
+// must meet (runtime/analysis/checker.hpp).
 struct Contract {
   const char* name;
   Extent input, output;

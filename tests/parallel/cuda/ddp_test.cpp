@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/beyond/zero.hpp"
 #include "runtime/parallel/plain_ddp.hpp"
-#include "runtime/parallel/zero.hpp"
 #include "tests/comm/thread_ranks.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/toy_models.hpp"

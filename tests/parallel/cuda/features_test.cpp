@@ -5,9 +5,9 @@
 
 #include "runtime/nn/gpt.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/beyond/power_sgd.hpp"
+#include "runtime/parallel/beyond/sync_batch_norm.hpp"
 #include "runtime/parallel/drift.hpp"
-#include "runtime/parallel/power_sgd.hpp"
-#include "runtime/parallel/sync_batch_norm.hpp"
 #include "tests/parallel/ranks.hpp"
 
 using namespace ringsmith;

@@ -1,0 +1,111 @@
+// The ways in which the ranks of a job find each other (Open MPI, a folder, a TCP store), and the
+// choice among them. threads.hpp is for ranks that are threads, forked.hpp for forked ranks.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "runtime/job/place.hpp"
+
+namespace ringsmith::comm {
+
+class Exchange;
+class Secret;
+class StoreServer;
+
+// Joins the job within the timeout. `automatic` takes the kind from the environment (place.hpp).
+// Throws UsageError if the environment is incomplete, and the errors of the kind's constructor
+// below.
+[[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
+                                                        std::chrono::milliseconds timeout);
+// Makes this process a rank of `bootstrap`'s job: make_bootstrap(automatic) then returns
+// `bootstrap`. For forked processes (forked.hpp), whose environment does not contain their place.
+void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap);
+
+// Open MPI, used only for rank, size and the exchange of records. No data goes through it.
+//
+// Unless the program has initialised MPI, this class does so and finalises MPI at exit. After an
+// error it does not finalise: MPI_Finalize would wait for peers that may never arrive.
+class MpiBootstrap : public Bootstrap {
+ public:
+  explicit MpiBootstrap(std::chrono::milliseconds timeout);  // of each all_gather
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
+  void abandon() override;
+  [[nodiscard]] bool ends_survivors() const override { return true; }
+
+ private:
+  std::chrono::milliseconds timeout_;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+// Ranks meet in a folder that all of them can access, on hosts that share a file system or in
+// containers that share a volume. There is no port, and no secret except the folder's permissions.
+//
+//     FOLDER/rank-2          rank 2 is here: its world size and place
+//     FOLDER/record-2-0      its record in the first exchange
+//     FOLDER/left-2          it has finished; the last rank to leave removes the folder
+//     FOLDER/verdict         an error was found: all ranks fail with this message
+//
+// Files appear complete and are never replaced: each is written under another name, then linked. A
+// folder that a crashed job left behind is detected and reported, never used. So is a folder that
+// another user owns or may write to, because that user could pose as a rank.
+class FileBootstrap : public Bootstrap {
+ public:
+  // Creates a missing folder (mode 0700). Throws MismatchError if the rank is taken or world sizes
+  // disagree. Throws UsageError if the folder cannot be used, is open to other users, or holds
+  // other files.
+  FileBootstrap(std::string folder, int rank, int world, std::chrono::milliseconds timeout);
+  ~FileBootstrap() override;
+  FileBootstrap(const FileBootstrap&) = delete;
+  FileBootstrap& operator=(const FileBootstrap&) = delete;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return world_; }
+  // Throws TimeoutError naming the missing ranks, MismatchError if the ranks disagree.
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
+
+ private:
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  [[nodiscard]] std::string record_name(int rank, std::uint64_t round) const;
+  // False if the file exists.
+  [[nodiscard]] bool create(const std::string& name, const std::string& text) const;
+  void look_at_members() const;
+  [[noreturn]] void report_missing() const;
+  [[noreturn]] void fail(char kind, const std::string& text) const;
+
+  std::string folder_;
+  int rank_, world_;
+  std::chrono::milliseconds timeout_;
+  std::uint64_t round_ = 0;
+};
+
+// Ranks meet at a TCP store. ringrun's launcher holds the store of its ranks; rank 0 holds it if
+// they were started by srun, or by hand with RANK etc. in the environment.
+class StoreBootstrap : public Bootstrap {
+ public:
+  // Starts the store on rank 0, unless the launcher holds it. Then connects and waits until the
+  // store answers. Throws TimeoutError if it does not, MismatchError as StoreClient and Exchange
+  // do, and UsageError if rank 0 cannot listen.
+  StoreBootstrap(const JobPlace& place, const Secret& secret, std::chrono::milliseconds timeout);
+  ~StoreBootstrap() override;
+
+  [[nodiscard]] int rank() const override { return place_.rank; }
+  [[nodiscard]] int size() const override { return place_.world; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
+  [[nodiscard]] std::optional<LostMember> lost_rank() override;
+  [[nodiscard]] bool ends_survivors() const override {
+    return place_.launcher_holds_store || place_.kind == BootstrapKind::slurm;
+  }
+
+ private:
+  void let_others_read(int expected = 0);
+
+  JobPlace place_;
+  std::unique_ptr<StoreServer> server_;  // on rank 0, if the launcher holds no store
+  std::unique_ptr<Exchange> exchange_;
+};
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,36 @@
+// Ranks that one process forks meet in shared memory that it mapped before the forks.
+//
+//     parent:  ForkedMeeting meeting(3);   fork     fork     fork
+//                     |                     |        |        |
+//        [ records of rank 0 | of rank 1 | of rank 2 ]   join(0), join(1), join(2)
+//
+// This needs no port, folder or secret, because no other process can access the memory. The process
+// that forked the ranks ends them when one dies (runtime/job/launch/spawn.hpp); here a rank only
+// waits for the others until its deadline.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "runtime/comm/types/bootstrap.hpp"
+
+namespace ringsmith::comm {
+
+class ForkedMeeting {
+ public:
+  explicit ForkedMeeting(int ranks);  // in the parent. Throws Error if there is no memory
+  ~ForkedMeeting();
+  ForkedMeeting(const ForkedMeeting&) = delete;
+  ForkedMeeting& operator=(const ForkedMeeting&) = delete;
+
+  // Call once, in the child that is this rank. all_gather throws TimeoutError naming missing ranks.
+  [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, std::chrono::milliseconds timeout) const;
+
+  struct Seat;
+
+ private:
+  int ranks_;
+  Seat* seats_;  // by rank; in shared memory
+};
+
+}  // namespace ringsmith::comm
