@@ -37,7 +37,7 @@ ringsmith_needs("^(front|make_targets|hooks_test|systems_.*)$" -)
 ringsmith_needs("^device_(without_keys|guarded_by_pages)$" tests_device)
 ringsmith_needs("^vgpu_large_pages$" tests_vgpu)
 ringsmith_needs("^(comm|parallel)_cuda_(one_device|driver_waits)$" tests_%_cuda)
-ringsmith_needs("^apps(_resume|_on_device)?$" tests_apps schedule_player scaling flight_reader dp_vs_ddp async_vs_ddp kernel_bench train_bench
+ringsmith_needs("^apps(_resume|_on_device)?$" tests_apps ringrun schedule_player scaling flight_reader dp_vs_ddp async_vs_ddp kernel_bench train_bench
                 train_report all_reduce_perf all_gather_perf reduce_scatter_perf broadcast_perf reduce_perf alltoall_perf
                 gather_perf scatter_perf sendrecv_perf)
 ringsmith_needs("^(.*)_on_device$" tests_%)
