@@ -154,6 +154,7 @@ void CheckpointManager::write(const Snapshot& snapshot) {
   for (auto all = list_snapshots(folder_); !all.empty(); all.pop_back()) {
     const auto& [step, path] = all.back();
     if (step > snapshot.step) continue;  // written by a run that got further: keep it
+    remove_snapshot(path + ".new");      // left by a process that was killed in write_snapshot()
     const bool useful = useless_.count(path) == 0 && has_manifest(path);
     if (!useful || ++kept > keep_) remove_snapshot(path);
   }

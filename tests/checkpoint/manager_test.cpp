@@ -384,6 +384,13 @@ TEST_CASE("kill -9 at any moment of saving a step again: a whole checkpoint of i
     waitpid(child, nullptr, 0);
     check_is_of_step(read_snapshot(path));
   }
+  fs::create_directory(path + ".new");
+  spill(path + ".new/model.safetensors", "x");
+  CheckpointManager manager(folder.path, 2);
+  manager.save(of_step(2));
+  manager.wait();
+  CHECK_FALSE(fs::exists(path + ".new"));
+  check_is_of_step(read_snapshot(path));
 }
 
 TEST_CASE("a sealed manifest that leaves out what a checkpoint has, or is of no step, is refused") {

@@ -43,10 +43,20 @@ static int threads(void) {
   return found;
 }
 
+// True if this is the only thread. A thread that was joined may remain in the list for a moment, so
+// the list is read again for up to 100 ms while no thread of the program is counted.
+static int is_alone(void) {
+  for (int again = 0; again < 100; ++again) {
+    if (threads() == 1) return 1;
+    if (atomic_load(&threads_of_program) != 0) return 0;
+    usleep(1000);
+  }
+  return 0;
+}
+
 static void look(const char* call, const char* name, void* caller) {
   const int own = is_in_program(caller), beside = atomic_load(&threads_of_program);
-  // threads() also counts a thread that has just ended but is still in the list.
-  if (own ? threads() == 1 : beside == 0) return;
+  if (own ? is_alone() : beside == 0) return;
   fprintf(stderr, "lone_setenv: %s(%s) by %s while %d threads run, %d of them the program's own\n",
           call, name, own ? "the program" : "a library", threads(), beside);
   abort();
