@@ -131,11 +131,12 @@ TEST_CASE("1,000 hostile connections: the job goes on, strangers hear nothing", 
   CHECK(heard_too_much == 0);
   CHECK(unanswered == 0);
   CHECK(wrong == 0);
-  CHECK(server.counters().accepted >= 1000);
-  CHECK(server.counters().refused >= 900);  // except those that closed before the server looked
   CHECK(server.drain(0, 10s));
+  // On a busy machine the server has not yet looked at all connections that were closed here.
   const Deadline deadline = Deadline::in(10s);
-  while (server.counters().strangers > 0 && !deadline.passed()) std::this_thread::sleep_for(1ms);
+  while (server.counters().refused < 1000 && !deadline.passed()) std::this_thread::sleep_for(1ms);
+  CHECK(server.counters().refused == 1000);
+  CHECK(server.counters().accepted == server.counters().joined + 1000);
   CHECK(server.counters().strangers == 0);
   CHECK(open_descriptors() == before);  // nothing has leaked
 }
