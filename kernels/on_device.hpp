@@ -73,7 +73,7 @@
   }                                         \
   RINGSMITH_ON_DEVICE_TYPED(kernel)
 
-// At the end of a source file: instantiates a kernel for float and double.
+// Instantiates a kernel for float and double.
 #define RINGSMITH_FLOAT_AND_DOUBLE(kernel)        \
   template decltype(kernel<float>) kernel<float>; \
   template decltype(kernel<double>) kernel<double>;

@@ -3,8 +3,8 @@
 //   y[p][i][j] = max or mean of x[p][i*sh - ph .. + kh][j*sw - pw .. + kw]
 //                                                                     for each plane p = (n, c)
 //
-// Windows may extend beyond the edge by the padding. The maximum ignores the part outside. For the
-// mean that part counts as zeros, or not at all if count_include_pad is false.
+// Windows may extend into the padding, which the maximum ignores. For the mean the padding counts
+// as zeros, or not at all if count_include_pad is false.
 #pragma once
 
 #include <algorithm>

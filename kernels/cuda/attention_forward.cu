@@ -10,7 +10,7 @@
 //                            O = O exp(m - m') + P V,   l = l exp(m - m') + row sums of P
 //   out = O / l,   statistics = (m, 1 / l)
 //
-// Every thread sums its own columns' part of l. The parts are added at the end.
+// Each thread sums its own columns' part of l. The parts are added at the end.
 #include <cmath>
 
 #include "kernels/cuda/attention_tiles.cuh"

@@ -7,13 +7,13 @@
 //   dk, dv    one block per tile of keys, looping over the queries, with the corresponding
 //             transposed products, S^T = K Q^T, dV += P^T dO, dK += dS^T Q
 //
-// P is computed three times and dS twice. A single kernel for the whole backward pass would compute
-// both only once, but would need atomics for dQ, which add in an unpredictable order. This version
-// gives the same bits in each run.
+// P is computed three times and dS twice. A single backward kernel would compute each only once,
+// but would need atomics for dQ, which add in an unpredictable order. This version gives the same
+// bits in each run.
 //
 // P and dS are rounded to bf16 when they become left operands, and results are rounded once. Sums,
-// scores and statistics are floats. The factor 1 / sqrt(dim) is not applied to dS but, at the end,
-// to dQ and dK.
+// scores and statistics are floats. The factor 1 / sqrt(dim) is applied to dQ and dK at the end
+// instead of to dS.
 #include <string>
 #include <type_traits>
 
@@ -43,13 +43,12 @@ struct Problem {
   [[nodiscard]] __device__ HalfRows rows(const Heads<const bf16>& h, const TileJob& job) const {
     return {h.head(job.batch, job.head), h.token_stride, s.tokens, s.dim, packs};
   }
-  // Index of the head's first row.
   [[nodiscard]] __device__ std::int64_t first_row(const TileJob& job) const {
     return (job.batch * s.heads + job.head) * s.tokens;
   }
 };
 
-// The tiles of two operands, next to each other, in two stages.
+// Two stages, each with a tile of both operands.
 template <int dim, int rows>
 struct Stages {
   bf16* memory;
@@ -120,7 +119,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
     for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        // Masked scores give 0 explicitly, because exp gives NaN if the whole row is -infinity.
+        // exp would give NaN if the whole row is -infinity.
         const float e = scores[j][q] == -INFINITY ? 0.0F : exp_of(scores[j][q] - most[q / 2]);
         scores[j][q] = e;
         total[q / 2] += e;
@@ -144,7 +143,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
                   job.first + row, p.s.tokens, p.s.dim);
 }
 
-// Returns P for the score of query i and key j, or 0 if i does not attend to j.
+// P for the score of query i and key j, or 0 if i does not attend to j.
 __device__ float probability(const Problem& p, float score, std::int64_t i, std::int64_t j,
                              const RowStatistic<float>& row) {
   const bool seen = i < p.s.tokens && j < p.s.tokens && !(p.s.causal && j > i);
@@ -248,7 +247,6 @@ __global__ void __launch_bounds__(kTensorThreads) backward_keys(Problem p) {
                   p.s.tokens, p.s.dim);
 }
 
-// Sets dots[row] to the dot product of the row of dout and the row of out.
 void row_dots(const Heads<const bf16>& dout, const Heads<const bf16>& out, float* dots,
               const AttentionShape& s) {
   for_each(s.rows(), [=] __device__(std::int64_t row) {

@@ -27,7 +27,7 @@ struct alignas(16) Slab {
   float at[kDepth][kPadded];  // [k][row or column]
 };
 
-// A, or B transposed, as `size` rows along k. Element (i, k) is data[i * stride + k * k_stride].
+// A, or B transposed, as `size` rows. Element (i, k) is data[i * stride + k * k_stride].
 struct Operand {
   const float* data;
   std::int64_t size, stride, k_stride;

@@ -87,7 +87,6 @@ void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T
   T* const to = grad_x.data;
   const std::int64_t* const index = indices.data;
   const T* const from = g.data;
-  // Neighbouring threads write neighbouring elements, whichever dimension is innermost.
   const bool inner = dim.stride == 1;
   for_each(slices * dim.n, [=] __device__(std::int64_t i) {
     std::int64_t rest = i;

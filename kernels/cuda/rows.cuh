@@ -15,7 +15,7 @@ namespace ringsmith::kernels::cuda {
 
 constexpr int kRowPacks = 4;
 
-// Number of elements of the longest row that a team can hold.
+// Length of the longest row that a team can hold.
 template <class T>
 constexpr std::int64_t team_capacity(int team, int packs = kRowPacks) {
   return std::int64_t{team} * packs * kPack<T>;

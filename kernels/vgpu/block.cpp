@@ -48,8 +48,7 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
                  static_cast<unsigned>(block_number / grid.grid.x / grid.grid.y)};
   view_.block_dim = block;
   view_.grid_dim = grid.grid;
-  // The end of dynamic shared memory is at a page that faults, and the start is aligned to 16
-  // bytes.
+  // Dynamic shared memory ends at a page that faults and starts at a multiple of 16 bytes.
   view_.dynamic_shared = dynamic_ + kMostShared - (grid.shared_bytes + 15) / 16 * 16;
   count_ = block.x * block.y * block.z;
   begun_ = finished_ = arrived_ = 0;
@@ -58,8 +57,8 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   spinning_.clear();
   progress_ = true;
 
-  // Warps begin in a seeded order, and so do the lanes of each. Thus few fibers live
-  // simultaneously.
+  // Few fibers live simultaneously, because warps begin one after another. The orders of warps and
+  // of lanes are seeded.
   const unsigned warps = (count_ + 31) / 32;
   unsigned n = 0;
   Permutation(warps, random_.next()).each([&](std::uint64_t w) {
@@ -105,8 +104,8 @@ void BlockRunner::live(Fiber* self) {
 
 Fiber* BlockRunner::idle_fiber() {
   if (idle_.empty()) return fibers_.make();
-  // Under ThreadSanitizer a fiber is a thread. Takes a random fiber, so that equally numbered
-  // threads of two blocks do not look like one thread.
+  // Under ThreadSanitizer a fiber is a thread. Takes a random one, so that equally numbered threads
+  // of two blocks do not look like one thread.
   if (kTsan) std::swap(idle_[random_.below(idle_.size())], idle_.back());
   Fiber* fiber = idle_.back();
   idle_.pop_back();
@@ -177,7 +176,7 @@ Fiber* BlockRunner::choose(Fiber* free) {
   }
 }
 
-// ---- descriptions of a block that is stuck, or in which an error was found ----
+// ---- descriptions of a block for reports ----
 
 std::string BlockRunner::describe() const {
   std::map<std::string, std::vector<unsigned>> groups;

@@ -10,7 +10,6 @@
 
 namespace vgpu {
 
-// Makes the running thread wait and returns when it is resumed.
 [[gnu::always_inline]] inline void BlockRunner::suspend() {
   Thread& t = self();
   Fiber* to = next_ready_ < ready_.size() ? threads_[ready_[next_ready_++]].fiber : choose(nullptr);
@@ -189,8 +188,8 @@ void loaded(const void* address, std::uint64_t value, const Source& where) {
 }
 
 // ThreadSanitizer does not model fences. A release fence turns the thread's later atomic stores
-// into release stores. An acquire fence acquires everything that was published at the words that
-// the thread read last.
+// into release stores. An acquire fence acquires what was published at the words that the thread
+// read last.
 void fence(bool acquire, [[maybe_unused]] bool release) {
   if (current_thread == nullptr || !kTsan) {
 #ifndef VGPU_TSAN

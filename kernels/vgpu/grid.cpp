@@ -18,10 +18,10 @@ namespace vgpu {
 
 namespace {
 
-// Number of OS threads to which the blocks of a grid are distributed under ThreadSanitizer. Grids
-// of large blocks get fewer, because the detector supports only about 8,000 threads in total.
+// Number of OS threads that share the blocks of a grid under ThreadSanitizer. Grids of large blocks
+// get fewer, because the detector supports only about 8,000 threads in total.
 constexpr std::uint64_t kTsanShares = 8, kTsanThreads = 2048;
-// Number of CUDA threads below which waking a helper costs more than it saves.
+// Below this number of CUDA threads, waking a helper costs more than it saves.
 constexpr std::uint64_t kWorthSharing = 16 << 10;
 
 std::uint64_t volume(dim3 d) { return std::uint64_t{d.x} * d.y * d.z; }

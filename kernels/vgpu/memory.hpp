@@ -18,9 +18,9 @@ class PinnedMemory {
     bool allocated = false;  // by cudaHostAlloc
   };
   static PinnedMemory& get();
-  // False if it overlaps a range that is already pinned.
+  // False if it overlaps a pinned range.
   bool add(const Range& range);
-  // Removes and returns the range that starts there, or nothing if there is none of that kind.
+  // Removes and returns the range of this kind that starts there, if any.
   std::optional<Range> remove(const void* start, bool allocated);
   [[nodiscard]] std::optional<Range> find(const void* address) const;
   // True if memory from cudaHostAlloc ends less than two pages before this address.

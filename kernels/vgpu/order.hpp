@@ -1,11 +1,10 @@
 // Declares to ThreadSanitizer the order of operations that CUDA promises.
 //
-// In the tsan build the only order between host, streams and CUDA threads must be the order that
-// CUDA promises: launch after the host's earlier writes, stream order, events, synchronisation,
-// barriers, atomics. The emulator's own mutexes would order far more and hide the very errors that
-// it is meant to find. Therefore its code runs Quiet, i.e. invisible to the detector. Each promised
-// order is declared outside of Quiet, by happens_before(object) on one side and
-// happens_after(object) on the other.
+// In the tsan build, host, streams and CUDA threads must be ordered only as CUDA promises: launch
+// after the host's earlier writes, stream order, events, synchronisation, barriers, atomics. The
+// emulator's own mutexes would order far more and hide the very errors that it is meant to find.
+// Therefore its code runs Quiet, i.e. invisible to the detector. Each promised order is declared
+// outside of Quiet, by happens_before(object) on one side and happens_after(object) on the other.
 #pragma once
 
 #if defined(VGPU_TSAN)
@@ -50,8 +49,7 @@ inline void happens_before(void*) {}
 inline void happens_after(void*) {}
 #endif
 
-// While an object of this class exists, the detector ignores the thread. The emulator's own code
-// needs this.
+// The detector ignores the thread while this object exists.
 class Quiet {
  public:
   Quiet() { look_away(); }

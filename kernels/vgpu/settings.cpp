@@ -86,8 +86,7 @@ std::vector<int> read_devices() {
   return out;
 }
 
-// Returns the position of the variable's value in the list of names, which are in the order of the
-// enumeration. The first is the default.
+// The names are in the order of the enumeration. The first is the default.
 template <class Choice>
 Choice choice(const char* variable, const std::array<std::string_view, 3>& names) {
   const char* text = text_of(variable);

@@ -41,8 +41,8 @@ inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
     if (!folder.wait(card_of(r), left()))
       missing += (missing.empty() ? "" : "; ") + ("rank " + std::to_string(r) + " never came");
 
-  // Ranks may see different states: one may run out of patience just when the last card arrives.
-  // Therefore the first rank to decide writes its result, and that result holds for all ranks.
+  // One rank may run out of patience just when the last card arrives. Therefore the first rank to
+  // decide writes its result, which holds for all ranks.
   const std::string result = seat.job + "result";
   folder.create(result, missing);
   missing = folder.read(result).value();

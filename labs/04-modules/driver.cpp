@@ -1,5 +1,4 @@
-// Runs the student's layers, loss, optimizers and training step on the judge's inputs. The judge
-// gives the verdicts.
+// Runs the student's layers, loss, optimizers and training step.
 #include LAB04_LAYERS
 #include LAB04_LOSS
 #include LAB04_OPTIM
@@ -117,8 +116,7 @@ KIT_SCENARIO(mlp) {
   set_values(parameters, in.floats("values"));
   for (const std::int64_t p : in.integers("frozen"))
     parameters.at(std::size_t(p))->requires_grad = false;
-  // Logs each hook, and the end of backward as -1, with the gradients of all parameters at that
-  // moment.
+  // Logs each hook, and the end of backward as -1, with the gradients of all parameters then.
   std::vector<std::int64_t> log;
   std::int64_t ends = 0;
   const auto note = [&](std::int64_t what) {
@@ -214,8 +212,8 @@ KIT_SCENARIO(optimize) {
   out.put("trajectory", trajectory);
 }
 
-// A state of other parameters must be refused, and so must a state whose length is neither the
-// length of a fresh optimizer's state nor that after a step.
+// The optimizer must refuse a state of other parameters, and a state whose length is neither a
+// fresh optimizer's nor that after a step.
 KIT_SCENARIO(strange_state) {
   std::vector<Parameter> few, many;
   few.emplace_back(3);
@@ -255,7 +253,7 @@ KIT_SCENARIO(strange_state) {
   out.put("accepted", accepted);
 }
 
-// Trains over batches of the given sizes. Before it, one sample goes through forward and backward
+// Trains over batches of the given sizes. Earlier, one sample goes through forward and backward
 // without a step, so that gradients are present.
 KIT_SCENARIO(train) {
   lab04::MLP model(widths(in));

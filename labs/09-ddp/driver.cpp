@@ -1,13 +1,16 @@
-// Runs the student's DDP on the kit's cluster and reports the results. The judge gives the
-// verdicts.
+// Runs the student's DDP on the kit's cluster.
 //
 // The judge describes the model (sizes, frozen, tied), the arrival of its gradients on each rank,
 // and a script with one letter per action:
 //
-//   z  gradients to none          s  backward, synchronising        n  backward under no_sync
-//   m  no_sync, with a nested no_sync and then a backward inside    t  like n, but the body throws
+//   z  gradients to none
+//   s  backward, synchronising
+//   n  backward under no_sync
+//   m  no_sync, with a nested no_sync and then a backward inside
 //   u  like m, but the inner body throws
-//   o  momentum step              c  count collectives and time from here on
+//   t  like n, but the body throws; then gradients to none
+//   o  momentum step
+//   c  count collectives and time from here on
 #include LAB09_DDP
 
 #include "labs/kit/driver.hpp"

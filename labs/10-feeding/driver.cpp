@@ -1,4 +1,4 @@
-// Runs the student's sampler and loader and reports their results. The judge gives the verdicts.
+// Runs the student's sampler and loader.
 #include LAB10_SAMPLER
 #include LAB10_LOADER
 
@@ -20,9 +20,8 @@
 
 namespace {
 
-// If a test asks for it, a thread that notifies sleeps afterwards, so that the woken threads
-// check their conditions first. A correct program is unaffected, and a program that notifies too
-// early deadlocks each time.
+// If a test asks for it, a thread that notifies sleeps afterwards, so that the woken threads check
+// their conditions first: a program that notifies too early deadlocks each time.
 std::atomic<bool> slow_to_go_on = false;
 void pause_of_notifier() {
   if (slow_to_go_on) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -55,8 +54,8 @@ struct CannotBeRead : std::runtime_error {
       : std::runtime_error("sample " + std::to_string(sample) + " cannot be read") {}
 };
 
-// A data set that a test can slow down: it counts the fetches that have begun and ended, and can
-// make a batch wait for others.
+// A data set that counts the fetches that have begun and ended, and can delay them or make a batch
+// wait for others.
 class Shelf {
  public:
   struct Batch {  // movable, but not copyable
@@ -277,8 +276,8 @@ KIT_SCENARIO(two_loaders) {
   out.put("second", ids[1]);
 }
 
-// Runs a loader whose memory is watched while its threads run. Fetches take some time, so that
-// next() is called before a batch is ready. Some fetches throw.
+// Runs a loader whose memory is watched. Fetches take some time, so that next() is called before a
+// batch is ready. Some fetches throw.
 KIT_SCENARIO(races) {
   using Batch = std::vector<std::int64_t>;
   using Loader = lab10::Loader<Batch>;

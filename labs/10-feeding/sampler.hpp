@@ -5,8 +5,8 @@
 //   rank 1                 1     3     8       4
 //   rank 2                   7     9     6       1
 //
-// Every rank computes the same order by itself and takes its own places: nothing is sent. The
-// indices are the same as in torch.utils.data.DistributedSampler with the same arguments.
+// Every rank computes the same order and takes its own places: nothing is sent.
+// torch.utils.data.DistributedSampler with the same arguments gives the same indices.
 #pragma once
 
 #include <algorithm>
@@ -55,9 +55,9 @@ class DistributedSampler {
 
   // Task 3. From now on indices() and size() refer to this epoch. used: number of places of its
   // order that have already been used, summed over all ranks. A job that resumes in mid-epoch
-  // begins there, perhaps with a different number of ranks. The rest is distributed in the same way
-  // as a whole order, and is also padded with the beginning of the epoch's order, not of the rest.
-  // Before the first call: epoch 0, nothing used.
+  // begins there, perhaps with a different number of ranks. The rest is distributed like a whole
+  // order, and is also padded with the beginning of the epoch's order, not of the rest. Before the
+  // first call: epoch 0, nothing used.
   void set_epoch(std::int64_t epoch, std::int64_t used = 0) {
 #ifdef SOLUTION
     epoch_ = epoch;

@@ -1,4 +1,4 @@
-// Lab 13: your own trainer. It computes nothing new; it combines your earlier labs.
+// Lab 13: your own trainer, which combines your earlier labs.
 //
 //     lab 10  sampler, loader ----> batch                    every rank: its part of the batch
 //     lab 01  tensors ---+
@@ -276,8 +276,7 @@ class RingGroup {
   [[maybe_unused]] kit::Background& thread_;
 };
 
-// Task 5. Returns the schedule of a ring's all-reduce: reduce-scatter, then all-gather. Moves no
-// data.
+// Task 5. Returns the schedule of a ring's all-reduce: reduce-scatter, then all-gather.
 template <class Ring>
 kit::Schedule schedule_of(int world) {
 #ifdef SOLUTION
@@ -395,8 +394,8 @@ void train(Link& link, AnyModel& model, Optimizer& optimizer, const Data& data,
 }
 
 // Task 7. Predicts, without measuring, when the last of these all-reduces is complete. Bucket k has
-// elements[k] floats and is complete ready[k] seconds after the start of backward. The ring carries
-// one bucket at a time, in this order. Use your lab 05.
+// elements[k] floats and is full ready[k] seconds after the start of backward. The ring carries one
+// bucket at a time, in this order. Use your lab 05.
 inline double predicted_end(const lab05::Machine& machine, int world, std::span<const double> ready,
                             std::span<const std::size_t> elements) {
 #ifdef SOLUTION

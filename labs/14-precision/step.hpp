@@ -128,11 +128,11 @@ class Trainer {
   [[nodiscard]] std::span<const float> masters() const { return masters_; }
   [[nodiscard]] const GradScaler& scaler() const { return scaler_; }
 
-  // Task 7. Makes one step from the mean loss of these batches, at least one: each batch's loss
-  // is weighted by 1 / batches.size(), and scaled. All ranks pass the same number of batches.
-  // Returns true if the step was made. It is made on all ranks, or on none if a gradient was not
-  // finite on any rank; masters and optimizer are then unchanged. An exception of a backward
-  // propagates to the caller, and the next step starts as if this one had never begun.
+  // Task 7. Makes one step from the mean loss of these batches, at least one: each batch's loss is
+  // weighted by 1 / batches.size(), and scaled. All ranks pass the same number of batches. Returns
+  // true if the step was made. If a gradient was not finite on any rank, no rank makes the step;
+  // masters and optimizer are then unchanged. An exception of a backward propagates to the caller,
+  // and the next step starts as if this one had never begun.
   bool step(std::span<const int> batches) {
 #ifdef SOLUTION
     std::vector<std::uint16_t> weights;
@@ -145,8 +145,8 @@ class Trainer {
         replica_.backward(weights, batch, factor);
     }
     replica_.backward(weights, batches.back(), factor);
-    // Unscales after the average, because all ranks then check the same numbers, which include any
-    // rank's infinity.
+    // Unscales after the average: all ranks then check the same numbers, in which any rank's
+    // infinity shows.
     const bool found = scaler_.unscale({replica_.grad()});
     if (!found) optimizer_.step(masters_, replica_.grad());
     scaler_.update();

@@ -1,5 +1,4 @@
-// Runs the student's checkpoints on a failing disk, and the training on the kit's fabric. The judge
-// gives the verdicts.
+// Runs the student's checkpoints on a failing disk, and the training on the kit's fabric.
 #include LAB16_CHECKPOINT
 #include LAB16_RESUME
 
@@ -85,8 +84,8 @@ std::int64_t loaded(Checkpoints& checkpoints, Snapshot& out) {
 
 }  // namespace
 
-// Packs and unpacks the given snapshot and another one; with `damage`, cuts, changes, shortens
-// and extends the packed bytes at every place, and unpacks the results.
+// Packs and unpacks the given snapshot and another one; with `damage`, cuts, changes, shortens and
+// extends the packed bytes at every place.
 KIT_SCENARIO(packing) {
   const Snapshot before = snapshot_of(in);
   const Bytes packed = pack(before);
@@ -294,8 +293,8 @@ KIT_SCENARIO(history) {
 }
 
 // Phases of a training run. Each phase is a new program with its own number of ranks. It resumes,
-// trains, saves after `saves` of its steps (-1: never), and continues until it is killed after
-// `steps`. fresh: the phase starts with an empty disk.
+// trains, saves after `saves` of its steps (-1: never), and is killed after `steps`. fresh: the
+// phase starts with an empty disk.
 KIT_SCENARIO(train) {
   const auto worlds = in.integers("worlds"), steps = in.integers("steps"),
              saves = in.integers("saves");

@@ -1,5 +1,5 @@
-// The collectives of this lab, over the links of the simulated network. Given: read their
-// contracts, and build your code on top of them.
+// The collectives of this lab, over the links of the simulated network. Given: build your code on
+// top of them.
 //
 //     counts = {3, 2, 2}              rank 0         rank 1         rank 2
 //
@@ -39,7 +39,7 @@ struct Disagreement {
 
 class Group {
  public:
-  // The collectives called so far, in order. The ranks of a run share the log.
+  // The collectives called so far, in order, in one log for all ranks of a run.
   struct Call {
     std::string kind, text;
     std::size_t elements = 0;  // in total

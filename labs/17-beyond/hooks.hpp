@@ -3,7 +3,7 @@
 //     bucket of this rank --> hook --> the average over the ranks, or an approximation
 //
 // A hook is called with each full bucket of gradients, on every rank. It replaces the gradients in
-// the bucket by those that the optimizer will use. A hook that sums must also divide.
+// the bucket by those that the optimizer will use, so a hook that sums must also divide.
 //
 //     average      n floats                                 rounded as floats
 //     bf16         n numbers of 16 bits                     rounded twice
@@ -112,8 +112,8 @@ struct Sparse {
   std::vector<float> values;          // one per place
 };
 
-// Sends only k values of each bucket. The others are not lost: they stay in the bucket's residual
-// and are added to the next gradient of the same element (error feedback).
+// Sends only k values of each bucket. The others stay in the bucket's residual and are added to the
+// next gradient of the same element (error feedback).
 class TopK {
  public:
   // k may differ between ranks, and may be 0.

@@ -44,7 +44,6 @@ struct InputsExhausted : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Tracks which ranks still have batches.
 class Join {
  public:
   Join(Group& group, const JoinOptions& options) : group_(group), options_(options) {}

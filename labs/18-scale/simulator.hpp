@@ -4,8 +4,8 @@
 //     useful + saving + restarting + lost + waiting = the elapsed time
 //
 // Time is in whole nanoseconds. 54 days are 4.7e15: too large for 32 bits and for a float; 54 days
-// of 16,384 ranks are 7.6e19: too large for 64 bits. All failures are inputs, so a simulation with
-// the same input has the same output, to the nanosecond.
+// of 16,384 ranks are 7.6e19: too large for 64 bits. All failures are inputs, so the same input
+// gives the same output, to the nanosecond.
 #pragma once
 
 #include <algorithm>
@@ -252,7 +252,7 @@ struct Run {
 };
 
 // Task 9. Runs the job on a cluster. At 0, machines 0, 1, ... join, in this order. When a machine
-// fails, the spare that has stood by longest joins immediately (initially the one with the lowest
+// fails, the spare that has waited longest joins immediately (initially the one with the lowest
 // number), and a restart begins. If there is no spare, the job waits until repairs have filled all
 // places; then a restart begins. Machines fail while they are in the job, whether it works, saves,
 // restarts or waits; spares do not fail.

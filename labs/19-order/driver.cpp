@@ -1,5 +1,5 @@
 // Runs the student's hand-offs in all executions of small programs, also with each requested order
-// weakened, and reports the observations. The judge gives the verdicts.
+// weakened.
 #include LAB19_HAND_OFFS
 
 #include "labs/kit/driver.hpp"
@@ -119,7 +119,6 @@ struct Watched {
   static inline bool may_wait = true;
 };
 
-// The processor's memory, by <atomic>.
 struct Real {
   static constexpr std::memory_order relaxed = std::memory_order_relaxed,
                                      acquire = std::memory_order_acquire,
@@ -249,7 +248,8 @@ Program slots(const Numbers& n) {
             }}}};
 }
 
-// n[0] threads, n[1] rounds. Each thread writes its own number; the last one adds them.
+// n[0] threads, n[1] rounds, after n[2] earlier ones. Each thread writes its own number; the last
+// one adds them.
 Program meetings(const Numbers& n) {
   const auto threads = Count(n[0]), rounds = Count(n[1]), lived = Count(n[2]);
   struct State {
@@ -351,7 +351,7 @@ Program bells(const Numbers& n) {
             }}}};
 }
 
-// 0: n[1] writes concurrent with n[2] reads. 1: one thread is both.
+// 0: n[1] writes, concurrent with n[2] reads by each of n[3] readers. 1: one thread is both.
 Program records(const Numbers& n) {
   const Number writes = n[1], reads = n[2], readers = n[3];
   const auto s = std::make_shared<Record>();
@@ -439,7 +439,6 @@ std::string described(const Use& use, Order instead) {
 
 }  // namespace
 
-// Runs one program in all executions.
 KIT_SCENARIO(executions) {
   const auto result = explored(in.text("task"), in.integers("numbers"));
   out.put("failure", result.failure);

@@ -9,7 +9,7 @@
 // Memory is either the explorer's, which runs all executions that C++ allows, or a wrapper of
 // <atomic>. An atomic<T> has load, store, exchange and fetch_add, each with its order as the last
 // argument (Memory::relaxed, acquire, release, acq_rel, seq_cst). A plain<T> has get and set, and
-// may be used by only one thread at a time. There is Memory::fence(order). Use
+// may be used by only one thread at a time. Memory::fence(order) issues a fence. Use
 // Memory::wait_until(condition) for all waiting.
 //
 // Boehm, Adve: Foundations of the C++ Concurrency Memory Model, PLDI 2008.
@@ -164,8 +164,8 @@ class Bell {
   explicit Bell(Count lived = 0) : posted_("posted", lived), asleep_("asleep", 0), made_(lived) {}
 
   // Task 4. Called by the worker. Posts one more piece of work, and makes it visible with
-  // everything before it. Returns true if the sleeper must be woken, or false if the sleeper has
-  // not announced that it sleeps or is awake again.
+  // everything before it. Returns true if the sleeper must be woken: it has announced that it
+  // sleeps, and is not awake again.
   bool post() {
 #ifdef SOLUTION
     posted_.store(++made_, Memory::release);
@@ -186,8 +186,7 @@ class Bell {
   }
 
   // Task 4. Called by the sleeper, which has done `seen` pieces. Returns true if no more have been
-  // posted, in which case the sleeper may sleep. Otherwise returns false, and the sleeper counts as
-  // awake.
+  // posted; the sleeper may then sleep. Otherwise returns false, and the sleeper counts as awake.
   bool may_sleep([[maybe_unused]] Count seen) {
 #ifdef SOLUTION
     asleep_.store(1, Memory::relaxed);

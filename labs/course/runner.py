@@ -99,7 +99,7 @@ def _kill(group):
 
 
 def _folder():
-    """Creates a folder for one run, and removes folders that killed judges have left behind."""
+    """Creates a folder for one run, and removes the folders of killed judges."""
     place = pathlib.Path(tempfile.gettempdir())
     sandbox.sweep(place, "lab")
     return pathlib.Path(tempfile.mkdtemp(prefix=f"lab-{os.getpid()}-"))

@@ -46,7 +46,6 @@ void Counter::publish(std::uint64_t value) {
   value_.store(value, std::memory_order_release);
   Self& own = self();
   if (own.board) ++own.board->moves;
-  // Long enough for the other side to wake up and act on the new value.
   if (own.pauses && drawn(own.state) % 4 == 0) sleep_microseconds(long(drawn(own.state) % 300));
 }
 

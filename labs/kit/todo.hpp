@@ -1,5 +1,5 @@
-// Thrown by a skeleton instead of running the student's code. The judge reports "not attempted" and
-// the name of the task instead of a crash, because an untouched skeleton is not an error.
+// Thrown by a skeleton instead of running the student's code. The judge then reports "not
+// attempted" and the name of the task, because an untouched skeleton is not an error.
 #pragma once
 
 #include <string>

@@ -49,7 +49,7 @@ std::string odd_kind(const struct stat& file) {
   return S_ISSOCK(file.st_mode) ? "a socket" : "a device";
 }
 
-// Follows symbolic links and returns the final target, which need not exist yet.
+// Returns the final target, which need not exist yet.
 fs::path behind_links(const std::string& path) {
   constexpr int kMostLinks = 40;  // the kernel's limit
   fs::path at = path;

@@ -9,9 +9,8 @@ namespace ringsmith::trace {
 
 namespace {
 
-// A queue for one producer and one consumer. The counters only grow; slot = counter mod capacity.
-// The release store of tail publishes the slot's contents; the release store of head frees the
-// slot.
+// The counters only grow; slot = counter mod capacity. The release store of tail publishes the
+// slot's contents; the release store of head frees the slot.
 class Ring {
  public:
   void push(const FinishedSpan& event) {
@@ -38,7 +37,7 @@ class Ring {
   [[nodiscard]] bool ended() const { return ended_.load(std::memory_order_acquire); }
 
  private:
-  // Not initialised, so that unused pages never become resident.
+  // Not initialised: unused pages never become resident.
   std::unique_ptr<FinishedSpan[]> slots_{new FinishedSpan[kRingEvents]};
   std::atomic<std::uint64_t> tail_{0};
   std::atomic<std::uint64_t> head_{0};
@@ -56,7 +55,7 @@ struct Registry {
   std::vector<Producer> producers;
   std::vector<std::string> names;
   // Numbers of ended threads whose events have all been drained. Threads of the same name reuse
-  // them, so that a program may start any number of threads one after another.
+  // them, so any number of threads may run one after another.
   std::vector<std::int32_t> free;
   std::uint64_t dropped_by_ended_threads = 0;
 
@@ -79,14 +78,13 @@ struct Registry {
   }
 };
 
-// Never destroyed, because threads may record until the end of the process.
+// Never destroyed: threads may record until the end of the process.
 Registry& registry() {
   static auto* instance = new Registry;
   return *instance;
 }
 
-// A thread gets its number and its ring with its first event, so it has neither while the tracer is
-// off.
+// A thread gets its number and its ring with its first event.
 struct Self {
   std::string name;  // empty: the default
   std::shared_ptr<Ring> ring;

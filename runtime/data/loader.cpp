@@ -35,7 +35,6 @@ DataLoader::Epoch DataLoader::epoch() {
 }
 
 struct DataLoader::Epoch::Prefetch {
-  // The outcome of a task: nothing yet, a batch, or an exception.
   struct Result {
     std::optional<Batch> batch;
     std::exception_ptr error;

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kMostRanks = 1 << 20;
 
-// For srun without reserved ports, the port is computed from the job's number. It is below the
-// ephemeral ports.
+// For srun without reserved ports: the port, computed from the job's and step's numbers, is below
+// the ephemeral ports.
 constexpr int kFirstSlurmPort = 20'000, kSlurmPorts = 10'000;
 
 std::string value(const Environment& environment, const char* name) {

@@ -1,4 +1,3 @@
-// Runs doctor as a user does: alone, and on the ranks of a job.
 #include <algorithm>
 #include <sstream>
 
@@ -109,7 +108,7 @@ TEST_CASE("doctor lists the choices of the runtime, every row, once per job", "[
     REQUIRE(r.exit_code == 0);
     CHECK(widest_line(r.out) <= 80);
     const auto rows = ringsmith::comm::table_of_choices();
-    std::size_t end = 0;  // of the rows found so far
+    std::size_t end = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::string head = (i < 9 ? "\n " : "\n") + std::to_string(i + 1) + "  " + rows[i][0];
       end = r.out.find(head, end);

@@ -1,4 +1,3 @@
-// Tests the events that the tracer records and drops, and its cost while it is off.
 #include "runtime/base/tracer.hpp"
 
 #include <malloc.h>
@@ -10,7 +9,7 @@ using namespace ringsmith;
 using trace::Category;
 
 namespace {
-struct On {  // the tracer is process-wide, so each test enables it for itself, with empty rings
+struct On {  // the tracer is process-wide, so each test enables it with empty rings
   On() {
     (void)trace::drain();
     trace::enable(true);

@@ -1,11 +1,11 @@
 // fuzz_store BYTES [SEED]: feeds the store input that no honest process would send, and stops at
-// the first violation (exit code 1, with the seed). `make fuzz` runs it with 10 million bytes under
+// the first violation (exit code 1). `make fuzz` runs it with 10 million bytes under
 // AddressSanitizer.
 //
 //     strangers   random bytes; proofs with a wrong bit, truncated, or copied from another session
 //     members     requests with wrong lengths, counts and kinds, in correctly sealed frames; broken
 //                 frames; in pieces of any size
-//     the server  the same over TCP, with connections dropped at any moment
+//     the server  random bytes over TCP, from clients that leave at any moment
 //     a client    whose server knows the secret and answers nonsense
 //
 // Invariants: no crash; no stranger ever changes a key or reads a value; memory stays bounded; the
@@ -73,7 +73,6 @@ class Fuzzer {
     return out;
   }
 
-  // Applies one of the small mutations that find most bugs.
   std::string injured(std::string text) {
     if (text.empty()) return garbage(40);
     const std::size_t at = below(text.size());
@@ -115,8 +114,7 @@ class Fuzzer {
     return m;
   }
 
-  // Feeds the bytes in pieces of any size, and processes the session's work in between, as a server
-  // would.
+  // Feeds the bytes in pieces, and lets the session work in between, as a server would.
   void feed(Session& session, std::string_view bytes) {
     left_ -= std::min(left_, bytes.size());
     while (!bytes.empty() && session.room() > 0) {
@@ -196,7 +194,7 @@ class Fuzzer {
       const bool broken = below(30) == 0;
       if (broken) frame = injured(frame);
       feed(session, frame);
-      now_ += 5ms;  // longer than every wait that request() makes, except the endless ones
+      now_ += 5ms;  // longer than the usual waits of request()
       work(session);
       while (const auto answer = opener.open(heard_)) {
         must(Message::decode(*answer).kind <= 2, "an answer of no kind");
@@ -209,7 +207,7 @@ class Fuzzer {
     must(*table.find(kCanary) == kSong, "the canary's song has changed");
   }
 
-  // Sends requests over TCP without waiting for answers, and closes connections at any point.
+  // Sends garbage over TCP, looks for a refusal in half of the cases, and closes the connection.
   void visit(const Address& address) {
     ++visits_;
     std::string why;

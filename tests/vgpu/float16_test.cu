@@ -117,7 +117,7 @@ TEST_CASE("conversions from float and double round once") {
   CHECK(std::isinf(value(__float2half(65520.0F))));
   CHECK(value(__float2half(0x1p-25F)) == 0.0F);
   CHECK(value(__float2half(0x1.000002p-25F)) == 0x1p-24F);
-  // Just above the middle of 1 and its successor. Rounded to float first, it would be the middle.
+  // Just above the middle of 1 and its successor, and exactly there if rounded to float first.
   CHECK(value(__double2half(1.0 + 0x1p-11 + 0x1p-40)) == 1.0F + 0x1p-10F);
   CHECK(value(__double2bfloat16(1.0 + 0x1p-8 + 0x1p-40)) == 1.0F + 0x1p-7F);
 }

@@ -1,5 +1,5 @@
-// Softmax over the last dimension processes one row at a time. Over another dimension it processes
-// one row of `inner` neighbours at a time, so that memory is always read in order.
+// Softmax over the last dimension processes one row at a time, over another one row of `inner`
+// neighbours, so that memory is always read in order.
 #include "kernels/softmax.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kSliceGrain = 8192;  // elements that justify another thread
 
-// Calls f(offset) for each outer slice, spread over threads.
+// Calls f(offset) for each outer slice, from several threads.
 template <class F>
 void for_each_outer(Slices s, const F& f) {
   const std::int64_t size = s.n * s.inner;

@@ -1,5 +1,5 @@
-// Unusual and correct: no closed formulas for the algorithms. Every algorithm is played round by
-// round, with one clock per rank for the ring, and the crossover is found by bisection.
+// Unusual and correct: every algorithm is played round by round, with one clock per rank for the
+// ring, and the crossover is found by bisection.
 #pragma once
 
 #include <algorithm>

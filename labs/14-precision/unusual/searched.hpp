@@ -1,5 +1,5 @@
-// Unusual but correct: no bit tricks. Each code is decoded by its formula, and to_f16 and to_bf16
-// search the codes for the nearest number by bisection, in double.
+// Unusual and correct: each code is decoded by its formula, and to_f16 and to_bf16 search the codes
+// for the nearest number by bisection, in double.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,6 @@
-// Unusual but correct: the queue is a multimap (which keeps equal keys in order), the timeline is
-// played from one failure to the next, the account walks backwards, and the cluster keeps
-// failures and repairs in two maps.
+// Unusual and correct: the queue is a multimap, which keeps equal keys in order; the timeline is
+// played from one failure to the next; the account walks backwards; the cluster keeps failures and
+// repairs in two maps.
 #pragma once
 
 #include <algorithm>
@@ -51,8 +51,7 @@ inline void check(const Plan& p) {
     throw std::invalid_argument("no such plan");
 }
 
-// Appends the phases from `now` until `stop` and updates `saved`. Returns true if the job is
-// done.
+// Appends the phases from `now` until `stop` and updates `saved`. Returns true if the job is done.
 inline bool play(const Plan& p, Time now, Time stop, Time& saved, bool restart,
                  std::vector<Phase>& out) {
   const auto lasts = [&](Kind kind, Time length) {

@@ -1,5 +1,5 @@
-// schedule_player: shows, draws, proves and prices the schedule of a collective. It runs without
-// other ranks and sends no messages.
+// schedule_player: shows, draws, proves and prices the schedule of a collective, without other
+// ranks or messages.
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -56,8 +56,7 @@ std::string table_of_algorithms() {
          "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong\noptions.\n";
 }
 
-// With --run or --json, proves progress with exactly --slots slots; otherwise with every relevant
-// number of slots.
+// With --run or --json, proves progress with exactly --slots slots instead of the default numbers.
 CheckOptions how_to_check(const Options& o) {
   CheckOptions options;
   if (o.run || o.json) options.wires = {{o.slots, false}};

@@ -26,7 +26,7 @@ constexpr const char* kRemedy = "; choose a writable place with --run-dir";
   throw UsageError("cannot create run directory '" + path.string() + "': " + why + kRemedy);
 }
 
-// Returns true if the folder was created, false if the path exists.
+// False if the path exists.
 bool make(const fs::path& path) {
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
@@ -36,7 +36,6 @@ bool make(const fs::path& path) {
   return made;
 }
 
-// An existing folder may still not be writable: a read-only mount, another owner.
 void check_writable(const fs::path& path) {
   if (access(path.c_str(), W_OK | X_OK) != 0) refuse(path, std::strerror(errno));
 }

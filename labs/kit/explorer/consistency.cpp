@@ -163,7 +163,7 @@ bool Execution::add_sc(const Event& e) {
   return true;
 }
 
-// Checks all of psc if there are fences. Not optimized, because fences are rare.
+// Checks all of psc. Not optimized, because fences are rare.
 bool Execution::fences_agree() const {
   std::vector<const Event*> all, sc;
   for (const auto& events : events_)

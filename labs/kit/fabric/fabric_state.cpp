@@ -106,7 +106,7 @@ void Fabric::State::resume(Rank& rank) {
   conductor.acquire();
 }
 
-// If no rank can continue or a call was wrong, ends all ranks that are still running and throws.
+// Ends all running ranks and throws if no rank can continue or a call was wrong.
 void Fabric::State::fail_if_stuck(bool any_ready) {
   if (any_ready && misuse.empty()) return;
   const std::string report = misuse.empty() ? "no rank can continue\n" + describe(waits()) : "";

@@ -1,4 +1,3 @@
-// The clocks, the hooks that the compiler calls, and the C library's calls that order threads.
 #include "labs/kit/races/races.hpp"
 
 #include <cerrno>
@@ -134,7 +133,6 @@ UNSEEN void watch(const void* at, std::size_t size) {
   if (first < lowest) lowest = first;
   if (first + size > highest) highest = first + size;
 }
-// Stops watching freed memory.
 UNSEEN void forget(const void* at) {
   const auto first = reinterpret_cast<std::uintptr_t>(at);
   for (int b = 0; b < block_count; ++b)

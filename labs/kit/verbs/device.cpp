@@ -1,4 +1,3 @@
-// The objects of the simulated device: created, counted, and destroyed in the right order.
 #include "labs/kit/verbs/device.hpp"
 
 #include <cerrno>
@@ -45,8 +44,7 @@ ibv_gid gid_of(int rank, int index) {
   return gid;
 }
 
-// Runs another rank, drawn at random from those that are not done. Blocks until the caller's next
-// turn.
+// Runs another rank, drawn at random from those not done, until the caller's next turn.
 void Hub::yield() {
   const int mine = current;
   std::vector<int> others;

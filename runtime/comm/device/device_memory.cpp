@@ -36,10 +36,7 @@ DevicePeers::DevicePeers(Bootstrap& bootstrap, Segments& segments, Device device
         reinterpret_cast<Catalogue*>(segments_.base(r) + std::stoull(records[at(r)]))));
 }
 
-void DevicePeers::meet(Bootstrap& bootstrap) {
-  // A rank that has received all records knows that all catalogues are filled.
-  (void)bootstrap.all_gather("ready");
-}
+void DevicePeers::meet(Bootstrap& bootstrap) { (void)bootstrap.all_gather("ready"); }
 
 bool DevicePeers::in_my_process(int rank) const {
   return ranks_[at(rank)].process == ranks_[at(segments_.rank())].process;

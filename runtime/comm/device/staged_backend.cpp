@@ -1,5 +1,4 @@
-// Runs calls on device memory that peers cannot access. The data is copied through pinned memory of
-// the host.
+// Runs calls on device memory that peers cannot access, through pinned memory of the host.
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
@@ -62,8 +61,8 @@ class StagedBackend : public DeviceBackend {
       if (size > 0)
         cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, stream.get()));
     };
-    // Fetches the output, too, because broadcast reads it, and reduce leaves it unchanged on most
-    // ranks.
+    // Fetches the output, too, because it is copied back even if the collective does not write it
+    // on this rank.
     if (in_place) {
       fetch(near_output.data(), transfer.output.data(), std::max(in, out).value);
     } else {
@@ -80,7 +79,6 @@ class StagedBackend : public DeviceBackend {
                                  stream);
   }
 
-  // Returns plain device memory, because no peer accesses it.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
     return std::make_shared<DeviceBlock>(group_.device, size);
   }

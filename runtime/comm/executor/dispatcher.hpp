@@ -1,5 +1,5 @@
-// Runs one call at a time: opens a collective with the agreement barrier, in which every rank
-// announces its buffers, and hands it to the executor that schedule/select.hpp chooses.
+// Runs one call at a time: a collective starts with the agreement barrier, in which every rank
+// announces its buffers; the executor that schedule/select.hpp chooses runs it.
 #pragma once
 
 #include "runtime/comm/executor/executors.hpp"

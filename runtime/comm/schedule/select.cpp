@@ -43,12 +43,12 @@ struct ChoiceRow {
   };
   When when;
   Executor executor;
-  Executor elsewhere;  // unless all buffers are shared
-  Algorithm schedule;  // unless the call names one that has a schedule of its own
+  Executor elsewhere;  // if some buffer is not shared
+  Algorithm schedule;  // unless the call asks for an algorithm other than plain_ring
   const char* why;
 };
 
-// The table of choices: the first row that fits decides.
+// The first row that fits decides.
 constexpr auto make_choices() {
   using A = Algorithm;
   using C = Collective;
@@ -129,7 +129,7 @@ bool fits(const ChoiceRow::When& when, const Call& call, int world, Route route)
   }
 }
 
-// "all_reduce, reduce_scatter", "automatic or ring": the names of the enumerators in a set.
+// Returns e.g. "all_reduce, reduce_scatter" or "automatic or ring".
 template <class Enum>
 std::string names_of(unsigned set, Enum last, const char* separator) {
   std::string text;

@@ -116,7 +116,7 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   try {
     client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline,
                                                   comm::StoreClientOptions{{}, door_.get(), hurry});
-    // This connects before all nodes have arrived, so that node 0's death is noticed immediately.
+    // Connects before all nodes have arrived, so that node 0's death is noticed immediately.
     watching_ = std::make_unique<comm::StoreClient>(
         address, secret_, deadline, comm::StoreClientOptions{{}, door_.get(), hurry});
   } catch (const TimeoutError& e) {
@@ -190,7 +190,7 @@ void Nodes::open_store() {
     to_silent_ranks_ = Descriptor(ends[1]);
     server.quorums = {options_.ranks_here, options_.least_ranks, options_.quorum_timeout};
     server.on_silent = [pipe = ends[1]](int rank) {
-      // If the pipe is full, the rank is killed when the round ends.
+      // If the pipe is full, the rank is killed only when the round ends.
       if (write(pipe, &rank, sizeof rank) < 0) return;
     };
   }

@@ -1,4 +1,4 @@
-// Copies between all layouts and all dtypes, and fills, must equal the CPU's bit for bit.
+// Copies and fills must equal the CPU's bit for bit.
 #include "kernels/copy.hpp"
 
 #include <cmath>
@@ -179,7 +179,7 @@ TEST_CASE("an index outside the table: NaN from a device, and no gradient", "[cu
   const OnDevice<std::int64_t> index_(index);
   for (const std::int64_t dim : {4, 3}) {
     const auto weight = random_values(2 * dim, 1);
-    // So large that adding it to an element of a guard would change the guard's pattern.
+    // Adding it to an element of a guard would change the guard's pattern.
     const std::vector<float> dy(static_cast<std::size_t>(6 * dim), 1e35F);
     const OnDevice<float> weight_(weight), out(dy.size()), dy_(dy),
         sums(std::vector<float>(weight.size(), 0.0F));

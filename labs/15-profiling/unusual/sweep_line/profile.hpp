@@ -1,5 +1,4 @@
-// Unusual but correct: one walk along the start and end points, with counters of the active
-// intervals.
+// Unusual and correct: one walk along the start and end points, counting the active intervals.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Unusual but correct: rates before times, Welford's running mean, Daly's series by Horner, the
+// Unusual and correct: rates before times, Welford's running mean, Daly's series by Horner, the
 // expected time stretch by stretch.
 #pragma once
 

@@ -85,7 +85,7 @@ class Connection {
   std::size_t first_slot_;
   MemoryRegion mirror_, slots_;
   QueuePair queue_pair_;
-  // Random, because an attacker that knew this number and the queue pair's could forge packets.
+  // Random, because whoever knows this number and the queue pair's can forge packets.
   std::uint32_t first_packet_ = std::random_device()() & 0xffffff;
   Endpoint theirs_;
   std::deque<Request> noted_;

@@ -55,8 +55,8 @@ RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Adapter adapter,
   exchange(bootstrap);
 }
 
-// Exchanges records and connects. A rank's record has its port, then the queue pair, first packet
-// number, keys and address for every rank.
+// A rank's record has its port, then the queue pair, first packet number, keys and address for
+// every rank.
 void RdmaTransport::exchange(Bootstrap& bootstrap) {
   std::ostringstream mine;
   mine << adapter_.lid << ' ' << text_of(adapter_.gid) << ' ' << static_cast<int>(adapter_.mtu);

@@ -67,7 +67,7 @@ RINGSMITH_CRC32 std::uint32_t one_stream(std::uint32_t crc, const std::byte* at,
   return crc;
 }
 
-// Returns the checksum after `bytes` more zeros: multiplies by x^(8 bytes). The instruction
+// Returns the checksum after `bytes` more zero bytes: multiplies by x^(8 bytes). The instruction
 // contributes x^32, and the product of reversed words contributes one more x.
 template <std::size_t bytes>
 RINGSMITH_CRC32 std::uint32_t skip_bytes(std::uint64_t crc) {
