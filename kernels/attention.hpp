@@ -56,7 +56,7 @@ struct AttentionSaved {
 constexpr std::int64_t kByShape = -1;
 template <class T>
 void look(Operands& o, const Heads<T>& /*heads*/) {
-  o.add<T>(kByShape);  // look() of AttentionShape, the last argument, sets it
+  o.add<T>(kByShape);  // the size is set by look() of AttentionShape, the last argument
 }
 template <class T>
 void look(Operands& o, const AttentionSaved<T>& saved) {

@@ -65,8 +65,8 @@ using kernels::Matrix, kernels::row_major, kernels::Store;
 // c = a b, or c += a b. c must not overlap a or b.
 template <class T>
 void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store = Store::replace);
-// The same for every product of a batch, whose first matrices are a, b and c. The results must not
-// overlap.
+// Computes matmul() for every product of a batch, whose first matrices are a, b and c. The results
+// must not overlap.
 template <class T>
 void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store = Store::replace);

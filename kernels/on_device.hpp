@@ -47,7 +47,7 @@
     }                                            \
   }
 
-// The same for a kernel that is a template of float and double.
+// Defines kernels::kernel(device, args...) for a kernel that is a template of float and double.
 #define RINGSMITH_ON_DEVICE_TYPED(kernel)                                                  \
   template <class... Args>                                                                 \
   void kernel(Device device, Args&&... args) {                                             \

@@ -100,8 +100,8 @@ template <class T>
 using ScaleFn = void(std::span<T> x, std::span<const float> factor);
 RINGSMITH_KERNEL(scale, ScaleFn)
 
-// For GradScaler. g *= factor, and found[0] becomes 1 if an element is then infinite or NaN.
-// Otherwise found[0] is unchanged. factor is finite and above 0.
+// For GradScaler. g *= factor, and found[0] becomes 1 if a product is infinite or NaN. Otherwise
+// found[0] is unchanged. factor is finite and above 0.
 template <class T>
 using UnscaleFn = void(std::span<T> g, float factor, std::span<std::int32_t> found);
 RINGSMITH_KERNEL(unscale, UnscaleFn)

@@ -21,7 +21,7 @@ void parallel_run(std::int64_t n, std::int64_t grain, RangeFn call, const void* 
 }  // namespace detail
 
 // Returns the grain that gives each thread at least `elements` elements if an iteration processes
-// `size` elements. With fewer, a thread costs more than it saves.
+// `size` elements. With fewer elements, a thread costs more than it saves.
 constexpr std::int64_t kParallelGrain = 16384;
 constexpr std::int64_t grain_of(std::int64_t size, std::int64_t elements = kParallelGrain) {
   return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, size));

@@ -45,8 +45,8 @@ struct Pool2dShape {
 };
 
 // All arrays are contiguous. Outputs are overwritten. index[k] is the position in its plane of the
-// maximum y[k], which is the first of equal values. A NaN wins (the last one, if there are
-// several).
+// maximum y[k], which is the first of equal values. A NaN is the maximum. Of several NaNs, the
+// index is that of the last.
 template <class T>
 using MaxPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
                          std::span<std::int32_t> index);

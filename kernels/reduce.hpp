@@ -7,7 +7,7 @@
 // ring that adds one neighbour at a time and a direct algorithm that reads all ranks in one pass
 // agree if they add in the same order.
 //
-// min and max propagate NaN from either side. Of equal values (+0 and -0) they keep the later one.
+// min and max propagate NaN from either side. Of equal values (+0 and -0), the later one is kept.
 // Integers wrap around. A scaled source contributes x * scale, rounded to the element type
 // (floating types only). An average is the sum of sources scaled by 1 / world.
 #pragma once
@@ -48,7 +48,7 @@ namespace cpu {
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
             std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
 
-// The oracle: the same, one element at a time.
+// The oracle of reduce(), which processes one element at a time.
 void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sources,
                    std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
 

@@ -33,11 +33,12 @@ void gemm(const Gemm& product);
 
 // ---- OpenBLAS, opened at run time: the matrix products of --products openblas ----
 //
-// It is opened with dlopen rather than linked, because only --products openblas needs it, and
-// because on loading OpenBLAS starts a thread for every other processor that the loading thread may
-// use. We allow only one, so it starts none. On loading it also chooses its kernels by the
-// processor or by OPENBLAS_CORETYPE, which can halve the speed (1024^3 sgemm on one Zen 5 core:
-// Haswell 113, SkylakeX 209 GFLOP/s). blas_description() reports the choice.
+// OpenBLAS is opened with dlopen rather than linked, for two reasons. Only --products openblas
+// needs it. And when loaded, it starts a thread for every other processor that the loading thread
+// may use; the loading thread is restricted to one processor, so OpenBLAS starts none. On loading,
+// OpenBLAS also chooses its kernels by the processor or by OPENBLAS_CORETYPE, which can halve the
+// speed (1024^3 sgemm on one Zen 5 core: Haswell 113, SkylakeX 209 GFLOP/s). blas_description()
+// reports the choice.
 void openblas_sgemm(const Gemm& product);
 
 // "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)". Loads the library.

@@ -1,7 +1,8 @@
 // Attention, version 3: bf16 on tensor cores, forward and backward (FlashAttention-2; Dao, 2023).
 //
 //   forward   one block per tile of 64 queries, looping over the keys as in version 2
-//             (attention_forward.cu); the next tiles of keys and values are copied meanwhile
+//             (attention_forward.cu). While tiles of keys and values are used, cp.async copies the
+//             next tiles
 //   dq        one block per tile of queries, looping over the keys: P and dS from the rows'
 //             statistics, dQ += dS K
 //   dk, dv    one block per tile of keys, looping over the queries, with the corresponding

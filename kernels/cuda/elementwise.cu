@@ -2,8 +2,8 @@
 //
 //   1  strided        one element per thread and iteration, at a position found by division; for
 //                     any View
-//   2  strided packs  the same for packs of 16 bytes, if every operand is contiguous or broadcast
-//                     in the innermost dimension (a bias added to rows)
+//   2  strided packs  one pack of 16 bytes per thread and iteration, if every operand is
+//                     contiguous or broadcast in the innermost dimension (a bias added to rows)
 //   3  packs          for contiguous operands. kUnroll packs are read before the first is written,
 //                     so that each thread has that many loads in flight. The last few elements
 //                     are processed one by one

@@ -74,7 +74,7 @@ struct Pass {
   Use* to;
   std::int64_t n, tiles;
   int shift;
-  unsigned* counts;  // [digit][tile]: number of uses, later the position of the first
+  unsigned* counts;  // [digit][tile]: number of uses; after place_digits(), the first's position
 
   [[nodiscard]] __device__ unsigned digit(const Use& use) const {
     return use.row >> shift & (kDigits - 1);
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads) move_uses(Pass p) {
     }
     __syncthreads();
     if (i < p.n) {
-      unsigned earlier = 0;  // uses in this tile with the same digit, which remain before it
+      unsigned earlier = 0;  // uses with the same digit before this one in the tile
       for (int u = 0; u < thread; ++u) earlier += digits[u] == digits[thread] ? 1 : 0;
       p.to[p.counts[digits[thread] * p.tiles + tile] + earlier] = use;
     }

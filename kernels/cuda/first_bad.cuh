@@ -1,6 +1,6 @@
-// Finds the first invalid one of n items, so that a bad index raises an error that names it instead
-// of silently spoiling the results. The kernels record it in pinned memory, which the host reads
-// later (runtime/device/findings.hpp), so that a step does not wait for the check.
+// Finds the first invalid item of n, so that a bad index raises an error that names the index,
+// instead of silently spoiling the results. The kernels record the item in pinned memory, which the
+// host reads later (runtime/device/findings.hpp), so that a step does not wait for the check.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"

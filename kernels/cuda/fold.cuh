@@ -34,7 +34,7 @@ constexpr int kChains = 4;                  // accumulators per thread
 //   Value combine(a, b);             commutes
 //   static constexpr bool kPacks;    true if pack(offset) returns Pack<Value, kChains>
 //   void finish(offsets, value);     writes an output; offsets are the kept operands' positions
-// All but using and kPacks run on the device.
+// All functions run on the device.
 
 template <class Fold>
 struct Chains {
@@ -70,7 +70,7 @@ __device__ auto fold_strided(const Fold& fold, const Nest<1>& folded, std::int64
   return chains.folded(fold);
 }
 
-// The same for contiguous terms, which are read in packs, four at a time.
+// fold_strided() for contiguous terms, which are read in packs, four packs at a time.
 template <class Fold>
 __device__ auto fold_packs(const Fold& fold, std::int64_t base, std::int64_t begin,
                            std::int64_t end, int lane, int lanes) {
@@ -214,7 +214,8 @@ void fold_nest(const Fold& fold, const Nest<N>& kept, const Nest<1>& folded, boo
   const Scratch<typename Fold::Value> partials(outputs * chunks);
   pass.partials = partials.data();
   run_pass(pass, columns);
-  // The partial results of output k are at k * chunks ... or, for columns, at k, k + outputs, ...
+  // For rows, the partial results of output k are at k * chunks, k * chunks + 1, and so on; for
+  // columns, at k, k + outputs, and so on.
   Nest<N> left = kept;
   std::int64_t linear = columns ? 1 : chunks;
   for (auto d = static_cast<std::size_t>(kept.dims); d-- > 0; linear *= kept.sizes[d])
@@ -249,7 +250,7 @@ struct SumInto : Sums<T> {
 };
 
 // True if terms with the layout `folded`, which start at the offsets of operand N - 1 of `kept`,
-// can be read in packs of kChains.
+// can be read in packs of kChains and are enough for a warp.
 template <int N, class T>
 bool folds_in_packs(const T* x, const Nest<N>& kept, const Nest<1>& folded) {
   if (folded.dims != 1 || folded.inner(0) != 1 || !aligned_for(x, kChains)) return false;

@@ -9,8 +9,9 @@
 //      matrix, and a fold sums its columns. The number of blocks, and therefore the bits, depends
 //      only on the shape
 //
-// If kAdds, the forward kernel first adds the residual, and the backward kernel finally adds its
-// gradient. In version 2 they read or write eight arrays, separate kernels eleven.
+// If kAdds, the forward kernel first adds the residual, and the backward kernel finally adds the
+// gradient of the sum's other uses. In version 2, the two kernels together read or write eight
+// arrays; separate kernels would access eleven.
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -53,8 +54,7 @@ __global__ void forward_any(Forward<T> p) {  // version 1
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
     const T* const row = (kAdds ? p.sum : p.x) + r * p.n;
     T sum = 0, squares = 0;
-    // No barrier is needed, because each thread later reads only elements of sum that it writes
-    // here.
+    // No barrier is needed, because a thread reads only those elements of sum that it writes here.
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
       if constexpr (kAdds) p.sum[r * p.n + i] = p.x[r * p.n + i] + p.residual[r * p.n + i];
       sum += row[i];
@@ -220,7 +220,7 @@ T* or_null(std::span<T> s) {
   return s.empty() ? nullptr : s.data();
 }
 
-// A block has eight teams if a team is a warp. Each team then gets fewer rows, because otherwise
+// If a team is a warp, a block has eight teams. Each of them gets fewer rows, because otherwise
 // 8192 rows would not fill a device.
 constexpr std::int64_t kRowsPerWarp = 4, kRowsPerBlock = 16, kMostBlocks = 1024;
 

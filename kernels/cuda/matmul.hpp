@@ -14,9 +14,9 @@
 // set_matmul_version() selects another version. `kernel_bench matmul --device cuda --rung 3`
 // measures version 3.
 //
-// f16 and bf16, for mixed precision, use cuBLASLt on a device and version 3 on the emulator or if
-// another version than 7 is selected. bf16 also has versions 8 and 9. Doubles, for gradient checks,
-// always use version 3.
+// f16 and bf16, for mixed precision, use cuBLASLt on a device, unless a version other than 7 is
+// selected. In that case, and on the emulator, bf16 uses version 8 or 9 if selected, and both types
+// otherwise use version 3. Doubles, for gradient checks, always use version 3.
 #pragma once
 
 #include <span>
@@ -49,7 +49,7 @@ void matmul_vectorised(const Product<float>& product);
 void matmul_tensor_tf32(const Product<float>& product);
 void matmul_tensor_bf16(const Product<float>& product);
 // Devices only. Floats are multiplied in float, or in TF32 if kernels::float32() says so. If the
-// library cannot run a product (an operand without a unit stride, an empty k), floats fall back to
+// library cannot run a product (e.g. an operand has no unit stride, or k is 0), floats fall back to
 // version 4, and f16 and bf16 to version 3.
 void matmul_cublaslt(const Product<float>& product);
 void matmul_cublaslt(const Product<f16>& product);

@@ -54,7 +54,8 @@ struct Memory {
   std::int64_t rows, columns, ld, batch_stride;
   bool transposed;  // the operand is the transpose of the memory
 
-  // Describes the transpose of m, because the whole product is transposed. False if no stride is 1.
+  // Describes the transpose of m, because the whole product is transposed. False if no stride is 1
+  // or if lines of m overlap.
   template <class T>
   static bool of(const Matrix<const T>& m, std::int64_t batch_stride, Memory& to) {
     if (m.col_stride == 1 && (m.row_stride >= m.cols || m.rows == 1))

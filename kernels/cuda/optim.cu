@@ -3,8 +3,8 @@
 // Adam reads four arrays and writes three, i.e. 28 bytes of memory traffic per element for about 15
 // operations. Enough loads must therefore be in flight: packs of 16 bytes from all four arrays, and
 // a grid that fills the device. Arrays that are not aligned (a gradient inside a bucket) are
-// processed element by element; a warp then still reads 128 bytes at a time. The operations and
-// their order are the CPU oracle's, and each is rounded separately (--fmad=false), so the bits are
+// processed element by element; even so, a warp reads 128 bytes at a time. The operations and their
+// order are the CPU oracle's, and each is rounded separately (--fmad=false), so the bits are
 // PyTorch's.
 //
 // Clipping does not wait for the device: a fold sums squares in double, one thread computes the
@@ -160,7 +160,7 @@ struct AdamTable {
                      aligned(t.g.data(), t.p.data(), t.m.data(), t.v.data(), t.largest.data())};
     chunks += static_cast<std::int32_t>(ceil_div(n, kChunk));
   }
-  // The last row whose first chunk is not after this one.
+  // The row that contains the chunk: the last row with first <= chunk.
   [[nodiscard]] __device__ int row_of(std::int32_t chunk) const {
     int low = 0, high = count;
     while (high - low > 1) {

@@ -38,7 +38,7 @@ struct RowShare {
         if (first + k < n) f(at[p][k], first + k);
     }
   }
-  // The same for the corresponding elements of several shares, without the column.
+  // Calls f for the corresponding elements of this share and the others, without the column.
   template <class F, class... Shares>
   __device__ void with(std::int64_t n, int lane, const F& f, Shares&... others) {
 #pragma unroll

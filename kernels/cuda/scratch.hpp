@@ -1,7 +1,7 @@
 // Device memory for one call of a kernel family: partial sums, counters, flags.
 //
-// The caching allocator provides it for the current device and stream. It may be freed before its
-// kernels have run, because the block's next user is queued after them.
+// The caching allocator provides it for the current device and stream. The memory may be freed
+// before the kernels have run, because the block's next user is queued after them.
 #pragma once
 
 #include <cstdint>

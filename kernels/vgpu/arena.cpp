@@ -87,7 +87,7 @@ std::byte* Arena::place(std::size_t page_bytes, bool small) {
     small_next_ += page_bytes + guard_page();
     return at;
   }
-  // Never used, so that using the block's base as an array faults.
+  // The first page is not used, so that a program that takes the block's base for an array faults.
   const std::size_t skip = small ? guard_page() : 0;
   const std::size_t bytes = round_up(skip + page_bytes + guard_page(), kBlock);
   std::byte* at = place_block(bytes);

@@ -56,9 +56,9 @@ class Arena {
   [[nodiscard]] std::string describe(const void* address) const;
   // True if the address is in, or just after, an allocation that has been freed.
   [[nodiscard]] bool was_freed(const void* address) const;
-  // Ends the process if the patterns around an allocation were overwritten. Only then calls `when`,
-  // to complete the message. The quick check, for the end of each kernel, does nothing if there are
-  // many allocations.
+  // Ends the process if the patterns around an allocation were overwritten. The message includes
+  // the result of `when`, which is called only in that case. The quick check, for the end of each
+  // kernel, does nothing if there are many allocations.
   void check_patterns(const std::function<std::string()>& when) const;
   void check_patterns_quickly(const std::function<std::string()>& when) const;
 

@@ -74,7 +74,8 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   active_runner = this;
   watched_.begin_block();
   current_block = &view_;
-  // The block's threads run after this OS thread has initialised its thread_local variables.
+  // Tells ThreadSanitizer that the block's threads run after this OS thread has initialised its
+  // thread_local variables.
   declare_before(&shared_order_[blocks_run_ % 2]);
   Fiber* first = idle_fiber();
   running_ = first;
@@ -104,8 +105,8 @@ void BlockRunner::live(Fiber* self) {
 
 Fiber* BlockRunner::idle_fiber() {
   if (idle_.empty()) return fibers_.make();
-  // Under ThreadSanitizer a fiber is a thread. Takes a random one, so that equally numbered threads
-  // of two blocks do not look like one thread.
+  // For ThreadSanitizer a fiber is a thread. A random fiber is used, so that equally numbered CUDA
+  // threads of two blocks do not look like one thread.
   if (kTsan) std::swap(idle_[random_.below(idle_.size())], idle_.back());
   Fiber* fiber = idle_.back();
   idle_.pop_back();
@@ -141,7 +142,7 @@ void BlockRunner::run_one(Fiber* self) {
          *after = &shared_order_[(blocks_run_ + 1) % 2];
     const Loud loud;
     happens_after(begin);
-    happens_after(before);  // the previous block used the __shared__ variables
+    happens_after(before);  // after the previous block used the __shared__ variables
     run(arguments);
     happens_before(after);
     happens_before(end);

@@ -59,7 +59,7 @@ struct Meeting {
 
 struct Warp {
   unsigned present = 0;                // lanes that have not left the kernel
-  std::array<Meeting, 32> meetings{};  // free while no lane has arrived
+  std::array<Meeting, 32> meetings{};  // each is free while no lane has arrived
   unsigned open = 0;                   // meetings[0 .. open) have been used
 };
 
@@ -127,9 +127,9 @@ struct Thread : ThreadView {
   std::uint8_t next_read = 0;
   std::uint16_t number = 0;  // linear index in the block
   Fiber* fiber = nullptr;
-  Source where;               // the call in which it waits
+  Source where;               // the call in which the thread waits
   std::array<Read, 4> reads;  // the last atomic reads of different words
-  LaneRequest lane;           // its request at a meeting of its warp
+  LaneRequest lane;           // the thread's request at a meeting of the warp
   bool fenced = false;        // has passed a release fence
   std::vector<AsyncCopy> copies;
   unsigned groups = 0;  // number of committed cp.async groups
@@ -165,8 +165,8 @@ class BlockRunner {
   static void live(Fiber* self);  // the body of every fiber, which runs in Quiet
   void run_one(Fiber* self);
   void suspend();  // the running thread waits until it is resumed
-  // Returns the fiber to switch to. If the next thread can begin, this is `free`, or an idle fiber
-  // if `free` is null.
+  // Returns the fiber to switch to: that of a ready thread, or `free` (an idle fiber if `free` is
+  // null) to begin a new thread, or the host's if all threads have finished.
   Fiber* choose(Fiber* free);
   Fiber* idle_fiber();
   void make_ready(std::uint16_t number) { ready_.push_back(number); }

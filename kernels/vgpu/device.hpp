@@ -74,7 +74,8 @@ class Device {
   void add(const std::shared_ptr<Queue>& stream);
   void remove(const std::shared_ptr<Queue>& stream);
   void synchronize();
-  // The legacy default stream, created on first use. legacy_if_used() returns null before that.
+  // The legacy default stream, created on first use. Before the first use, legacy_if_used() returns
+  // null.
   Queue& legacy();
   [[nodiscard]] std::shared_ptr<Queue> legacy_if_used();
   // The device's streams that synchronise with the legacy stream.

@@ -1,5 +1,5 @@
-// cudaEventRecord puts a new Moment into the stream and makes it the event's moment. A wait uses
-// the event's moment at the time of the call.
+// cudaEventRecord puts a new Moment into the stream and assigns it to the event. A wait uses the
+// Moment that the event has at the time of the call.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,8 @@ class Moment {
   virtual ~Moment() = default;
   // Called when the stream reaches the moment. All callers of this class are in Quiet.
   virtual void reach() = 0;
-  // Everything before reach() happens before the code after wait(), or after reached() is true.
+  // Everything before reach() happens before the code after wait(), and before the code after a
+  // reached() that returned true.
   virtual void wait() = 0;
   [[nodiscard]] virtual bool reached() = 0;
 };
@@ -51,7 +52,7 @@ struct CUevent_st {
   int device = 0;
   std::mutex mutex;
   std::shared_ptr<vgpu::LocalMoment> moment;  // null: never recorded, and so complete
-  // Instead, for an event between processes:
+  // For an event between processes, instead of `moment`:
   std::shared_ptr<vgpu::EventCounters> counters;
   bool imported = false;
 };

@@ -32,8 +32,8 @@ class FaultStack {
 // Returns the address of the interrupted instruction.
 [[nodiscard]] const void* code_at(const ucontext_t& at);
 
-// True if a page fault was a write. Nothing if the system does not say, e.g. QEMU when it emulates
-// arm64.
+// True if a page fault was a write. Returns nothing if the system does not say, e.g. QEMU when it
+// emulates arm64.
 [[nodiscard]] std::optional<bool> was_write(const ucontext_t& at);
 
 }  // namespace vgpu

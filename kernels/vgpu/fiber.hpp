@@ -22,7 +22,7 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef VGPU_TSAN  // runs between two fibers, so it is never instrumented
+#ifdef VGPU_TSAN  // code that runs between two fibers must not be instrumented
 #define VGPU_SWITCH __attribute__((noinline, no_sanitize("thread")))
 #else
 #define VGPU_SWITCH [[gnu::always_inline]]
@@ -60,7 +60,7 @@ VGPU_SWITCH inline void switch_fiber(Fiber& from, Fiber& to) {
 #endif
 }
 
-// Created as needed and kept. Their addresses do not change.
+// Creates fibers as needed and keeps them. The address of a fiber does not change.
 class FiberPool {
  public:
   using Entry = void (*)(Fiber* self);

@@ -57,8 +57,9 @@ Grid::Grid(Call call_, dim3 grid_, dim3 block_, std::size_t shared_bytes_, Queue
   for (unsigned s = 0; s < shares_; ++s) next_[s] = s;
 }
 
-// May run on a helper that was too late for a block. The arguments must outlive all CUDA threads.
-// Their last owner is this grid or the host, which has its own copy of the call.
+// Declares that all CUDA threads end before the arguments are destroyed. The last owner of the
+// arguments is this grid or the host, which has its own copy of the call. May run on a helper that
+// was too late for a block.
 Grid::~Grid() {
   declare_after(&end);
   declare_before(const_cast<void*>(call.arguments.get()));

@@ -69,7 +69,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   [[nodiscard]] std::string describe() const;
 
   // For BlockRunner:
-  // The next block of this share, or nothing if all of them have begun.
+  // The next block of this share, or nothing if all blocks of the share have begun.
   std::optional<std::uint64_t> take(unsigned share);
   void finished_one();
   // Called when a block spins. Starts a helper if some blocks of this share have not begun.
@@ -79,7 +79,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   const dim3 grid, block;
   const std::size_t shared_bytes;
   Queue& queue;
-  const std::uint64_t number;  // of the launch, seeds its random numbers
+  const std::uint64_t number;  // of the launch; seeds the grid's random numbers
   char begin = 0, end = 0;     // ThreadSanitizer orders the CUDA threads by these
 
  private:

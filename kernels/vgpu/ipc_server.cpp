@@ -178,7 +178,7 @@ int ask(const Exporter& exporter, Request request, std::string& reason) {
   const auto deadline = Clock::now() + kPatience;
   int descriptor = -1;
   // If the exporter closes a connection without an answer, it had too many connections or has
-  // ended. In the second case the next connect() fails.
+  // ended. If it has ended, the next connect() fails.
   Answer answer = Answer::closed;
   while (answer == Answer::closed) {
     const auto left =

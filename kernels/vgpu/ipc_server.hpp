@@ -1,5 +1,5 @@
-// A thread of each exporting process hands out the file behind its device memory or events, over an
-// abstract Unix socket. The file descriptor arrives with the answer.
+// A thread of each exporting process hands out the file behind the process's device memory or
+// events, over an abstract Unix socket. The file descriptor arrives with the answer.
 //
 //   importer: connect("\0vgpu.PID.NONCE"), Request -------> exporter's thread: alive? which file?
 //             mmap(descriptor)             <------- Answer + descriptor (SCM_RIGHTS)

@@ -14,11 +14,11 @@ class PinnedMemory {
   struct Range {
     const std::byte* start = nullptr;
     std::size_t bytes = 0;
-    int device = 0;          // current device when it was pinned
+    int device = 0;          // current device when the memory was pinned
     bool allocated = false;  // by cudaHostAlloc
   };
   static PinnedMemory& get();
-  // False if it overlaps a pinned range.
+  // Returns false if `range` overlaps a pinned range.
   bool add(const Range& range);
   // Removes and returns the range of this kind that starts there, if any.
   std::optional<Range> remove(const void* start, bool allocated);

@@ -58,7 +58,7 @@ class Quiet {
   Quiet& operator=(const Quiet&) = delete;
 };
 
-// Suspends Quiet while it exists, to call the user's code.
+// Suspends the thread's innermost Quiet while this object exists, e.g. to call the user's code.
 class Loud {
  public:
   Loud() { look_again(); }
@@ -67,7 +67,8 @@ class Loud {
   Loud& operator=(const Loud&) = delete;
 };
 
-// Declare a happens-before edge to the detector while a Quiet is active.
+// happens_before() and happens_after() for code that is Quiet. With two nested Quiets they declare
+// nothing.
 inline void declare_before(void* object) {
   const Loud loud;
   happens_before(object);

@@ -41,8 +41,8 @@ struct Graph {
 
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
-  // legacy: a device's default stream. It and the device's blocking streams wait for each other's
-  // earlier work. None of them waits for free streams.
+  // legacy: a device's default stream. The legacy stream and the device's blocking streams wait for
+  // each other's earlier work, but not for free streams.
   enum class Kind : std::uint8_t { free, blocking, legacy };
   static std::shared_ptr<Queue> create(Device& device, Kind kind);
   Queue(const Queue&) = delete;
@@ -105,8 +105,8 @@ extern constinit thread_local bool in_host_function;  // a host function must no
 
 void outside_host_functions(const char* call);
 
-// Null, after fail(), if the handle is unknown or has been destroyed, or is an unsupported default
-// stream.
+// Calls fail() and returns null if the handle is unknown, has been destroyed, or is an unsupported
+// default stream.
 Queue* queue_of(CUstream_st* stream, const char* call);
 
 // Handles that the program may use. A destroyed handle keeps its address for a while, so that a

@@ -84,7 +84,7 @@ void leave_files(kit::Folder& folder, const kit::Seat& seat) {
 }
 
 // Makes the call below frames of 1 KiB, so that its variables do not reuse the addresses of an
-// earlier call's.
+// earlier call's variables.
 template <class Call>
 [[gnu::noinline]] void deeper(int levels, const Call& call) {
   volatile char used[1024];
@@ -111,8 +111,8 @@ KIT_SCENARIO(names) {
 }
 
 // Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with
-// codes[r]. Earlier, this process has launched another job, and another launcher has claimed a
-// name; `lost` counts the files of that launcher that launch removed.
+// codes[r]. Before that, this process launches another job, and claims a name as another launcher
+// would. `lost` counts the files with that name that launch removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");
   kit::StagedNodes before({"a"}, folder, [](const kit::Seat&, kit::Observation&) { return 0; });

@@ -80,8 +80,8 @@ const std::map<std::string, std::function<Tensor(const Tensor&, const Shape&)>> 
     {"same", [](auto& t, auto&) { return t; }},
 };
 
-// Returns a tensor whose numbers tell their origin: position 5 of step 2 holds 3005. They are
-// stored through the tensor's own storage, as in lab 13, and do not count as the step's cost.
+// Returns a tensor whose numbers tell their origin: position 5 of step 2 holds 3005. The numbers
+// are stored through the tensor's own storage, as in lab 13, and do not count as the step's cost.
 Tensor filled(const Shape& sizes, std::size_t step) {
   Tensor t = Tensor::empty(sizes);
   kit::Storage& storage = t.storage();
@@ -146,8 +146,8 @@ void perform(const Step& step, const std::string& k, Results& results, kit::Obse
   if (result != nullptr) put_tensor(out, k, *result, step.name == "empty");
 }
 
-// Prints the current step when a signal hits the student's code. The signal then recurs, with its
-// default action.
+// Prints the current step when a signal hits the student's code. When this handler returns, the
+// signal recurs with its default action.
 void crashed(int signal) {
   std::signal(signal, SIG_DFL);
   std::fputs(current, stderr);

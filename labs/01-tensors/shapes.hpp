@@ -22,7 +22,7 @@ namespace lab01 {
 
 using Shape = std::vector<std::int64_t>;  // sizes, strides or an index; empty for a single number
 
-// Given. Refuses an impossible request. Call it before anything has changed.
+// Given. Refuses an impossible request. Call refuse() before anything has changed.
 [[noreturn]] inline void refuse(const std::string& why) { throw std::invalid_argument(why); }
 
 inline std::string text(const Shape& shape) {  // "[2, 3]"
@@ -66,8 +66,8 @@ inline Shape row_major(const Shape& sizes) {
 
 // Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements, of which one may
 // be -1, the remaining size. Returns the sizes with that number instead of -1. Refuses sizes that
-// do not fit, and a -1 that no whole number can replace, or any number can ([0, -1] for 0
-// elements).
+// do not fit. Refuses a -1 that no whole number can replace, and a -1 that any number can replace
+// ([0, -1] for 0 elements).
 inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 #ifdef SOLUTION
   Shape resolved = sizes;

@@ -48,7 +48,7 @@ class Tensor {
   // may be 2^40. The stride of a size of 1 is never used; a tensor without elements is contiguous.
   [[nodiscard]] bool is_contiguous() const;
 
-  // Task 3. Views: other sizes, strides and offsets for the same storage, which they do not read.
+  // Task 3. Views: other sizes, strides and offsets for the same storage. A view reads no number.
   // Swaps two dimensions.
   [[nodiscard]] Tensor transpose(int a, int b) const;
   // Dimension d of the result is dimension dims[d]. Refuses lists that are no permutation.
@@ -75,8 +75,8 @@ class Tensor {
   // element once.
   [[nodiscard]] Tensor contiguous() const;
 
-  // Task 5. Functions on the numbers of any tensor. Those that write refuse a target that shows one
-  // number at several places; a target may have no elements.
+  // Task 5. Functions on the numbers of any tensor. The functions that write refuse a target that
+  // shows one number at several places. A target may have no elements.
   [[nodiscard]] double sum() const;  // 0 if there are no elements
   void fill_(double value);
   // source is expanded to these sizes. It may share numbers with the target: the result is computed

@@ -122,8 +122,8 @@ struct Sgd {
 //
 // sgd<4> moves four floats per load or store (float4: 16 bytes) wherever it can, and sgd<1> one. n
 // need not be a multiple of 4. Grids are one-dimensional and of any size, as in task 1. sgd_width
-// decides which of the two may run; sgd<4> does not check addresses. A misaligned float4 stops it,
-// as on a device; this shows the grader that it moves four floats.
+// decides which of the two may run; sgd<4> does not check addresses. A misaligned float4 access
+// stops sgd<4>, as on a device, which shows the grader that sgd<4> moves four floats at a time.
 template <int kWidth>
 __global__ void sgd(std::int64_t n, Sgd s, const float* g, float* p, float* v) {
 #ifdef SOLUTION

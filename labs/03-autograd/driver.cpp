@@ -106,7 +106,7 @@ void put_grads(kit::Observation& out, const std::string& suffix, const std::vect
 namespace {
 
 // Calls what() with about `kib` KiB more on the stack, so that its variables do not reuse the
-// addresses of an earlier call's.
+// addresses of an earlier call's variables.
 template <class What>
 void deeper(std::size_t kib, const What& what) {
   volatile char below[1024] = {};
@@ -119,7 +119,7 @@ void deeper(std::size_t kib, const What& what) {
 
 }  // namespace
 
-// Reports the values, runs backwards, each at a different stack depth, and logs the hooks.
+// Reports the values, runs each backward() at a different stack depth, and logs the hooks.
 KIT_SCENARIO(program) {
   std::vector<Var> vars = leaves_of(in);
   const std::size_t leaves = vars.size();
@@ -140,7 +140,7 @@ KIT_SCENARIO(program) {
   out.put("lengths", lengths);
   out.put("needs", needs);
 
-  std::vector<std::int64_t> log;  // rows of (backward, hook, leaf, whether it is the same handle)
+  std::vector<std::int64_t> log;  // rows of (backward, hook, leaf, whether the handle is the same)
   const std::vector<std::int64_t> hooked = in.integers("hooked"), roots = in.integers("roots");
   const std::vector<std::int64_t> retain = in.integers("retain");
   std::size_t running = 0;

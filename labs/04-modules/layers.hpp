@@ -4,7 +4,7 @@
 //     dx <-- [Linear] <-- [ReLU] <-- [Linear] <-- dlogits    backward() adds into the gradients of
 //                                                            the parameters, and returns dx
 //
-// Chapter 03's tape does this for you; here it is written by hand, to see how it works.
+// Chapter 03's tape does this for you. Here you write it by hand, to see how it works.
 #pragma once
 
 #include <cstddef>

@@ -16,8 +16,8 @@ namespace {
 
 std::string name_of(const char* what, int rank) { return what + ("." + std::to_string(rank)); }
 
-// Runs one collective on every rank. fill(rank, index) returns the input; `report` records a rank's
-// output of the last call. earlier: lengths of preceding calls.
+// Runs a collective on every rank, one or more times. fill(rank, index) returns the input; `report`
+// records a rank's output of the last call. earlier: lengths of preceding calls.
 template <class T, class Fill, class Report>
 void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Report report) {
   const kit::FabricOptions options = kit::fabric_options(in);

@@ -10,7 +10,7 @@
 //     tail: pieces ever put in                   head: pieces ever taken out
 //
 // A message longer than a slot is sent in several pieces. The counts are never reset, so a message
-// may begin before the other side has noticed the last one.
+// may begin before the other side has noticed the previous message.
 #pragma once
 
 #include <algorithm>

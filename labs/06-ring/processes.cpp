@@ -13,10 +13,10 @@
 
 namespace {
 
-// Makes a mailbox look as if nearly 2^32 pieces had passed. It passes two rounds of equal pieces,
-// and then advances every word that grew from the first round to the second, as the skipped rounds
-// would have: whatever the mailbox consists of, its counts are the words that grow. Any number of
-// slots up to 6 divides a round.
+// Makes a mailbox look as if nearly 2^32 pieces had passed. Passes two rounds of equal pieces, and
+// advances every word that grew in the second round by rounds_skipped times its growth. This works
+// for any layout of the mailbox, because its counts are the words that grow. A round is a multiple
+// of every number of slots up to 6.
 constexpr std::uint64_t round_pieces = 240;
 constexpr std::uint64_t rounds_skipped = (std::uint64_t{1} << 32) / round_pieces - 2;
 

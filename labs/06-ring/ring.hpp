@@ -70,8 +70,8 @@ inline Step all_gather_step(int world, int rank, int step) {
 #endif
 }
 
-// Task 3. work holds this rank's values. Afterwards its chunk `rank` holds the sum over all ranks;
-// the contents of the other chunks do not matter.
+// Task 3. On entry, work holds this rank's values. On return, chunk `rank` of work holds the sum
+// over all ranks; the contents of the other chunks do not matter.
 template <class T, class Link>
 void reduce_scatter(Link& link, std::span<T> work) {
 #ifdef SOLUTION
@@ -95,7 +95,8 @@ void reduce_scatter(Link& link, std::span<T> work) {
 #endif
 }
 
-// Task 4. Chunk `rank` of work is this rank's; afterwards work holds the chunks of all ranks.
+// Task 4. On entry, chunk `rank` of work is this rank's. On return, work holds the chunks of all
+// ranks.
 template <class T, class Link>
 void all_gather(Link& link, std::span<T> work) {
 #ifdef SOLUTION

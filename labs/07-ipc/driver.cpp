@@ -94,7 +94,7 @@ struct Place {
   lab07::Ring ring{};
 };
 
-// One rank: meets the others, enqueues all calls in succession, and waits once, at the end.
+// Runs one rank: meets the others, enqueues all calls in succession, and waits once, at the end.
 // Elements are numbered across all calls, so that data of another call are detected.
 std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, bool one_process,
                                   std::int64_t& messages) {
@@ -134,7 +134,8 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = Counted::of(rank, i);
   const kit::DeviceArray<Counted> input(stream, values), apart(stream, values.size());
   Counted* const output = plan.in_place ? input.data() : apart.data();
-  // The ranks call one after the other, so an all_reduce that waits for a later rank hangs.
+  // With in_turns, the ranks call one after the other, so an all_reduce that waits for a later rank
+  // hangs.
   while (plan.in_turns && meeting.enqueued < rank)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   std::int64_t at = 0;
@@ -149,7 +150,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   const std::vector<Counted> got = plan.in_place ? input.host() : apart.host();
   if (!plan.in_place) changed += runs_of(input.host()) != runs_of(values);
   hostile::ranks[rank].done = true;
-  // Waits for the kernel: a wrong one must fail by its result, not because its memory was freed.
+  // Waits for the kernel: a wrong kernel must fail by its result, not because its memory was freed.
   kit::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   meeting.wait(plan.world, ++turn);
   for (Place& place : places) {

@@ -1,6 +1,6 @@
 // A layer between the student's file of lab 07 and CUDA: it counts calls, watches flags, and delays
-// ranks that store or see a flag. Include it before that file; driver.cpp undefines the macros
-// later.
+// ranks that store or see a flag. Include this header before the student's file. driver.cpp
+// undefines the macros after that file.
 //
 //   a post of a flag     the whole block pauses after it, by seed: data that follow it are late
 //   a look that sees     the block pauses before it continues: a slot that is not protected by a

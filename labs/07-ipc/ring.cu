@@ -60,7 +60,7 @@ using Flag = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 // ---- yours ----
 
 // Task 1. Returns an offer of device memory of this process. cuMemGetAddressRange (cuda.h) returns
-// the base of the block that contains it.
+// the base of the block that contains the memory.
 inline Offer make_offer(void* memory, int process) {
 #ifdef SOLUTION
   Offer offer{};
@@ -105,7 +105,8 @@ inline void close_mapped(Mapped& mapped) {
 }
 
 // Task 3. The sender waits for room and posts messages; the receiver waits for messages and returns
-// slots. One thread of the block calls these. The counts cover the whole lifetime of the ring.
+// slots. One thread of the block calls these functions. The counts cover the whole lifetime of the
+// ring.
 __device__ inline void wait_message(const Ring& ring, std::uint64_t taken) {
 #ifdef SOLUTION
   while (Flag(ring.mine->tail).load(cuda::memory_order_acquire) <= taken) {

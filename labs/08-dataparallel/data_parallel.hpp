@@ -64,8 +64,9 @@ inline std::vector<kit::Buffer> scatter(kit::Devices& devices, const kit::Buffer
 }
 
 // Task 3. Runs body(i) for each replica i of 0 .. replicas - 1, all simultaneously, one thread
-// each. Returns when all have ended, even if some have thrown. Then throws std::runtime_error for
-// the lowest replica that has thrown: "replica 2: " and the text of that replica's exception.
+// each. Waits until all have ended, even if some have thrown. If any has thrown, throws
+// std::runtime_error for the lowest such replica: "replica 2: " and the text of that replica's
+// exception.
 template <class Body>
 void parallel_apply(int replicas, Body&& body) {
 #ifdef SOLUTION

@@ -1,7 +1,7 @@
 // Runs the student's DataParallel on the kit's devices.
 //
-// The model is y = W x + b, row by row, with whole numbers, so that sums are exact. It rejects data
-// on another device, and detects whether all replicas are in the model simultaneously.
+// The model is y = W x + b, row by row, with whole numbers, so that sums are exact. The model
+// rejects data on another device, and detects whether all replicas are in the model simultaneously.
 #include LAB08_DATA_PARALLEL
 
 #include "labs/kit/driver.hpp"
@@ -150,8 +150,8 @@ KIT_SCENARIO(pieces) {
 }
 
 // Task 3 alone, after a call for one replica, which must have no effect. All replicas must run
-// simultaneously. The listed ones throw exceptions of three types, all with the same text; the
-// others take longer.
+// simultaneously. The listed replicas throw exceptions of three types, all with the same text. The
+// other replicas take longer.
 KIT_SCENARIO(apply) {
   const int replicas = int(in.integer("replicas"));
   bool first = true;

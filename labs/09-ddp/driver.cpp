@@ -197,7 +197,7 @@ KIT_SCENARIO(train) {
   kit::Cluster cluster(kit::cluster_options(in));
   cluster.run([&](kit::Group& group) {
     Replica replica(in, cluster, group.rank());
-    if (in.integer("again", 0) != 0) {  // wraps the same parameters before, in another model
+    if (in.integer("again", 0) != 0) {  // first wraps the same parameters in another model
       kit::ToyModel earlier = replica.model();
       const lab09::DistributedDataParallel ddp(earlier, group, limit);
     }
@@ -231,7 +231,7 @@ KIT_SCENARIO(plan) {
   out.put("buckets", flat);
 }
 
-// The zero of the overlap score: all communication follows the computation. Uses no code of the
+// The run that scores 0 for overlap: all communication follows the computation. Uses no code of the
 // student.
 KIT_SCENARIO(serial) {
   kit::Cluster cluster(kit::cluster_options(in));

@@ -57,8 +57,8 @@ class Loader {
   }
 #endif
 
-  // Task 6. A loader may be destroyed in mid-epoch. Afterwards no thread calls fetch any more, and
-  // batches that had not been begun are not fetched.
+  // Task 6. A loader may be destroyed mid-epoch. When the destructor returns, no thread calls fetch
+  // any more. Batches that had not been started are not fetched.
   ~Loader() {
 #ifdef SOLUTION
     {
@@ -72,7 +72,8 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Task 5. Returns the batches in the sampler's order, then nothing, however often it is called.
+  // Task 5. Returns the batches in the sampler's order. After the last batch, returns nullopt,
+  // however often it is called.
   [[nodiscard]] std::optional<Batch> next() {
 #ifdef SOLUTION
     if (given_ == batches_) return std::nullopt;

@@ -164,8 +164,8 @@ class Endpoint {
   // and announces them by `value`, in network byte order on the wire. Blocks while the send queue
   // is full. The outbox must not change until flush(). At most every (sends / 2)-th request may ask
   // for a completion. Bytes outside the outbox or the peer's inbox are an error, too, here or in
-  // flush(). Throws std::runtime_error with the status's text if a request has failed, now or
-  // earlier; by then, the completions of all posted requests have been taken from the queue.
+  // flush(). Throws std::runtime_error with the status's text if this or an earlier request has
+  // failed, after it has taken the completions of all posted requests from the queue.
   void put(std::size_t from, std::size_t to, std::size_t bytes, std::uint32_t value) {
 #ifdef SOLUTION
     if (from > outbox_.size() || bytes > outbox_.size() - from || to > theirs_.inbox_bytes ||

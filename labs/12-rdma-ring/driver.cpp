@@ -109,7 +109,7 @@ struct Net {
 
 }  // namespace
 
-// Sends messages of given lengths from rank 0 to rank 1. The receiver pauses before each one.
+// Sends messages of given lengths from rank 0 to rank 1. The receiver pauses before each message.
 KIT_SCENARIO(messages) {
   Net net(in);
   const std::vector<std::int64_t> lengths = in.integers("lengths");
@@ -157,7 +157,7 @@ KIT_SCENARIO(messages) {
   kit::verbs::observe(out);
 }
 
-// Both ranks send all messages on the same channel, and receive whatever arrives meanwhile.
+// Both ranks send all messages on the same channel. After each try to send, they try to receive.
 KIT_SCENARIO(both_ways) {
   Net net(in);
   const std::vector<std::int64_t> lengths = in.integers("lengths");

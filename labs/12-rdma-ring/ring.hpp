@@ -58,8 +58,7 @@ class Channel {
   }
 
   // Task 2. Copies the oldest message that has arrived into `message` and returns its length, or
-  // nullopt if none has arrived. Messages keep their order. Afterwards the slot is free for the
-  // peer.
+  // nullopt if none has arrived. Messages keep their order. Frees the slot for the peer.
   [[nodiscard]] std::optional<std::size_t> try_receive(std::span<std::byte> message) {
 #ifdef SOLUTION
     listen();
@@ -105,7 +104,7 @@ class Channel {
 // channels, to the right neighbour and from the left one, with the same slots on all ranks. T is
 // trivially copyable and has +=. A slot holds at least one element; chunks may be longer than a
 // slot, and a slot need not be a multiple of T.
-// When neither a send nor a receive makes progress, call idle(). It throws when a rank has died;
+// When neither a send nor a receive makes progress, call idle(), which throws if a rank has died;
 // do not catch the exception.
 template <class T, class Channel>
 void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T> work,

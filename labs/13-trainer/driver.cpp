@@ -63,8 +63,8 @@ KIT_SCENARIO(operation) {
 }
 
 // Task 3. Passes one batch through a model, `repeats` times. Logs which hook ran (p, or -1 and -2
-// for the two end-of-backward callbacks) and the gradients then. Finally passes the batch's first
-// `then_rows` rows alone.
+// for the two end-of-backward callbacks) and the gradients at that time. Finally passes the batch's
+// first `then_rows` rows alone.
 KIT_SCENARIO(learn) {
   lab13::Model model(widths_of(in));
   prepare(in, model, 0);

@@ -46,7 +46,7 @@ kit::ProcessOptions processes_of(const kit::Request& in) {
 }
 
 // The student's ring (kind -1) and rings of the judge, some wrong and some correct. All kinds sum
-// with the student's own all_reduce, so training with a wrong one would still succeed.
+// with the student's own all_reduce, so training with a wrong ring would still succeed.
 int ring_kind = -1;
 int mod(int i, int world) { return (i % world + world) % world; }
 struct AnyRing {
@@ -252,8 +252,8 @@ class Turned {
 
 }  // namespace
 
-// Task 4 alone. Computes a sum, then broadcasts from each rank in turn; then the same in a second
-// group with other rank numbers.
+// Task 4 alone. Starts an all-reduce, broadcasts from each rank in turn, and waits for the sum.
+// Repeats this in a second group with other rank numbers.
 KIT_SCENARIO(group) {
   kit::Processes processes(processes_of(in));
   processes.run(
@@ -286,8 +286,8 @@ KIT_SCENARIO(group) {
 }
 
 // Trains on real processes. first_batch: batch of a short job that runs first in these processes.
-// before: number of steps of an earlier job with the same vault. kill_rank, kill_after: the earlier
-// job ends by kill -9. then_save_every: save_every of the last job.
+// before: number of steps of an earlier job with the same vault. kill_rank, kill_after: of a job
+// that is killed before the last one starts. then_save_every: save_every of the last job.
 KIT_SCENARIO(train) {
   kit::Vault vault(std::size_t{1} << 18);
   kit::ProcessOptions options = processes_of(in);

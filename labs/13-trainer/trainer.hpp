@@ -158,7 +158,7 @@ class Model {
       owned_[2 * i + 1]->name = "linear" + std::to_string(i) + ".bias";
     }
   }
-  // These three make it a model for lab 09 (labs/kit/training.hpp).
+  // These three functions make this class a model for lab 09 (labs/kit/training.hpp).
   [[nodiscard]] std::vector<Parameter*> parameters() const {
     std::vector<Parameter*> all;
     for (const auto& p : owned_) all.push_back(p.get());
@@ -171,8 +171,8 @@ class Model {
 
   // Task 3. Runs forward and backward of one batch: linear layers with a relu between adjacent
   // ones, and the mean of -log_softmax at the targets. Returns the loss. Adds d loss / d p to the
-  // .grad of every parameter that is not frozen. The parameter's hooks run as soon as its gradient
-  // is complete, while your tape still works on the layers below; the end-of-backward callbacks run
+  // .grad of every parameter that is not frozen. A parameter's hooks run as soon as its gradient is
+  // complete, while your tape still works on the layers below; the end-of-backward callbacks run
   // last. (labs/04-modules: Parameter defines "frozen" and complete().)
   double learn(const Matrix& x, const Targets& targets) {
 #ifdef SOLUTION
@@ -209,7 +209,7 @@ class Model {
   std::vector<std::function<void()>> ends_;
 };
 
-// Given. Lab 04's model with its own backward, which computes the same without a tape.
+// Given. Lab 04's model with its own backward, which computes the same gradients without a tape.
 class ByHand : public lab04::MLP {
  public:
   using MLP::MLP;

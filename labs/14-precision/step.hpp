@@ -41,7 +41,7 @@ class Replica {
   [[nodiscard]] std::span<float> grad() { return grad_; }
   void zero_grad() { std::fill(grad_.begin(), grad_.end(), 0.0F); }
 
-  // Task 5. Adds the gradients of factor * loss(batch) to grad(). Then, unless a NoSync is alive,
+  // Task 5. Adds the gradients of factor * loss(batch) to grad(). Unless a NoSync is alive, also
   // replaces grad() by its average over the ranks, with one all-reduce.
   void backward(std::span<const std::uint16_t> weights, int batch, float factor) {
 #ifdef SOLUTION
@@ -130,8 +130,8 @@ class Trainer {
 
   // Task 7. Makes one step from the mean loss of these batches, at least one: each batch's loss is
   // weighted by 1 / batches.size(), and scaled. All ranks pass the same number of batches. Returns
-  // true if the step was made. If a gradient was not finite on any rank, no rank makes the step;
-  // masters and optimizer are then unchanged. An exception of a backward propagates to the caller,
+  // true if the step was made. If a gradient was not finite on any rank, no rank makes the step,
+  // and masters and optimizer are unchanged. An exception of a backward propagates to the caller,
   // and the next step starts as if this one had never begun.
   bool step(std::span<const int> batches) {
 #ifdef SOLUTION
@@ -145,7 +145,7 @@ class Trainer {
         replica_.backward(weights, batch, factor);
     }
     replica_.backward(weights, batches.back(), factor);
-    // Unscales after the average: all ranks then check the same numbers, in which any rank's
+    // Unscales after the average, so that all ranks check the same numbers, in which any rank's
     // infinity shows.
     const bool found = scaler_.unscale({replica_.grad()});
     if (!found) optimizer_.step(masters_, replica_.grad());

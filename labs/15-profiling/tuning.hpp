@@ -137,7 +137,7 @@ inline double least_time(const Machine& machine, const Kernel& kernel) {
 
 enum class Limit { compute, memory };
 
-// Task 8. Returns which of the two takes longer, or compute if they are equal.
+// Task 8. Returns whether arithmetic or memory traffic takes longer; compute if they are equal.
 inline Limit limit(const Machine& machine, const Kernel& kernel) {
 #ifdef SOLUTION
   return double(kernel.flops) * machine.bandwidth >= double(kernel.bytes) * machine.peak

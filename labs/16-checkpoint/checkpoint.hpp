@@ -159,7 +159,7 @@ class Checkpoints {
   // `keep` exist. At all times, at least as many usable ones exist as before the call, up to
   // `keep`. (A checkpoint that the last load_newest() skipped is not usable.) A step may be saved
   // again. Removes unfinished files of an earlier power cut. Throws whatever write_atomically()
-  // throws; the folder is then unchanged.
+  // throws, in which case the folder is unchanged.
   void save(const Snapshot& snapshot) {
 #ifdef SOLUTION
     write_atomically(disk_, folder_, snapshot_name(snapshot.step), pack(snapshot));

@@ -135,11 +135,11 @@ KIT_SCENARIO(packing) {
 }
 
 // Saves the steps one after the other, in a separate run for each operation before which the power
-// is cut. Then the disk in each state of `afters` is read, saved to, and read again. depth 1: for
-// every third operation, also with a second power cut during that save. Reports rows of 9 numbers:
-// operation of the cut, operation of the second cut (-1: none), state, last step whose save() had
-// returned, step being saved (-1: none), step loaded, whether its content is right, step loaded
-// after the next save, files on the disk then.
+// is cut. For each cut, the disk in each state of `afters` is read, saved to, and read again. depth
+// 1: for every third operation, also with a second power cut during that save. Reports rows of 9
+// numbers: operation of the cut, operation of the second cut (-1: none), state, last step whose
+// save() had returned, step being saved (-1: none), step loaded, whether its content is right, step
+// loaded after the next save, files on the disk after that save.
 KIT_SCENARIO(power_cuts) {
   const auto steps = in.integers("steps");
   const auto afters = in.integers("afters");

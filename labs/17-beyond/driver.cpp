@@ -50,8 +50,8 @@ KIT_SCENARIO(compress) {
   out.put("unknown", unknown);
 }
 
-// Passes a sequence of buckets through a hook: "average", "bf16" or "top_k". objects: which of two
-// hook objects.
+// Passes a sequence of buckets through a hook: "average", "bf16" or "top_k". objects: the hook
+// object for each bucket, 0 or 1.
 KIT_SCENARIO(hooks) {
   const std::string which = in.text("hook");
   const std::vector<std::int64_t> objects = in.integers("objects"),

@@ -5,7 +5,7 @@
 //
 //     all_to_all   before             a a a a a a a  b b b b b b b  c c c c c c c
 //                  afterwards         a a a b b b c c c   a a b b c c   a a b b c c
-//     reduce_scatter: the same, then the sum a+b+c of the 3, the 2 and the 2 elements
+//     reduce_scatter: as all_to_all, but each rank gets only the sum a+b+c of its elements
 //     all_gather   before             x x x          y y            z z
 //                  afterwards         x x x y y z z  on every rank
 //

@@ -121,8 +121,8 @@ class TopK {
 
   // Task 4. Adds the residual of bucket `index` to this gradient, as floats, and selects the values
   // to send by task 3. The rest is the new residual, so each element's sum is either sent or kept,
-  // with the same bits. The residual is zeros at first, and whenever the size of the bucket has
-  // changed.
+  // with the same bits. The residual consists of zeros before the first call, and whenever the size
+  // of the bucket has changed.
   Sparse compress(int index, std::span<const float> gradient) {
 #ifdef SOLUTION
     std::vector<float>& residual = residuals_[index];

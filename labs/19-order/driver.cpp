@@ -169,7 +169,7 @@ void expect(const std::string& what, Number got, Number want) {
 // ---- the programs ----
 
 // 0: a letter, and data written before it. 1: two letters, taken in the opposite order.
-// 2: a letter about a letter: the first writer's actions are visible to the last reader.
+// 2: a messenger passes the letter on: the writer's actions are visible to the reader.
 Program letters(const Numbers& n) {
   struct State {
     Letter one, two;
@@ -248,8 +248,8 @@ Program slots(const Numbers& n) {
             }}}};
 }
 
-// n[0] threads, n[1] rounds, after n[2] earlier ones. Each thread writes its own number; the last
-// one adds them.
+// n[0] threads, n[1] rounds, after n[2] rounds that are over. Each thread writes its own number,
+// and the last thread adds the numbers.
 Program meetings(const Numbers& n) {
   const auto threads = Count(n[0]), rounds = Count(n[1]), lived = Count(n[2]);
   struct State {
@@ -291,7 +291,8 @@ Program meetings(const Numbers& n) {
   return program;
 }
 
-// 0: n[1] pieces of work are posted, and the sleeper does them. 1: one thread is both.
+// 0: n[1] pieces of work are posted, and the sleeper does them. 1: one thread is both worker and
+// sleeper.
 Program bells(const Numbers& n) {
   const auto posts = Count(n[1]), lived = Count(n[2]);
   struct State {
@@ -351,7 +352,8 @@ Program bells(const Numbers& n) {
             }}}};
 }
 
-// 0: n[1] writes, concurrent with n[2] reads by each of n[3] readers. 1: one thread is both.
+// 0: n[1] writes, concurrent with n[2] reads by each of n[3] readers. 1: one thread both writes and
+// reads.
 Program records(const Numbers& n) {
   const Number writes = n[1], reads = n[2], readers = n[3];
   const auto s = std::make_shared<Record>();
@@ -478,8 +480,8 @@ KIT_SCENARIO(weaker_orders) {
   out.put("enough", enough);
 }
 
-// Runs the student's slots with <atomic> on two threads of this processor. Each number is sent back
-// plus one.
+// Runs the student's slots with <atomic> on two threads of this processor. A second thread returns
+// each number plus one.
 KIT_SCENARIO(real_threads) {
   const std::int64_t messages = in.integer("messages");
   lab19::Slots<Real> there(std::size_t(in.integer("slots"))), back(2);

@@ -98,7 +98,7 @@ class Slots {
   Count sent_, received_;                         // each used by one thread only
 };
 
-// All threads arrive; the last one works alone and opens; then the others leave. Every thread's
+// All threads arrive. The last one works alone and opens, and the others leave. Every thread's
 // actions before arrive() are visible to the last one, and the last one's actions before open() are
 // visible to all. Rounds follow each other without limit.
 template <class Memory>
@@ -186,7 +186,8 @@ class Bell {
   }
 
   // Task 4. Called by the sleeper, which has done `seen` pieces. Returns true if no more have been
-  // posted; the sleeper may then sleep. Otherwise returns false, and the sleeper counts as awake.
+  // posted, in which case the sleeper may sleep. Otherwise returns false, and the sleeper counts as
+  // awake.
   bool may_sleep([[maybe_unused]] Count seen) {
 #ifdef SOLUTION
     asleep_.store(1, Memory::relaxed);

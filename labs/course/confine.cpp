@@ -186,7 +186,8 @@ void tie_to(pid_t parent, int by) {
   if (getppid() != parent) _exit(125);
 }
 
-// Runs the program in a child; the parent waits and ends the same way. Both end with the judge.
+// Runs the program in a child. The parent waits for the child, and ends the same way. Both end when
+// the judge ends.
 void stay_as_parent(pid_t judge) {
   signal(SIGTERM, end_the_group);
   tie_to(judge, SIGTERM);

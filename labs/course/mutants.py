@@ -70,7 +70,7 @@ def is_killed(mutant):
     def judge(report):
         r, = report.results
         held = r.status == mutant["verdict"]
-        if held and r.status == "hang":  # it must be found soon, and report which rank waits for which
+        if held and r.status == "hang":  # must be found soon; the message must say which rank waits for which
             held = r.seconds < 10 * PATIENCE and (mutant.get("no_cycle", False) or "wait-for cycle" in r.message)
         return held, f"{r.status}: {r.message.splitlines()[0] if r.message else ''}"
     return judge

@@ -272,8 +272,8 @@ class Trial:
         return outcome
 
     def compare(self, killed):
-        """Raises AuthorError if many mutants pass in the combined program but fail alone: then it
-        does not find the number in its name."""
+        """Raises AuthorError if many mutants pass in the combined program but fail alone: that
+        program does not find the number in its name."""
         self.told_apart["alone"] += killed
         if self.told_apart["alone"] > 10 + self.told_apart["together"]:
             raise AuthorError(f"{self.lab.slug}: mutants pass all tests in one program, but fail alone: which_mutant_?")

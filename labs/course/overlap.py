@@ -11,8 +11,8 @@ equal in a run that hides nothing.
 
 
 def communication(seen):
-    """The seconds during which an all-reduce was in flight. The network runs one at a time, so they
-    add up."""
+    """The seconds during which an all-reduce was in flight. The network runs one all-reduce
+    at a time, so the durations add up."""
     return sum(end - begin for kind, begin, end in zip(seen["kinds"], seen["begins"], seen["ends"]) if kind == 1)
 
 

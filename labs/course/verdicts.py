@@ -22,8 +22,8 @@ class Crash(Verdict):
 
 
 class Cheat(Verdict):
-    """An attempt to deceive the grader, not a mistake. One makes the whole submission score
-    zero."""
+    """An attempt to deceive the grader, not a mistake. A single cheat makes the whole
+    submission score zero."""
     status = "cheat"
 
 
@@ -32,8 +32,8 @@ class NotAttempted(Verdict):
     status = "not attempted"
 
 
-# Statuses that are no failure: a pass, also with the course's solution of an earlier lab (given up:
-# its points are withheld).
+# Statuses that are not failures. "given up": the test passed, but with the course's solution of an earlier lab, so its
+# points are withheld.
 FINE = ("pass", "given up")
 
 

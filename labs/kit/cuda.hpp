@@ -40,7 +40,7 @@ inline void check(cudaError_t code, const char* what) {
 }
 
 #ifdef RINGSMITH_VGPU
-// A host thread's tag is passed to the kernels that it launches. Lab 07 uses it for the rank.
+// A host thread's tag is passed to the kernels that it launches. In lab 07, the tag is the rank.
 inline thread_local int host_tag = 0;
 inline thread_local int kernel_tag = 0;
 
@@ -117,7 +117,8 @@ class Stream {
 };
 
 // `count` elements that start `offset` elements after the address that cudaMalloc returned, which
-// is aligned to 256 bytes. New memory is NaN. The emulator detects accesses outside it.
+// is aligned to 256 bytes. New memory is filled with 0xFF bytes: NaN for floats. The emulator
+// detects accesses outside the allocation.
 template <class T>
 class DeviceArray {
  public:

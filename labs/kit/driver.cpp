@@ -1,5 +1,5 @@
 // main() of every driver: reads one request and writes one observation, through two inherited
-// pipes. Frames carry the request's nonce, so that the judge does not mistake output of the
+// pipes. The answer carries the request's nonce, so that the judge does not mistake output of the
 // student's code for an answer.
 #include "labs/kit/driver.hpp"
 

@@ -6,9 +6,9 @@
 //       out.put("sum", sum);
 //     }
 //
-// The kit provides main(). It runs one scenario per process: it reads a request from the judge,
-// calls the scenario, and answers with its observations, or with how it ended otherwise: "not
-// attempted", "hang", "misuse" or "threw", with the report or the exception's text.
+// The kit provides main(), which runs one scenario per process. It reads a request from the judge,
+// calls the scenario, and answers with the scenario's observations and a status: "done", "not
+// attempted", "hang", "misuse" or "threw". A message contains the report or the exception's text.
 #pragma once
 
 #include <string>

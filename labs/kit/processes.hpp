@@ -48,9 +48,9 @@ struct Killed {
 class Processes {
  public:
   explicit Processes(const ProcessOptions& options) : options_(options) {}
-  // Runs body in `world` processes. Puts the values in its record into out as "NAME.RANK". Throws
-  // kit::Hang, kit::NotAttempted, kit::Misuse, kit::Killed, or std::runtime_error describing how a
-  // process ended.
+  // Runs body in `world` processes. A value NAME that rank R puts in its Observation appears in out
+  // as "NAME.R". Throws kit::Hang, kit::NotAttempted, kit::Misuse, kit::Killed, or
+  // std::runtime_error describing how a process ended.
   void run(const std::function<void(Member&, Observation&)>& body, Observation& out);
 
  private:

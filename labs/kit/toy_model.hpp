@@ -28,8 +28,8 @@ class ToyModel {
   // A tied parameter, one Tensor used by two modules, is listed twice.
   [[nodiscard]] const std::vector<Tensor>& parameters() const { return listed_; }
 
-  // hook runs once in each backward in which the parameter gets a gradient, when all its uses have
-  // been added to .grad.
+  // hook runs once in each backward in which the parameter gets a gradient, when the gradients of
+  // all its uses have been added to .grad.
   void on_gradient(const Tensor& parameter, std::function<void()> hook) {
     hooks_.emplace_back(parameter.get(), std::move(hook));
   }

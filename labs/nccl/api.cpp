@@ -271,8 +271,8 @@ ncclResult_t init_rank(const char* name, ncclComm_t* out, int world, const ncclU
   });
 }
 
-// Two exchanges over the parent: of the colors and keys, and then of the ids made by the first rank
-// of each color.
+// Makes two exchanges over the parent: one of the colors and keys, and one of the ids that the
+// first rank of each color makes.
 void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
   struct Member {
     int color, key, rank;
@@ -310,8 +310,8 @@ void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
 }
 
 // The emulator must behave like the GPU that NCCL programs expect: with a legacy default stream,
-// and with more memory than the one or two GiB that nccl-tests reserves. Its deadline must be
-// longer than this library's.
+// and with more memory than the one or two GiB that nccl-tests reserves. The emulator's deadline
+// must be longer than this library's.
 #ifdef RINGSMITH_VGPU
 [[maybe_unused]] const bool kPrepared = [] {
   vgpu::Settings::prefer("VGPU_LEGACY_STREAM", 1);

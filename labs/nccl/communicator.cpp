@@ -266,7 +266,7 @@ void Communicator::start(const std::vector<MessageCall>& calls) {
       others.push_back(call.stream);
   if (captured && !others.empty())
     throw Refusal(ncclInvalidUsage, "messages on several streams cannot be captured into a graph");
-  // The messages' buffers must be ready.
+  // Wait for the other streams of the calls, which may still be writing the messages' buffers.
   for (const cudaStream_t other : others) {
     cuda_check(cudaEventRecord(done_, other));
     cuda_check(cudaStreamWaitEvent(stream, done_, 0));
@@ -377,7 +377,8 @@ bool Communicator::is_idle() const {
   return code != cudaErrorNotReady;
 }
 
-// Records the failure first: a caller whose stream has ended must find the reason.
+// Records a failure before it stops the kernels: a caller whose stream has ended must find the
+// reason.
 void Communicator::watch() {
   const DeviceGuard guard(device_);
   std::unique_lock lock(watching_);

@@ -6,7 +6,7 @@
 //
 // The host is not involved in a transfer once the ranks are connected. A call returns when its
 // kernel is enqueued; the kernel runs when the stream reaches it, and ends when this rank has its
-// result. Therefore the kernels of all ranks must run simultaneously, on a device for each rank.
+// result. Therefore the kernels of all ranks must run simultaneously, each on a device of its own.
 //
 // Calls of one communicator share counters, so they run one after the other: a call on a different
 // stream waits for the event of the last call.
@@ -94,14 +94,14 @@ class Communicator {
   [[nodiscard]] std::optional<Multiplier> reduction(int number);
   bool remove_reduction(int number);
 
-  // Never waits.
+  // Returns the reason if the communicator has failed. Does not wait.
   [[nodiscard]] std::optional<Refusal> failure();
   // Waits for all started operations.
   void finish();
   // Aborts the communicator on all ranks.
   void abort();
-  // First step of destruction: waits until the kernels have finished or, after a failure, have had
-  // time to stop; then tells the peers that this rank no longer uses their memory.
+  // First step of destruction. Waits until the kernels have finished or, after a failure, have had
+  // time to stop. After that, tells the peers that this rank no longer uses their memory.
   void close() noexcept;
   // True if all peers have closed or are gone, so the memory that they may write to can be freed.
   [[nodiscard]] bool is_forgotten() const;

@@ -21,14 +21,16 @@ struct Operation {
   cudaStream_t stream;
 };
 
-// Runs the operation now, or at the end of the thread's group. Throws its error if it runs now.
+// Runs the operation now, or at the end of the thread's group. If it runs now, throws its error.
 void submit(const Operation& operation);
-// `making` waits for other ranks, with `device` as the current device.
+// The same for making a communicator. `making` runs with `device` as the current device, and waits
+// for other ranks.
 void submit(Device device, std::function<void()> making);
 
 void group_start();
-// Makes the group's communicators and, if no call in the group was refused, runs its operations.
-// Tries all of them, then throws the first error.
+// Makes the group's communicators and, if no call in the group was refused, runs its operations. If
+// an operation fails, skips the rest of its communicator's operations, but not those of other
+// communicators. At the end, throws the first error.
 void group_end();
 // Makes group_end() report a call in the group that was refused.
 void note_in_group(const Refusal& refusal);

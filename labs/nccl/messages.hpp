@@ -1,5 +1,5 @@
 // Messages between two ranks: the mailboxes in the memory that each rank's peers write to, and the
-// launches of the kernels in messages.cu, which are all kernels except the rings.
+// launches of the kernels in messages.cu (all of the library's except the rings).
 //
 //     [ Station and ring slots: runtime/comm/device/station.hpp ][ mailboxes ][ mail slots ]
 //
@@ -8,8 +8,8 @@
 //      box[r] of s: sent  ---- slots of (s, r), tail ---> polls box[s].tail
 //
 // A mailbox has the counters, slots and hand-off of a channel of the ring, but connects any two
-// ranks. Each ordered pair of ranks has its own, and a kernel has a block for each of its messages.
-// So all of them are in flight simultaneously, and no order of the calls can deadlock.
+// ranks. Each ordered pair of ranks has its own mailbox, and a kernel has a block for each of its
+// messages. So all messages are in flight simultaneously, and no order of the calls can deadlock.
 #pragma once
 
 #include "runtime/comm/device/calls.hpp"

@@ -482,7 +482,7 @@ Backend::Pending Backend::exchange(const char* title, OpType type, Tensors outpu
 }
 
 // Every rank tells each other rank how many bytes it will send to that rank, and the length of its
-// own longest part. All parts are then padded to the longest part of all ranks.
+// own longest part. So every rank can pad all parts to the longest part of any rank.
 void Backend::exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site) {
   const std::size_t world = inputs.size();
   std::vector<std::int64_t> sent(2 * world), told(2 * world);

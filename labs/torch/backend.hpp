@@ -36,7 +36,7 @@
 
 namespace ringsmith::pytorch {
 
-// Since 2.0 a plug-in is a Backend; a ProcessGroup has one for each kind of device.
+// Since PyTorch 2.0 a plug-in is a Backend; a ProcessGroup has a Backend for each kind of device.
 #if TORCH_VERSION_MAJOR >= 2
 using PluginBase = c10d::Backend;
 #else

@@ -3,8 +3,8 @@
 //
 //     rank r   set PREFIX/round/r = its record     then poll until all ranks' records are there
 //
-// It polls because a wait with a time limit would leave a reply in flight in PyTorch 1.13's
-// TCPStore, and the next request would receive that reply.
+// StoreMeeting polls, because a wait with a time limit would leave a reply in flight in PyTorch
+// 1.13's TCPStore, and the next request would receive that reply.
 #pragma once
 
 #include <chrono>

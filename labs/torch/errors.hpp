@@ -5,7 +5,7 @@
 //                       that it names, and any other exception into a RuntimeError
 //
 // Every ringsmith::Error leaves as a PythonError, so that `except ringsmith_torch.PeerLost` works
-// on both.
+// on both paths.
 #pragma once
 
 #include <exception>

@@ -23,7 +23,7 @@ void check_same_size(const char* call, const at::Tensor& one, const at::Tensor& 
 class Flat {
  public:
   enum class For { moving, reducing };
-  // Construct it when the call runs, because a copy has the values of that moment. Throws
+  // Construct a Flat when the call runs, because a copy has the values of that moment. Throws
   // UsageError if the purpose is `reducing` and the type cannot be reduced.
   explicit Flat(const at::Tensor& tensor, For purpose = For::moving);
 

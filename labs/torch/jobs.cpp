@@ -118,7 +118,7 @@ void Jobs::work() {
     --idle_;
     if (jobs_.empty()) break;
     run_front(lock, false);
-    if (idle_ >= kMostIdle) break;  // other threads have become idle meanwhile
+    if (idle_ >= kMostIdle) break;  // enough other threads are idle by now
     ++idle_;
   }
   --threads_;

@@ -146,7 +146,7 @@ void Incoming::serve(Lock& lock) {
     Kept kept{header, std::vector<std::byte>(static_cast<std::size_t>(header.bytes))};
     if (header.bytes > 0) group().recv(bytes_at(kept.payload.data(), header.bytes, site), kSender);
     lock.lock();
-    // Serve a recv() of this tag that was posted meanwhile.
+    // A recv() of this tag may have been posted while the payload arrived. If so, serve it.
     const auto late = std::find_if(posted_.begin(), posted_.end(),
                                    [&](const Message& m) { return m.tag == header.tag; });
     kept_[header.tag].push_back(std::move(kept));
@@ -170,7 +170,7 @@ void Incoming::serve(Lock& lock) {
   lock.lock();
 }
 
-// Discards a payload that does not fit.
+// Receives the payload into the message's tensor, or discards a payload that does not fit.
 void Incoming::receive(Message& message, const Header& header) {
   if (header.bytes == 0) return;
   const bool fits = misfit(message, header.type, header.bytes).empty();

@@ -1,9 +1,9 @@
 // send and recv as in PyTorch: any order, any number in flight, matched by tag.
 //
-// The runtime's groups run one call at a time. But two ranks that both send first would then wait
-// for each other forever, and so would a receiver that takes tag 2 before tag 1. Therefore each
-// direction between two ranks has its own group of the two, made at the first use, and its own
-// thread:
+// The runtime's groups run one call at a time. With only one group, two ranks that both send first
+// would wait for each other forever, and a receiver that takes tag 2 before tag 1 would also wait
+// forever. Therefore each direction between two ranks has its own group of the two, made at the
+// first use, and its own thread:
 //
 //     rank 0   outgoing to 1  [ header | payload ][ header | payload ] ...  --> incoming from 0
 //     rank 1   matches each header with a recv() of that tag, or keeps the message until there is
@@ -56,8 +56,8 @@ class Direction {
 
  protected:
   using Lock = std::unique_lock<std::mutex>;
-  // Returns true if it has completed the message, which need not wait for its turn, and released
-  // the lock.
+  // If the message need not wait for its turn, releases the lock, completes the message and returns
+  // true.
   virtual bool take_at_once(Message& /*message*/, Lock& /*lock*/) { return false; }
   // Processes the next message. Called with the lock, and releases it while it works. Throws if the
   // connection is broken.

@@ -40,7 +40,7 @@ void check_scaler_options(const GradScalerOptions& o) {
     fail("growth_interval must be at least 1 step, got " + std::to_string(o.growth_interval));
 }
 
-// True if any element is infinite or NaN.
+// Multiplies the gradients by `inverse`. Returns true if any element is infinite or NaN.
 bool unscale(const std::vector<Tensor>& gradients, float inverse) {
   std::map<int, Tensor> found;  // by device, -1 for the CPU
   for (const Tensor& grad : gradients) {

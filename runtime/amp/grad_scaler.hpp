@@ -22,10 +22,10 @@
 //
 // Ranks. All ranks must skip the same steps, or their parameters and scales diverge permanently.
 // With DistributedDataParallel this needs no communication: each rank inspects reduced gradients,
-// which have the same bits on every rank, and an inf or NaN of one rank makes every sum inf or NaN.
-// If ranks inspect different gradients (e.g. not reduced), pass an agreement to the scaler, which
-// costs one small all-reduce per step. ZeroRedundancyOptimizer inspects only its shard and provides
-// its own agreement.
+// which have the same bits on every rank, and an inf or NaN of one rank makes the sum inf or NaN on
+// every rank. If ranks inspect different gradients (e.g. not reduced), pass an agreement to the
+// scaler, which costs one small all-reduce per step. ZeroRedundancyOptimizer inspects only its
+// shard and provides its own agreement.
 //
 //   GradScaler scaler({.any_rank = any_rank(group)});     // runtime/parallel/agreement.hpp
 #pragma once
@@ -58,11 +58,11 @@ class GradScaler {
 
   // Returns the loss times the scale, in f32 or wider because an f16 loss could overflow.
   [[nodiscard]] Tensor scale(const Tensor& loss);
-  // Divides the gradients, which must be f32 or f64, by the scale. At most once per optimizer
-  // between two updates.
+  // Divides the gradients, which must be f32 or f64, by the scale. Call it at most once per
+  // optimizer between two updates.
   void unscale_(Optimizer& optimizer);
-  // Returns true if the optimizer stepped. Waits for the device. Once per optimizer between two
-  // updates.
+  // Returns true if the optimizer stepped. Waits for the device. Call it once per optimizer between
+  // two updates.
   bool step(Optimizer& optimizer);
   // Call it at the end of a step, after step() of every optimizer. Throws Error if the scale falls
   // below 1.2e-38, where its inverse is about to overflow (PyTorch continues with NaN). Throws
@@ -73,9 +73,9 @@ class GradScaler {
 
   [[nodiscard]] double get_scale() const { return options_.enabled ? double{scale_} : 1.0; }
 
-  // The scale, the factors and the number of steps without inf or NaN that count towards the next
-  // growth. Empty if not enabled. If an entry is missing, unknown or wrong, load_state_dict throws
-  // a UsageError that names it, and changes nothing.
+  // The scale, the factors, the growth interval and the number of steps without inf or NaN that
+  // count towards the next growth. Empty if not enabled. If an entry is missing, unknown or wrong,
+  // load_state_dict throws a UsageError that names it, and changes nothing.
   [[nodiscard]] StateDict state_dict() const;
   void load_state_dict(const StateDict& state);
 

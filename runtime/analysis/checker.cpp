@@ -43,7 +43,7 @@ class Checker {
     findings_.push_back({fault, rank, step, std::move(reason)});
   }
 
-  // ---- 1 (numbers as in checker.hpp) ----
+  // ---- 1. shape (numbers as in checker.hpp) ----
   void shape() {
     if (schedule_.world < 1 || schedule_.steps.size() != at(schedule_.world))
       return add(Fault::shape, -1, -1,
@@ -115,7 +115,7 @@ class Checker {
           "elements " + number(end) + " to " + number(schedule_.count - 1) + " are in no chunk");
   }
 
-  // ---- 2 ----
+  // ---- 2. messages ----
   struct ChunkEnd {
     int step, chunk;
     int of;  // number of chunks in its message
@@ -161,7 +161,7 @@ class Checker {
     return chunks == 1 ? "" : " in a message of " + number(chunks) + " chunks";
   }
 
-  // ---- 3 ----
+  // ---- 3. progress ----
   void progress() {
     for (const LinkModel& wires : options_.wires) {
       const std::vector<Blocked> blocked = interpret(schedule_, wires);
@@ -198,7 +198,7 @@ class Checker {
     return out;
   }
 
-  // ---- 4 ----
+  // ---- 4. values ----
   void values() {
     Contributions contributions(schedule_);
     (void)interpret(schedule_, {}, contributions);
@@ -251,7 +251,7 @@ class Checker {
     add(Fault::missing, rank, step, reason);
   }
 
-  // ---- 5 ----
+  // ---- 5. cost ----
   void cost() {
     const auto promised = promised_cost(schedule_);
     if (!promised) return;
@@ -321,8 +321,8 @@ Promise from(int steps, const std::vector<std::size_t>& sent) {
   return promise;
 }
 
-// The table in hierarchical.hpp, and each rank beyond the first m of its node moves the whole
-// buffer once in each direction.
+// The cost by the table in hierarchical.hpp. In addition, each rank beyond the first m of its node
+// (m: size of the smallest node) sends the whole buffer once and receives it once.
 Promise hierarchical_cost(const Schedule& schedule) {
   const auto nodes = ranks_of_nodes(schedule.node_of, schedule.world);
   const int n = static_cast<int>(nodes.size());

@@ -66,10 +66,10 @@ struct Promise {
   bool operator==(const Promise&) const = default;
 };
 
-// Nothing for an algorithm that is not in select.hpp's table, such as a student's own.
+// Returns nothing for an algorithm that is not in select.hpp's table, such as a student's own.
 [[nodiscard]] std::optional<Promise> promised_cost(const Schedule& schedule);
 
-// The same figures, counted from the steps.
+// Returns the figures of promised_cost(), but counted from the steps.
 [[nodiscard]] Promise counted_cost(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

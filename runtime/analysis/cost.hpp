@@ -35,7 +35,8 @@ class Rate {
 };
 
 struct CostModel {
-  // The links between nodes if one rank per node sends; not set if they equal those within a node.
+  // The links between nodes if one rank per node sends; not set if they equal the links within a
+  // node.
   struct Wire {
     double alpha = 0;
     Rate beta;
@@ -55,7 +56,7 @@ struct CostModel {
 };
 
 // How often each constant enters the time of a schedule on uniform links: the simulated time with
-// that constant set to 1, the others to 0, and elements of one byte.
+// that constant set to 1, the other constants to 0, and elements of one byte.
 struct CostShape {
   double steps = 0;    // times alpha
   double moved = 0;    // bytes, times beta
@@ -81,8 +82,8 @@ struct CostShape {
 //                       few steps              | few steps, few bytes  | fewest bytes on slow links
 //                       ----------------------------------------------------------------> bytes
 //
-// The choice changes the order of additions and therefore the last bits of sums, so a group makes
-// it only on request.
+// The choice changes the order of additions and therefore the last bits of sums, so a group uses
+// this choice only on request.
 
 struct SizedChoice {
   double up_to = 0;  // bytes, inclusive; the last choice also holds for all larger sizes

@@ -47,8 +47,8 @@ class Interpreter {
     return step < steps.size() ? &steps[step] : nullptr;
   }
 
-  // A receive may begin when the send part of its step is complete, or concurrently with it if
-  // messages are streamed.
+  // A receive may begin when the send part of its step is complete, or concurrently with that part
+  // if messages are streamed.
   bool waits_for(int rank, int sender) {
     const Step* step = current(rank);
     const StepProgress& state = at(rank);

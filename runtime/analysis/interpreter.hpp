@@ -18,11 +18,11 @@ namespace ringsmith::comm {
 // Capacity of a connection.
 struct LinkModel {
   static constexpr int kUnlimited = -1;
-  // Messages between one sender and one receiver. 0 is rendezvous: a send ends when its receiver
-  // has reached the matching receive.
+  // Number of messages that the connection from one sender to one receiver holds. 0 is rendezvous:
+  // a send ends when its receiver has reached the matching receive.
   int slots = kUnlimited;
-  // Without slots: the send and the receive of a step proceed concurrently, as for a message that
-  // is larger than all slots together and moves in slices. The step ends when both end.
+  // The send and the receive of a step proceed concurrently, as for a message that is larger than
+  // all slots together and moves in slices. The step ends when both end.
   bool streamed = false;
 };
 

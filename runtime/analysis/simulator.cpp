@@ -121,7 +121,8 @@ struct Front {
   explicit Front(std::size_t n)
       : alpha(n), beta_in(n), beta_out(n), clock(n), out_free(n), in_free(n), start(n + 1) {}
 
-  // Posts a message on every rank. bytes[r]: its size; credit[r]: when the slot for it became free.
+  // Posts a message on every rank. bytes[r]: size of rank r's message; credit[r]: when the slot for
+  // that message became free.
   void post(const double* __restrict bytes, const double* __restrict credit) {
     double* __restrict now = clock.data();
     double* __restrict out = out_free.data();

@@ -3,7 +3,7 @@
 // Each rank has a clock, an outgoing port and an incoming port. A message of n bytes over a link
 // {alpha, beta}:
 //
-//     sender     |post|======== n beta ========|              its out port is busy meanwhile; its
+//     sender     |post|======== n beta ========|              the out port is busy; the sender's
 //                     \ alpha                                 clock continues immediately
 //     receiver         \________|======== n beta ========|#n gamma#|     gamma if it is reduced
 //                               in port, one message at a time, in the order of its steps
@@ -42,7 +42,7 @@ struct StepEvents {
   double posted = -1;    // -1: this step sends nothing
   double began = -1;     // began to wait for its message; -1: this step receives nothing
   double arrived = -1;   // the message had arrived
-  double finished = -1;  // and was reduced
+  double finished = -1;  // the message had been reduced or copied
 };
 
 struct Simulation {
@@ -70,8 +70,8 @@ struct Simulation {
 //
 // Rank r is GPU r modulo gpus_per_node of node r / gpus_per_node. The network between the nodes is
 // non-blocking: a NIC reaches any other at its full rate. If a schedule lets more ranks of a node
-// send to other nodes than the node has NICs, each gets an equal share of the rate. The flat ring,
-// with one rank at the edge of each node, uses only one NIC per node.
+// send to other nodes than the node has NICs, each of these ranks gets an equal share of the rate.
+// The flat ring, with one rank at the edge of each node, uses only one NIC per node.
 struct Topology {
   std::string name;
   std::string source;
@@ -91,10 +91,10 @@ struct Topology {
   [[nodiscard]] Network network(int senders_per_node) const;
 };
 
-// Seconds that an all-reduce of `bytes` bytes takes with an algorithm of select.hpp. Ring and
-// hierarchical are simulated without building all their steps; the result is bit-identical for the
-// ring and, for hierarchical, the same up to rounding if the bytes divide evenly. Throws UsageError
-// if the world does not fit the topology.
+// Seconds that an all-reduce of `bytes` bytes takes with an algorithm of select.hpp. Ring and, on
+// full nodes, hierarchical are simulated without building all their steps. For the ring the result
+// is bit-identical; for hierarchical it is the same up to rounding if the bytes divide evenly.
+// Throws UsageError if the world does not fit the topology.
 [[nodiscard]] double all_reduce_time(const Topology& topology, Algorithm algorithm, int world,
                                      double bytes);
 

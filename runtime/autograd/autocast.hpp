@@ -15,9 +15,10 @@
 // These are PyTorch's lists for CUDA (aten/src/ATen/autocast_mode.cpp), used on every device so
 // that a model's results do not depend on the device. Only f32, f16 and bf16 tensors are cast.
 //
-// Parameters remain f32. Each is cast once, and the copy is kept until the outermost guard ends or
-// the parameter changes. Casts are differentiable, so gradients arrive in f32. Guards can be nested
-// and apply only to their own thread.
+// Parameters remain f32. The cast of a parameter is kept and reused until the outermost guard ends,
+// unless the parameter, the dtype or the grad mode changes or a backward consumes the cast. Casts
+// are differentiable, so gradients arrive in f32. Guards can be nested and apply only to their own
+// thread.
 #pragma once
 
 #include <vector>
@@ -49,7 +50,7 @@ class Autocast {
 [[nodiscard]] AutocastState autocast_state();
 
 // ---- for authors of functions: return an operand in the dtype in which to compute, or the operand
-// itself if there is no guard or it is undefined ----
+// itself if there is no guard or the operand is undefined ----
 namespace autocast {
 
 [[nodiscard]] Tensor lower(const Tensor& t);

@@ -46,7 +46,7 @@ class RandomScope {
   RandomState now_;
 };
 
-// Collects the second run's saved tensors; its graph is never used.
+// Collects the second run's saved tensors. The graph of that run is never used.
 class Collector : public SavedTensorKeeper {
  public:
   std::size_t keep(const Tensor& t) override {

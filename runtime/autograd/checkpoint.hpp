@@ -13,15 +13,15 @@
 //   time     one more forward
 //   bits     unchanged: the same kernels run on the same values, and dropout uses the same masks
 //
-// Nodes, edges and leaves are the same as without checkpointing; only their saved tensors are
+// Nodes, edges and leaves are the same as without checkpointing; only the nodes' saved tensors are
 // stored elsewhere (SavedTensorKeeper in node.hpp). Gradients therefore become ready in the same
 // order, once per leaf, and DistributedDataParallel sees no difference. This is PyTorch's
 // use_reentrant=False; its older form runs a backward inside backward and fires the hooks of a
 // shared parameter twice.
 //
-// The function must do the same each time: it may draw only from the default generators and must
-// not depend on mutable globals. Its side effects occur twice: a BatchNorm's running statistics
-// advance by two steps, as in PyTorch.
+// The function must compute the same each time: it may draw only from the default generators and
+// must not depend on mutable globals. Its side effects occur twice: a BatchNorm's running
+// statistics advance by two steps, as in PyTorch.
 //
 // Chen et al., "Training deep nets with sublinear memory cost", 2016.
 #pragma once
@@ -48,8 +48,9 @@ namespace detail {
 
 // Returns function(inputs...), of any type. The function is copied, so references in it must stay
 // valid until backward. Backward throws Error if the second run saves a different number of tensors
-// or different shapes. With Draws::yes the second run starts from the generators' state before the
-// first run and restores their state afterwards; no other thread may draw meanwhile.
+// or tensors of different shapes. With Draws::yes, the second run starts from the state that the
+// generators had before the first run. After the second run, the generators get back the state from
+// before it, so no other thread may draw during the second run.
 template <Draws draws = Draws::yes, class Function, class... Tensors>
 auto checkpoint(Function function, const Tensors&... inputs) {
   if (!grad_enabled()) return function(inputs...);

@@ -27,7 +27,8 @@ struct Later {
 class Run;
 thread_local Run* current = nullptr;
 
-// One backward(). A hook may start a nested one; when that ends, the outer one is current again.
+// One backward(). A hook may start a nested run; when the nested run ends, the outer run is current
+// again.
 class Run {
  public:
   Run(const std::vector<Edge>& roots, bool retain_graph) : retain_graph_(retain_graph) {

@@ -5,7 +5,8 @@
 //
 // A Node converts the gradients of its outputs to gradients of its inputs. The graph ends at each
 // leaf in an AccumulateGrad node. Once per backward, after all gradients for the leaf have arrived,
-// it adds to .grad and then calls the leaf's hooks, on which DistributedDataParallel is built.
+// this node adds their sum to .grad and calls the leaf's hooks. DistributedDataParallel is built on
+// these hooks.
 //
 // Instead of defining node classes, most functions record() a closure (see the end of this file).
 #pragma once
@@ -74,7 +75,7 @@ class EnableGradGuard {  // records even inside a NoGradGuard, for recomputation
 using HookHandle = std::uint64_t;
 enum class HookTurn : std::uint8_t {
   in_order,  // of registration
-  last,      // after all in_order hooks, even later ones, when the gradient is final
+  last,      // after all in_order hooks, even those registered later
   skipped    // called by skip_step(), not by backward
 };
 // The hook is called once per backward that reaches the leaf, on the thread of backward(), after
@@ -84,8 +85,8 @@ HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
                                               std::function<void(const Tensor& leaf)> hook,
                                               HookTurn turn = HookTurn::in_order);
 void remove_hook(const Tensor& leaf, HookHandle handle);
-// No optimizer will step with the gradients of these leaves (Optimizer::skip). Calls the hooks of
-// HookTurn::skipped on this thread.
+// Declares that no optimizer will step with the gradients of these leaves (Optimizer::skip), and
+// calls their hooks of HookTurn::skipped on this thread.
 void skip_step(const std::vector<Tensor>& leaves);
 // True if skip_step() was called since the leaf's last backward.
 [[nodiscard]] bool step_was_skipped(const Tensor& leaf);
@@ -95,8 +96,8 @@ void skip_step(const std::vector<Tensor>& leaves);
 void set_loss_scale(const std::vector<Tensor>& leaves, double scale);
 [[nodiscard]] double loss_scale(const Tensor& leaf);
 
-// Queues a callback for the outermost backward() on this thread, which calls it after its whole
-// graph is done and rethrows its exception. Throws UsageError outside of backward().
+// The outermost backward() on this thread calls the callback after its whole graph is done, and
+// throws what the callback throws. Throws UsageError outside of backward().
 void queue_backward_callback(std::function<void()> callback);
 
 // The leaves (with requires_grad) that backward from these roots would reach, in any order.
@@ -122,8 +123,8 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
 // runs with recording off. It owns `grad`: if grad.is_sole_owner(), it may reuse the memory for its
 // result. Nothing is saved or recorded unless needs_graph(inputs).
 
-// Stores the tensors that are saved while a KeeperScope exists on this thread. checkpoint.hpp's
-// keeper drops them and recomputes them at the first fetch().
+// Stores the tensors that are saved while a KeeperScope with this keeper exists on the thread.
+// checkpoint.hpp's keeper drops them and recomputes them at the first fetch().
 class SavedTensorKeeper {
  public:
   virtual ~SavedTensorKeeper() = default;

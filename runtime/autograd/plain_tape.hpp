@@ -10,8 +10,9 @@
 //   tape.backward(y);
 //   tape.grad(w);                           // 12
 //
-// A value is computed from earlier ones only. In reverse order, the steps of all values that use it
-// therefore run before its own step, which gets the complete gradient. Nothing is counted.
+// A value is computed only from values before it on the tape. In reverse order, the steps of all
+// values that use a value therefore run before that value's own step, which gets the complete
+// gradient. No uses need to be counted.
 //
 // The engine (node.hpp, engine.hpp) computes the same gradients with the same kernels and adds them
 // in the same order, so the bits are equal. It differs in four ways:

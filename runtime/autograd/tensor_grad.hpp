@@ -6,7 +6,7 @@
 //   .grad defined                 .grad += incoming, in place: a view of a bucket stays that view
 //
 // If a leaf is used several times in one backward, its gradients are summed first, and .grad is
-// modified once. Then the hooks run.
+// modified once, before the hooks run.
 //
 // The target lets DistributedDataParallel collect gradients in its buckets without an extra copy:
 // each leaf's target is its slice of a bucket. zero_grad(set_to_none) makes .grad undefined, and
@@ -36,7 +36,7 @@ class AccumulateGrad : public Node {
   Tensor leaf_;
 };
 
-// The first gradient that arrives while .grad is undefined is written to `view`, which then becomes
+// The first gradient that arrives while .grad is undefined is written to `view`, and `view` becomes
 // .grad. `view` must be contiguous and have the leaf's shape, dtype and device (UsageError). An
 // undefined view clears the target. A defined .grad is left unchanged.
 void set_grad_target(const Tensor& leaf, const Tensor& view);

@@ -9,7 +9,6 @@
 // guessed, and the file is created with O_EXCL. If NAME is a symbolic link, its target is replaced,
 // unless the folder is world-writable and the link belongs neither to this user nor to the folder's
 // owner. A folder, a device, a FIFO or a socket with that name is refused and left unchanged.
-// unchanged.
 #pragma once
 
 #include <cstddef>

@@ -42,7 +42,8 @@ class Deadline {
     return std::max(std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()),
                     std::chrono::milliseconds(0));
   }
-  // Timeout for poll(), at most an hour: the caller then polls again.
+  // Timeout for poll(). At most an hour, so the caller must poll again until the deadline has
+  // passed.
   [[nodiscard]] int poll_ms() const {
     return static_cast<int>(std::min<std::chrono::milliseconds>(left(), kHour).count());
   }

@@ -4,7 +4,7 @@
 // carries a Where: the rank that noticed, its peer, the operation and its sequence number, and the
 // step of its schedule. Programs wrap their body in run_main(), which prints one line and converts
 // the type of the error to an exit code (0 to 5 as in nccl-tests), so that scripts can distinguish
-// them.
+// the types.
 #pragma once
 
 #include <cstdint>
@@ -106,15 +106,15 @@ class TimeoutError : public CommError {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::timeout; }
 };
 
-// A CUDA runtime call failed, or a kernel launched earlier did.
+// A CUDA runtime call or a previously launched kernel failed.
 class CudaError : public Error {
  public:
   using Error::Error;
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::cuda; }
 };
 
-// Makes text from elsewhere safe for a terminal. Keeps UTF-8 characters; control characters, which
-// could move the cursor or change colours, and bytes that are not UTF-8 become \xHH.
+// Makes text from elsewhere safe for a terminal. Control characters, which could move the cursor or
+// change colours, and bytes that are not UTF-8 become \xHH. All other characters are kept.
 [[nodiscard]] std::string printable(std::string_view text);
 
 // Throws a UsageError: this many elements of this size do not fit into any memory.

@@ -27,7 +27,7 @@ void open_standard_streams() noexcept {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;
     const int null = open("/dev/null", O_RDWR);  // the lowest free number
-    if (null > stream) close(null);              // another thread took the number meanwhile
+    if (null > stream) close(null);              // another thread took the number
   }
 }
 

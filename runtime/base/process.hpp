@@ -25,18 +25,19 @@ namespace ringsmith {
 // Other ignored signals stay ignored, as nohup and a shell's & without job control expect.
 void repair_inheritance() noexcept;
 // Opens /dev/null on each of the descriptors 0 to 2 that is closed: otherwise the next file or
-// socket would get that number, and the program's output. Every program linked with this file does
-// so before main() and before constructors that open files.
+// socket would get that number and receive the program's output. A constructor in process.cpp calls
+// this function before main() and before other constructors that open files.
 void open_standard_streams() noexcept;
 
-// True if the signal is ignored; then do not install a handler for it.
+// True if the signal is ignored; in that case, do not install a handler for it.
 [[nodiscard]] bool is_ignored(int signal) noexcept;
 
 // Raises the limit on open files to `files`, or as far as the hard limit allows; never lowers it.
 // Returns the resulting limit.
 std::uint64_t allow_open_files(std::uint64_t files);
 
-// strerror(error); if too many files are open, also whose limit it is and how to raise it.
+// Returns strerror(error) or, if too many files are open, whose limit was reached and how to raise
+// it.
 [[nodiscard]] std::string reason_of(int error);
 // True if this process or the machine reached a limit: files, memory, buffers.
 [[nodiscard]] bool is_lack(int error) noexcept;
@@ -76,9 +77,9 @@ class Descriptor {
 // blocks. Returns what sendmsg() returns.
 ssize_t send_with_descriptor(int socket, const void* data, std::size_t size,
                              int descriptor) noexcept;
-// Receives a message without blocking. Returns what recvmsg() returns. A received descriptor is
-// stored in `descriptor`; if that is null, the kernel drops it. Fails with EMFILE if a descriptor
-// arrived but this process has too many files open.
+// Receives a message without blocking. Returns what recvmsg() returns. Stores a received descriptor
+// in `descriptor`. If `descriptor` is null, the kernel drops received descriptors. Fails with
+// EMFILE if a descriptor arrived but this process has too many files open.
 ssize_t receive_with_descriptor(int socket, void* data, std::size_t size,
                                 Descriptor* descriptor) noexcept;
 

@@ -41,20 +41,21 @@ class Generator {
 // The process's default generator. Not thread-safe: a rank has one training thread.
 Generator& default_generator();
 void manual_seed(std::uint64_t seed);  // seeds the default generator and the devices' counters
-// The state of both as text. Checkpoints store it for each rank.
+// The state of the default generator and of the devices' counters, as text. Checkpoints store it
+// for each rank.
 [[nodiscard]] std::string get_rng_state();
 void set_rng_state(const std::string& state);  // UsageError if get_rng_state() did not write it
 
 // Random numbers on a GPU are computed from a counter (kernels/dropout.hpp), not from a large
 // state. Each device has its own counter, so that threads that drive different devices do not
-// affect each other's numbers. manual_seed() seeds all of them.
+// affect each other's numbers. manual_seed() seeds all counters.
 struct CounterRange {
   std::uint64_t seed;   // different for each device
   std::uint64_t first;  // [first, first + count) is reserved for the caller
 };
 [[nodiscard]] CounterRange take_device_counters(int device, std::uint64_t count);
-// Returns the device to the state in which it returned this range. A range of count 0 records a
-// state.
+// Sets the device's counter back to the start of this range. A range of count 0 thus records the
+// current state.
 void set_device_counters(int device, const CounterRange& place);
 
 void fill_uniform(std::span<float> out, double low, double high, Generator& g);

@@ -32,7 +32,8 @@ class Ring {
 
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
-  // The producer's last call. A reader that sees true also sees everything that was pushed.
+  // The producer's last call. A reader that gets true from ended() also sees everything that was
+  // pushed.
   void end() { ended_.store(true, std::memory_order_release); }
   [[nodiscard]] bool ended() const { return ended_.load(std::memory_order_acquire); }
 
@@ -55,7 +56,7 @@ struct Registry {
   std::vector<Producer> producers;
   std::vector<std::string> names;
   // Numbers of ended threads whose events have all been drained. Threads of the same name reuse
-  // them, so any number of threads may run one after another.
+  // these numbers, so any number of threads may run one after another.
   std::vector<std::int32_t> free;
   std::uint64_t dropped_by_ended_threads = 0;
 
@@ -171,7 +172,7 @@ std::vector<FinishedSpan> drain() {
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   std::erase_if(r.producers, [&](const Producer& p) {
-    const bool ended = p.ring->ended();  // read first, so that pop_all() takes all of its events
+    const bool ended = p.ring->ended();  // read first, so that pop_all() misses no event
     p.ring->pop_all(out);
     if (!ended) return false;
     r.dropped_by_ended_threads += p.ring->dropped();

@@ -42,7 +42,7 @@ struct FinishedSpan {
   std::int64_t end_ns;
   Arg arg;
   std::int32_t thread;  // in order of each thread's first event; reused for a thread of the same
-                        // name once the first thread has ended and been drained
+                        // name once the events of an ended thread have been drained
   Category category;
 };
 
@@ -60,8 +60,8 @@ constexpr std::int32_t kThisThread = -1;
 void record(const char* name, Category category, std::int64_t begin_ns, std::int64_t end_ns,
             Arg arg = {}, std::int32_t track = kThisThread);
 
-// Adds a row to the trace for activities that run on no thread, such as a GPU's kernels. Its number
-// is used like a thread's.
+// Adds a row to the trace for activities that run on no thread, such as a GPU's kernels. Returns
+// the row's number, to be passed to record() as `track`.
 [[nodiscard]] std::int32_t add_track(const std::string& name);
 
 class Span {
@@ -88,7 +88,7 @@ class Span {
   Category category_;
 };
 
-// The default is "thread N".
+// Names the calling thread. The default is "thread N".
 void name_thread(const std::string& name);
 
 // All threads' events since the last drain, ordered by begin.

@@ -25,7 +25,8 @@ namespace {
                    "; choose a writable folder for checkpoints");
 }
 
-// flock ends with the process, even by kill -9. Writes the holder into the file.
+// Locks the folder and writes this process into the lock file. The lock ends with the process, even
+// by kill -9.
 Descriptor lock_folder(const std::string& folder) {
   const std::string path = fs::path(folder) / "lock";
   if (const std::string kind = odd_kind(path); !kind.empty())

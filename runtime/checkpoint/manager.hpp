@@ -23,7 +23,8 @@
 //
 // A state from which training cannot continue must not replace a good checkpoint. Finite parameters
 // are not enough: with parameters of 1e30 the loss is not finite. The next step's loss checks the
-// state at no cost, so hold() the copy until then, and release() it if the loss is finite:
+// state at no cost, so hold() the copy until that loss is known, and release() it if the loss is
+// finite:
 //
 //   step 200 |hold| step 201: loss 2.1 |release: written|       step 201: loss NaN |drop|
 #pragma once
@@ -69,7 +70,7 @@ class CheckpointManager {
   void hold(Snapshot snapshot);
   void release();
   void drop() { held_.reset(); }
-  // True if the last write has failed.
+  // True if the last write has failed and wait() has not been called since.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Blocks until the last save() is on the disk. Throws its error, once.
   void wait();

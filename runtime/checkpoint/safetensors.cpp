@@ -42,7 +42,7 @@ std::span<std::byte> bytes_of_tensor(const Tensor& t) {
 }  // namespace
 
 void save_safetensors(const std::string& path, const StateDict& tensors, const Metadata& metadata) {
-  // Wide elements first: every tensor is then aligned to its element size without gaps.
+  // Wide elements first, so that every tensor is aligned to its element size without gaps.
   std::vector<std::pair<std::string, Tensor>> order;
   for (const auto& [name, tensor] : tensors) {
     require(tensor.defined(), "cannot save '" + name + "': the tensor is undefined");
@@ -178,7 +178,7 @@ class Reader {
       fail("the file ended early; it is truncated or still being written");
   }
 
-  // Reading any other byte as a bool would be undefined behaviour.
+  // Reading a byte other than 0 or 1 as a bool would be undefined behaviour.
   void require_booleans(const std::string& name, std::span<const std::byte> bytes) const {
     for (const std::byte b : bytes)
       if (b > std::byte{1})

@@ -31,8 +31,9 @@ struct Snapshot {
 };
 
 // On return the snapshot is on the disk, in the folder `path`, whose parent must exist. A complete
-// snapshot that is there already remains until this one, in `path`.new, is complete. Removes the
-// remains of an earlier attempt first, and its own if writing fails. Throws as AtomicFile does.
+// snapshot that is there already remains until the new one, in `path`.new, is complete. Removes the
+// remains of an earlier attempt before writing, and its own files if writing fails. Throws as
+// AtomicFile does.
 void write_snapshot(const std::string& path, const Snapshot& snapshot);
 
 // Returns tensors on the CPU. Throws UsageError naming the folder, the file and the fault unless

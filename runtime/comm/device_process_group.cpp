@@ -87,7 +87,7 @@ std::vector<std::string> DeviceProcessGroup::describe_transport() const {
   return backend_->describe();
 }
 
-// Sets on_device and, on device memory, adds an operation that starts after the work in the
+// Sets on_device and, for device memory, adds an operation that starts after the work in the
 // caller's current stream.
 Transfer DeviceProcessGroup::prepared(const Transfer& call) const {
   Transfer transfer = call;

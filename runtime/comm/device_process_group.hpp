@@ -11,8 +11,8 @@
 
 namespace ringsmith::comm {
 
-// Defines no virtual function inline: g++ 16 would call its body directly in CPU code that holds a
-// ProcessGroup, so that programs linked without devices would need this class.
+// Defines no virtual function inline: g++ 16 would call an inline body directly in CPU code that
+// holds a ProcessGroup, so programs linked without devices would need this class.
 class DeviceProcessGroup : public CpuProcessGroup {
  public:
   // Collective over the ranks of the bootstrap. Throws UsageError if options.device is not a GPU of

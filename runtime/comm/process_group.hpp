@@ -52,10 +52,10 @@ class ProcessGroup {
   [[nodiscard]] virtual Device device() const { return options().device; }
 
   // ---- collectives; types/collective.hpp has the contents of their buffers ----
-  // In place if input and output are the same memory, or if the smaller buffer is this rank's part
-  // of the larger; any other overlap is a UsageError. A buffer that only the root has is ignored on
-  // other ranks. `part` below has the same length on every rank. The buffers of asynchronous forms
-  // must stay valid and unchanged until wait().
+  // A call is in place if input and output are the same memory, or if the smaller buffer is this
+  // rank's part of the larger; any other overlap is a UsageError. A buffer that only the root has
+  // is ignored on other ranks. `part` below has the same length on every rank. The buffers of
+  // asynchronous forms must stay valid and unchanged until wait().
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op) {
     run(checked(Collective::all_reduce, input, output, kNoRoot, op));
   }
@@ -147,7 +147,7 @@ class ProcessGroup {
   // Each group has its own memory, connections and queue, so groups run concurrently and may
   // outlive their parent. They inherit its options.
   //
-  // Rank i of the new group is ranks[i] of this one. All ranks must pass the same list
+  // Rank i of the new group is rank ranks[i] of this group. All ranks must pass the same list
   // (MismatchError). Ranks outside it get a group whose every call throws UsageError.
   [[nodiscard]] virtual std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
   // Makes a group of the ranks with the same colour, ordered by their ranks in this group. A rank
@@ -160,7 +160,8 @@ class ProcessGroup {
   // the first entry of at least its size, or else the last entry. The entries must be ordered by
   // size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
-  // Returns, by rank, the number of the rank's node, whose ranks share memory; empty if unknown.
+  // Returns, by rank, the number of the rank's node; empty if unknown. Ranks of a node may share
+  // memory.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
   // Returns the bytes that this rank has sent to ranks on other nodes, including control data.
   [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }

@@ -28,7 +28,7 @@ class Queue {
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
   ~Queue() { stop(); }
-  // Runs all queued operations; nothing may be added afterwards.
+  // Runs all queued operations. After this call, none may be added.
   void stop();
 
   WorkPtr push(const Transfer& transfer);

@@ -40,7 +40,7 @@ class Dataset {
 };
 
 // Reads a whole file, or a FIFO to its end. Throws UsageError "cannot read WHAT 'PATH': reason" if
-// it is missing, unreadable, compressed, or of another kind.
+// the file is missing, unreadable, compressed, or of another kind.
 [[nodiscard]] std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what);
 
 // ---- text as bytes ----

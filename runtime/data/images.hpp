@@ -37,7 +37,7 @@ struct PixelStatistics {
 //             +------+
 struct Augmentation {
   std::int64_t pad = 0;  // pixels on each side; 0: no crop
-  bool flip = false;     // mirrors each with probability 1/2
+  bool flip = false;     // mirrors an image with probability 1/2
   std::uint64_t seed = 0;
 };
 
@@ -81,7 +81,7 @@ class ImageDataset : public Dataset {
 //   byte 0-1  zero        byte 2  element type (0x08 = unsigned byte)        byte 3  dimensions d
 //   then d sizes as big-endian 32-bit numbers, then the elements, row-major
 //
-// A file that violates this is refused with one line: the file, the fault and the remedy.
+// A file that violates this format is refused with one line: the file, the fault and the remedy.
 struct IdxArray {
   std::vector<std::int64_t> sizes;
   std::vector<std::uint8_t> bytes;

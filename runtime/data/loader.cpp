@@ -70,7 +70,7 @@ struct DataLoader::Epoch::Prefetch {
     }
     try {
       for (int w = 0; w < o.workers; ++w) workers.emplace_back([this] { work(); });
-    } catch (...) {  // a thread could not start; the others must not outlive this object
+    } catch (...) {  // a thread could not start; the other threads must not outlive this object
       join();
       throw;
     }

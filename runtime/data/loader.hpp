@@ -5,8 +5,8 @@
 //   slots              . . . 7              task t uses slot t mod window, whenever it completes
 //   next()             ^ waits for task 4, although task 7 completed first
 //
-// A worker's exception is stored in its slot like a batch, and the corresponding next() throws it;
-// the epoch can continue. Ending an Epoch early stops workers after their current batch.
+// A worker's exception is stored in the task's slot like a batch, and the corresponding next()
+// throws it; the epoch can continue. Ending an Epoch early stops workers after their current batch.
 #pragma once
 
 #include <cstdint>

@@ -71,13 +71,13 @@ class DistributedSampler : public Sampler {
   DistributedSampler(std::int64_t dataset_size, DistributedSamplerOptions options);
 
   // Call it before each epoch; otherwise every epoch has the order of epoch 0. To resume within an
-  // epoch, pass the number of this rank's samples that were already used as start.
+  // epoch, pass as `start` the number of this rank's samples that were already used.
   void set_epoch(std::int64_t epoch, std::int64_t start = 0);
 
   // The state after every rank has taken `taken` of its indices; the same on every rank.
   [[nodiscard]] SamplerState state(std::int64_t taken) const;
-  // Replaces set_epoch() for the rest of that epoch. The state may come from another number of
-  // ranks. Throws UsageError for an impossible state.
+  // Replaces set_epoch() for the rest of the state's epoch. The state may come from another number
+  // of ranks. Throws UsageError for an impossible state.
   void load_state(const SamplerState& state);
 
   [[nodiscard]] std::vector<std::int64_t> indices() override;
@@ -98,7 +98,7 @@ class DistributedSampler : public Sampler {
 
 // Distributes samples step by step among a varying number of ranks. A step consists of the next
 // ranks * batch positions of the epoch's permutation, distributed as DistributedSampler does. A
-// step that fails is distributed again, among the ranks that are then present:
+// step that fails is distributed again, among the ranks that are present in the next try:
 //
 //   permutation   4 1 7 5 3 9 | 0 8 6 2 |      batch 2: a step of 3 ranks, then one of 2
 //   rank 0        4     5       0   6
@@ -137,9 +137,9 @@ class StepSampler {
   mutable std::vector<std::int64_t> order_;
 };
 
-// Throws UsageError if a whole epoch has no batch for the ranks: an empty dataset; one smaller than
-// the world when the sampler truncates; or, with drop_last_batch, a rank's share smaller than one
-// batch.
+// Throws UsageError if a whole epoch has no batch for the ranks: an empty dataset; a dataset
+// smaller than the world when the sampler truncates; or, with drop_last_batch, a rank's share
+// smaller than one batch.
 void require_a_batch(const DistributedSampler& sampler, std::int64_t batch_size,
                      bool drop_last_batch);
 

@@ -10,8 +10,8 @@
 // The host reads a result at the thread's next check and whenever the thread waits for the device
 // anyway, in a copy to the host (Tensor::item(), cpu(), Fetch) or in synchronize(). A loss that the
 // host reads is therefore never based on a bad index, and a program that reads nothing learns of
-// the error one step later. Until then results contain NaN: kernels do not read outside their
-// tables.
+// the error one step later. Until the error is reported, the results contain NaN, because kernels
+// do not read outside their tables.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ using Say = std::function<std::string(std::uint64_t position, std::int64_t value
 // One check by the calling thread. Construct it before the check's kernels are launched.
 class Pending {
  public:
-  // Throws UsageError if an earlier check has found an error.
+  // Throws as look() does.
   explicit Pending(Say say);
 
   // The kernels write their result here.

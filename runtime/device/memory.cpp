@@ -139,7 +139,7 @@ class DeviceCache {
     class_sizes_[size_class] = size;
   }
 
-  // Stops at the first block that another stream still uses.
+  // Makes freed blocks reusable, up to the first that another stream still uses.
   void collect() {
     while (!waiting_.empty()) {
       const Waiting& oldest = waiting_.front();

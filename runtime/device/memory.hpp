@@ -8,8 +8,8 @@
 //   stream   [kernel writes a] [kernel reads a]          [kernel writes b]
 //   host     a = allocate ....... free(a)  b = allocate (the same block) ...     in order: no race
 //
-// If another stream uses a block, call record_use(): it is then reused only after the work that is
-// queued on that stream at the time of free().
+// If another stream also uses a block, call record_use(), so that the block is reused only after
+// the work that is queued on that stream at the time of free().
 //
 // When the driver is out of memory, the device's cached blocks are freed and the request is retried
 // once. Thread-safe.
@@ -27,9 +27,9 @@
 
 namespace ringsmith::device_allocator {
 
-// Allocates for the calling thread's current stream on the device. Aligned to 256 bytes and never
-// null, even for zero bytes. When out of memory, throws a CudaError that names the size, the device
-// and the memory in use.
+// Allocates for the calling thread's current stream on the device. The block is aligned to 256
+// bytes and never null, even for zero bytes. When out of memory, throws a CudaError that names the
+// size, the device and the memory in use.
 [[nodiscard]] std::byte* allocate(Device device, Bytes size);
 // Callable from any thread. If the device has failed, the block leaks.
 void free(Device device, std::byte* block) noexcept;

@@ -63,7 +63,8 @@ void count(const char* name, std::int64_t calls, std::int64_t host_ns, const Ker
   row.work.bytes += work.bytes;
 }
 
-// An idle GPU reaches an event between two readings of the host's clock.
+// Compares the clocks. An idle GPU reaches an event between two readings of the host's clock; of
+// several tries, the one with the closest readings is returned.
 Moment moment_of(Device device, std::int32_t track) {
   Moment out;
   out.track = track;

@@ -47,10 +47,11 @@ void enable(bool on);
 
 // Waits for the recorded kernels on GPUs and adds their times.
 void settle();
-// Calls settle(), returns the rows, longest GPU time first, then host time, and clears them.
+// Calls settle(), and returns and clears the rows: longest GPU time first, and longest host time
+// first among equal GPU times.
 [[nodiscard]] std::vector<Row> take_rows();
 
-// A copy that lives as long as the process.
+// Returns a copy of the name that lives as long as the process.
 [[nodiscard]] const char* lasting(const std::string& name);
 
 // The thread's operation until the end of the scope. The name must be a literal or from lasting().

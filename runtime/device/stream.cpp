@@ -176,7 +176,7 @@ class EventPool {
     return event;
   }
 
-  // Reuse does not affect queued waits: they wait for the earlier record.
+  // A queued wait waits for the record made before it, so reusing the event does not affect it.
   void give(cudaEvent_t event) {
     const std::scoped_lock lock(mutex_);
     idle_.push_back(event);

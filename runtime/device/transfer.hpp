@@ -1,12 +1,13 @@
-// Copies between the CPU and devices, and between devices, and pinned memory for them.
+// Copies between the CPU and devices and between devices, and the pinned memory that these copies
+// use.
 //
 //   cpu -> cuda    the host copies into pinned memory, and the device's current stream from there.
 //                  The source may be overwritten immediately
 //   pinned -> cuda the stream copies directly from the source, which must not change until the
 //                  stream is done
 //   cuda -> cpu    also through pinned memory. Blocks the host until the bytes have arrived
-//   cuda -> cuda   on the source's current stream, after everything queued on the target's, which
-//                  then waits for the copy. Does not block the host
+//   cuda -> cuda   on the source's current stream, after everything queued on the target's. Later
+//                  work on the target's stream waits for the copy. Does not block the host
 #pragma once
 
 #include <cstddef>
@@ -66,7 +67,7 @@ class Fetch {
 
 namespace pinned_allocator {
 [[nodiscard]] AllocatorStats stats();  // current and peak in whole size classes
-void release_cached();                 // frees the cached blocks that no device uses any more
+void release_cached();                 // frees cached blocks that no device uses any more
 }  // namespace pinned_allocator
 
 }  // namespace ringsmith

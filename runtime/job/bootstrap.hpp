@@ -81,8 +81,8 @@ class FileBootstrap : public Bootstrap {
   std::uint64_t round_ = 0;
 };
 
-// Ranks meet at a TCP store. ringrun's launcher holds the store of its ranks; rank 0 holds it if
-// they were started by srun, or by hand with RANK etc. in the environment.
+// Ranks meet at a TCP store. ringrun's launcher holds the store of its ranks; rank 0 holds the
+// store if the ranks were started by srun, or by hand with RANK etc. in the environment.
 class StoreBootstrap : public Bootstrap {
  public:
   // Starts the store on rank 0, unless the launcher holds it, and connects. Throws TimeoutError if

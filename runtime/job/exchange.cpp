@@ -292,7 +292,7 @@ std::vector<std::string> StoreBootstrap::all_gather(const std::string& record) {
     if (server_) exchange_->await_readers();
     return records;
   } catch (const PeerLost&) {
-    let_others_read(place_.world);  // otherwise a late rank would find no store and blame this one
+    let_others_read(place_.world);  // else a late rank would find no store and blame this rank
     throw;
   } catch (const CommError&) {
     let_others_read();
@@ -308,8 +308,8 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   }
 }
 
-// Keeps this rank's store alive after an error, so that the other ranks can read it. expected:
-// number of ranks that must have connected.
+// Keeps this rank's store alive after an error, so that the other ranks can read the error.
+// expected: number of ranks that must have connected.
 void StoreBootstrap::let_others_read(int expected) {
   if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead, static_cast<std::size_t>(expected));
 }

@@ -6,8 +6,8 @@
 // The first member that finds a fault writes the verdict to that key, so all members fail
 // immediately, with the same message:
 //
-//     a member is missing      the first whose deadline passes names the missing ones, or the one
-//                              that has all records and has not published them
+//     a member is missing      the first member whose deadline passes names the missing members, or
+//                              the member that has all records and has not published them
 //     sizes disagree           found on arrival: the first member's size is in the store
 //     an index was given twice found on arrival: each index has one owner
 //     a member dies            its will (Store::leave_will) is the verdict: of this exchange, or of
@@ -47,7 +47,7 @@ struct LossNote {
 
 class Exchange {
  public:
-  // Throws MismatchError if the members disagree on their number, or if this one's index is taken.
+  // Throws MismatchError if the members disagree on the size, or if this member's index is taken.
   Exchange(std::shared_ptr<Store> store, Membership me);
 
   // Collective. Throws TimeoutError naming the missing members, PeerLost if one died, MismatchError

@@ -162,7 +162,8 @@ std::vector<std::string> FileBootstrap::all_gather(const std::string& record) {
     if (deadline.passed()) report_missing();
     std::this_thread::sleep_for(kFilePoll);
   }
-  // All ranks have written their records of this round, so they have read this rank's last one.
+  // All ranks have written their records of this round, so they have read this rank's previous
+  // record.
   if (round_ > 0) unlink(path(record_name(rank_, round_ - 1)).c_str());
   ++round_;
   return records;

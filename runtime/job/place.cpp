@@ -134,7 +134,8 @@ BootstrapKind kind_shown_by(const Environment& environment) {
   if (any({"RANK", "WORLD_SIZE"})) return BootstrapKind::env;
   // sbatch and salloc also set most of Slurm's variables, for scripts that srun has not started.
   if (any({"SLURM_STEP_ID"})) return any({"PMIX_RANK"}) ? BootstrapKind::mpi : BootstrapKind::slurm;
-  if (any({"MASTER_ADDR", "MASTER_PORT"})) return BootstrapKind::env;  // reports the missing ones
+  if (any({"MASTER_ADDR", "MASTER_PORT"}))
+    return BootstrapKind::env;  // reports the missing variables
   return BootstrapKind::self;
 }
 

@@ -23,7 +23,7 @@ std::vector<std::string> ThreadRendezvous::all_gather(int thread, const std::str
   std::unique_lock lock(mutex_);
   mine_[static_cast<std::size_t>(thread)] = record;
   if (++arrived_ == mine_.size()) {
-    // Holds the lock meanwhile: all other threads wait for the next generation anyway.
+    // Holds the lock during the exchange: all other threads wait for the next generation anyway.
     try {
       error_ = nullptr;
       result_ = exchange();

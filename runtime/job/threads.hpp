@@ -28,8 +28,8 @@ class SelfBootstrap : public Bootstrap {
   }
 };
 
-// Where one process's threads meet. One thread at a time, not always the same, uses the bootstrap
-// between the processes.
+// Where one process's threads meet. The last thread to arrive exchanges the records through the
+// bootstrap between the processes.
 class ThreadRendezvous {
  public:
   explicit ThreadRendezvous(int world)  // one process for the whole job

@@ -65,7 +65,7 @@ class Module {
   void eval() { train(false); }
   [[nodiscard]] bool training() const { return training_; }
   void zero_grad(bool set_to_none = true);
-  // Children first, this module last.
+  // Calls f for the descendants first and for this module last.
   void apply(const std::function<void(Module&)>& f);
 
  protected:

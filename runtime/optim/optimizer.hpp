@@ -53,7 +53,8 @@ class Optimizer {
   // True if the state includes "step", the number of a parameter's updates.
   [[nodiscard]] virtual bool counts_steps() const { return counts_; }
 
-  // PyTorch's two parts, flattened as by torch.distributed.checkpoint, with one parameter group:
+  // The state in PyTorch's two parts, flattened as by torch.distributed.checkpoint, with one
+  // parameter group:
   //
   //   state.3.step            i64 []     updates of parameter 3, if the optimizer counts them
   //   state.3.exp_avg         as parameter 3; memory shared with the optimizer
@@ -77,7 +78,8 @@ class Optimizer {
   [[nodiscard]] virtual Hyperparameters hyperparameters() const = 0;
   virtual void set_hyperparameters(const Hyperparameters& values) = 0;
 
-  // Parameter i and its contiguous gradient. steps: number of this parameter's updates, from 1.
+  // Parameter i and its contiguous gradient. steps: number of this parameter's updates, including
+  // this one.
   struct Update {
     std::size_t i;
     Tensor param, grad;
@@ -100,7 +102,8 @@ class Optimizer {
 };
 
 // Throws a UsageError that names the first entry that training never produces: a step that is not a
-// count of updates, a tensor with NaN or an infinity, or a negative "exp_avg_sq".
+// count of updates, a tensor with NaN or an infinity, or a negative element of "exp_avg_sq" or
+// "max_exp_avg_sq".
 void check_optimizer_state(const StateDict& state);
 
 // Scales all gradients by one factor so that their joint 2-norm is at most max_norm. Returns the
@@ -147,8 +150,8 @@ class SGD : public Optimizer {
 //   m  = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g g
 //   p -= lr / (1 - beta1^t)  m / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// Adam adds weight_decay p to g, so the adaptive step also scales the decay. AdamW shrinks p by lr
-// weight_decay instead. amsgrad divides by the largest v so far.
+// Adam adds weight_decay p to g, so the adaptive step also scales the decay. AdamW instead
+// multiplies p by 1 - lr weight_decay. amsgrad divides by the largest v so far.
 struct AdamOptions {
   double lr = 1e-3;
   double beta1 = 0.9;

@@ -13,7 +13,7 @@
 // ---- the model ----
 // Ranks whose models differ by one layer would exchange unrelated gradients, or hang. Each rank
 // describes its model in one line per tensor. The ranks compare lengths and digests, and exchange
-// the lines only if those differ.
+// the lines only if a length or a digest differs.
 //
 // ---- the gradients ----
 // One bit per rank and parameter says whether the rank had a gradient. A rank that lacks one must
@@ -26,8 +26,8 @@
 //   rank 1      1  1  0  0
 //
 // Each rank also sends its number of forwards, because a rank that skipped a backward would
-// otherwise average gradients of different steps, and whether its backward had a fault. If any rank
-// had one, all ranks exchange descriptions.
+// otherwise average gradients of different steps. It also sends whether its backward had a fault.
+// If any rank had a fault, all ranks exchange descriptions of their faults.
 #pragma once
 
 #include <cstdint>

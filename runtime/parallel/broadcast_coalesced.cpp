@@ -15,8 +15,8 @@ Device staging_for(const comm::ProcessGroup& group, const std::vector<Tensor>& t
   return group.device();
 }
 
-// Tensors are appended until the staging buffer is full; then it is broadcast and, except on the
-// root, unpacked.
+// Appends tensors until the staging buffer is full, broadcasts the buffer and, except on the root,
+// unpacks it.
 class Packer {
  public:
   Packer(comm::ProcessGroup& group, int root, Bytes capacity, Device where)

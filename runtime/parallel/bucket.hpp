@@ -11,9 +11,9 @@
 //
 // A bucket holds one dtype, so there is one open bucket per dtype. Each dtype advances through its
 // own copy of the list of limits and stays at the last: {1 MiB, 25 MiB} makes the first bucket
-// small, so that its all-reduce starts early. The rule is PyTorch's. The bits of sums depend on it,
-// because a bucket's length determines the chunks of the ring. Li et al., "PyTorch Distributed",
-// VLDB 2020, section 3.2.3.
+// small, so that its all-reduce starts early. The rule is PyTorch's. The bits of sums depend on the
+// rule, because a bucket's length determines the chunks of the ring. Li et al., "PyTorch
+// Distributed", VLDB 2020, section 3.2.3.
 #pragma once
 
 #include <span>
@@ -38,7 +38,7 @@ struct BucketAssignment {
 
 // `items` is in layout order. Without indices, item i is parameter i, and the buckets are sorted by
 // their smallest index. With indices (ready order, for the rebuild), item i is parameter
-// indices[i], and the buckets are in the order in which they were closed; those still open follow
+// indices[i], and the buckets are in the order in which they were closed; buckets still open follow
 // in order of first appearance. Throws UsageError if there is no limit, or if there are indices but
 // not one per item.
 [[nodiscard]] BucketAssignment compute_bucket_assignment(std::span<const BucketItem> items,
@@ -89,7 +89,8 @@ struct BucketPlan {
 
 // The plan before the first backward. Normally one bucket per dtype, in parameter order, because a
 // plan in ready order replaces it soon. With find_unused there is no rebuild: capped buckets are
-// filled in parameter order and then reversed, because the last layers' gradients arrive first.
+// filled in parameter order, and the order of the buckets is reversed, because the last layers'
+// gradients arrive first.
 [[nodiscard]] BucketPlan initial_plan(std::span<const BucketItem> parameters,
                                       const BucketCaps& caps, bool find_unused);
 

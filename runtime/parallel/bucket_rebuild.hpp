@@ -4,8 +4,8 @@
 //   forward 2    rank 0 broadcasts its order; every rank installs         [g5 g4 g3] [g2 g1] [g0]
 //   backward 2   each bucket is full as early as possible
 //
-// A backward whose optimizer step is skipped does not count. With a static graph the second
-// backward decides, because the first one handles all parameters only at its end. With
+// A backward whose optimizer step is skipped does not count. With a static graph, the second
+// backward determines the order, because the first handles all parameters only at its end. With
 // find_unused_parameters buckets are never rebuilt, as in PyTorch.
 #pragma once
 
@@ -28,11 +28,13 @@ class BucketRebuild {
     ++passes_;
     may_skip_ = true;
   }
-  // The optimizer skips its step for the last backward. Returns false if that is already known.
+  // Records that the optimizer skips its step for the last backward. Returns true only in the first
+  // call after a backward.
   bool skip();
 
   [[nodiscard]] const std::vector<int>& last_order() const { return last_order_; }
-  // The order of the rebuilt buckets; before the rebuild, this rank's. Empty if not known yet.
+  // The parameter order of the rebuilt buckets or, before the rebuild, this rank's ready order.
+  // Empty if not known yet.
   [[nodiscard]] std::vector<int> order() const;
   [[nodiscard]] bool done() const { return !rebuilt_order_.empty(); }
 
@@ -45,7 +47,7 @@ class BucketRebuild {
 
   BucketCaps caps_;
   std::int64_t needs_;
-  std::int64_t passes_ = 0;         // counted ones
+  std::int64_t passes_ = 0;         // backwards that count
   bool may_skip_ = false;           // the last pass may still turn out not to count
   std::vector<int> last_order_;     // of the last backward
   std::vector<int> rebuilt_order_;  // of the buckets, if rebuilt

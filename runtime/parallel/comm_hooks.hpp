@@ -35,7 +35,7 @@ struct GradBucket {
   std::vector<Tensor> gradients;  // views of `buffer` with the parameters' shapes
   std::vector<Tensor> parameters;
   // GradScaler's factor in these gradients; 0 without a scaler. When the factor changes, a hook
-  // that keeps parts of gradients must multiply them by new / old.
+  // that keeps parts of gradients must multiply these parts by new / old.
   double loss_scale = 0;
 };
 
@@ -48,8 +48,8 @@ class Future {
   Future(comm::WorkPtr work, Tensor value);
   explicit Future(std::function<Tensor()> wait) : wait_(std::move(wait)) {}
 
-  // Continues with next(tensor), which returns a tensor or another future, on the thread that calls
-  // wait().
+  // Returns a future whose wait() calls next(tensor) on the calling thread. next() returns a tensor
+  // or another future.
   [[nodiscard]] Future then(std::function<Future(const Tensor&)> next) const;
   [[nodiscard]] Tensor wait() const { return wait_(); }
 
@@ -73,11 +73,11 @@ struct CommHook {
 [[nodiscard]] comm::WorkPtr run_hook(const CommHook& hook, GradBucket bucket, std::string& fault);
 
 // ---- the built-in hooks ----
-// Divides by the number of ranks, then sums. Without a hook, DDP multiplies by the reciprocal.
+// Divides by the number of ranks before the sum. Without a hook, DDP multiplies by the reciprocal.
 [[nodiscard]] CommHook allreduce_hook(std::shared_ptr<comm::ProcessGroup> group);
-// The same in 16 bits, with half the bytes of f32: rounds, divides, sums with a rounding after each
-// addition, and converts back to the gradients' dtype. f16 has 11 significant bits and overflows at
-// 65520; bf16 has 8 significant bits and the range of f32.
+// An average in 16 bits, with half the bytes of f32: rounds, divides, sums with a rounding after
+// each addition, and converts back to the gradients' dtype. f16 has 11 significant bits and
+// overflows at 65520; bf16 has 8 significant bits and the range of f32.
 [[nodiscard]] CommHook fp16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 [[nodiscard]] CommHook bf16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 // No communication: each rank keeps its own gradients. For measuring the cost of communication.
@@ -89,7 +89,8 @@ struct CommHook {
 [[nodiscard]] Future all_reduce(const std::shared_ptr<comm::ProcessGroup>& group,
                                 const Tensor& data, comm::ReduceOp op);
 
-// Numbered send buffers, in memory from which the group sends without a copy.
+// Numbered send buffers, in memory from which the group sends without a copy, if it can reach the
+// device.
 class TravelTensors {
  public:
   explicit TravelTensors(std::shared_ptr<comm::ProcessGroup> group) : group_(std::move(group)) {}

@@ -26,7 +26,7 @@ struct DataParallel::Job {
   }
 };
 
-// One forward on each replica: its leaves, and outputs at the end of its own graph.
+// One forward on each replica: the replica's leaves, and its output at the end of a separate graph.
 struct DataParallel::Pass {
   std::vector<Device> devices;
   std::vector<Tensor> inputs;
@@ -43,8 +43,8 @@ Tensor take_grad(const Tensor& leaf) {
   return grad;
 }
 
-// Parents precede their children: a parent's train() also sets the children's flags, so theirs must
-// be set later.
+// Parents precede their children: a parent's train() also sets the children's flags, so the
+// children's must be set after it.
 std::vector<Module*> parents_first(Module& module) {
   std::vector<Module*> all;
   module.apply([&](Module& m) { all.push_back(&m); });

@@ -41,8 +41,8 @@ namespace ringsmith {
 
 // The bytes that DataParallel sends over the link between the root and one other device. Per
 // training step on N devices, with P bytes of parameters, the root's links carry (N - 1) P out and
-// as much back, in addition to inputs and outputs. A rank of a ring all-reduce sends only
-// 2 P (N - 1) / N.
+// as much back, in addition to buffers, inputs, outputs and their gradients. A rank of a ring
+// all-reduce sends only 2 P (N - 1) / N.
 struct LinkTraffic {
   // from the root
   Bytes parameters;
@@ -78,10 +78,10 @@ struct DataParallelOptions {
 class DataParallel {
  public:
   // `module` must be on devices[0], the root, and outlive this object; it keeps the parameters and
-  // receives the gradients. another() makes a module of the same shape for a replica. Its values do
-  // not matter, and the default generator's state is restored afterwards. A device may be listed
-  // more than once. Throws UsageError if a device does not exist or none is given, if `module` is
-  // not on the root, or if the modules differ.
+  // receives the gradients. another() makes a module of the same shape for a replica. The values of
+  // that module do not matter, and the constructor restores the default generator's state. A device
+  // may be listed more than once. Throws UsageError if a device does not exist or none is given, if
+  // `module` is not on the root, or if the modules differ.
   DataParallel(Module& module, const std::function<std::unique_ptr<Module>()>& another,
                std::vector<Device> devices, DataParallelOptions options = {});
   ~DataParallel();
@@ -89,15 +89,15 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
 
   // x: rows along dimension 0; moved to the root first if necessary. The result is on the root.
-  // With several devices, throws ReplicaError if a replica's forward or, later, its backward
-  // throws. Throws UsageError if the module has left the root, x has no dimensions, or the
+  // With several devices, forward() and the backward through its result throw ReplicaError if a
+  // replica throws. Throws UsageError if the module has left the root, x has no dimensions, or the
   // replicas' outputs do not fit together. Backward works once per forward, even with retain_graph,
   // and also after this object is destroyed. forward() and backward() of one object must not
   // overlap.
   Tensor forward(const Tensor& x);
 
   [[nodiscard]] const std::vector<Device>& devices() const;
-  // Per replica, since the last reset. [0], the root itself, stays zero.
+  // The traffic of each replica since the last reset. Entry 0, the root itself, stays zero.
   [[nodiscard]] const std::vector<LinkTraffic>& traffic() const;
   [[nodiscard]] LinkTraffic root_traffic() const;  // sum over all links
   void reset_traffic();

@@ -60,7 +60,7 @@ struct DdpOptions {
   // one under no_sync outside join(), so a rank may evaluate alone.
   bool broadcast_buffers = true;
   // Verifies that the ranks hold the same model, and broadcasts rank 0's state. If false, the
-  // caller must ensure both.
+  // caller must ensure that model and state are the same on all ranks.
   bool init_sync = true;
   Overlap overlap = Overlap::automatic;
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, if the loss is a sum over samples
@@ -128,8 +128,8 @@ class DistributedDataParallel {
 
   // Runs body, a loop of training steps, on ranks that may run different numbers of steps
   // (join.hpp). Collective. Throws UsageError unless each synchronising forward is followed by its
-  // backward before the next one and before the end. Throws InputsExhausted if the options ask for
-  // it.
+  // backward before the next forward and before the end of body. Throws InputsExhausted if
+  // throw_on_early_termination is set and a rank has run out of inputs.
   template <std::invocable Body>
   void join(Body&& body, const JoinOptions& options = {}) {
     const JoinScope scope(*this, options);

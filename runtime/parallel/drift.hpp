@@ -5,7 +5,7 @@
 //
 //   each rank   computes a 64-bit digest of all its parameters  one pass over them
 //   all ranks   all_gather the digests, 8 bytes per rank        equal: done
-//               all_gather a digest per parameter               otherwise: names those that differ
+//               all_gather a digest per parameter               otherwise: finds those that differ
 #pragma once
 
 #include "runtime/comm/process_group.hpp"

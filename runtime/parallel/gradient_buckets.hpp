@@ -85,8 +85,8 @@ class GradientBuckets {
   // has set a gradient itself; otherwise backward has already written to the slot.
   void adopt(int parameter);
   void begin_backward() { streams_.clear(); }
-  // A gradient of this backward is complete: adopts it. On a GPU it is complete once the current
-  // stream has reached this point; wait_for_gradients() makes the caller's stream wait for that.
+  // Adopts a gradient of this backward. On a GPU the gradient is complete once the current stream
+  // has reached this point; wait_for_gradients() makes the caller's stream wait for that.
   void arrived(int parameter);
   void wait_for_gradients() const;
 

@@ -7,9 +7,9 @@
 //
 // Every forward with grad mode on begins with an exchange: each rank tells whether it still has
 // inputs and whether its backward will reduce. A rank without inputs joins its peers' collectives
-// until all have run out; then the last of them broadcasts its parameters and buffers. Other
-// collectives in the loop, such as SyncBatchNorm or metrics, are not shadowed; use
-// throw_on_early_termination with them.
+// until all have run out. At the end, the highest of the ranks that ran out last broadcasts its
+// parameters and buffers. Other collectives in the loop, such as SyncBatchNorm or metrics, are not
+// shadowed; use throw_on_early_termination with them.
 //
 // Like PyTorch's DistributedDataParallel.join(), with three differences: one exchange per forward,
 // not three; a rank that has run out drops its gradients; a forward under NoGradGuard exchanges
@@ -46,7 +46,7 @@ class Join {
   // throws UsageError on every rank if only some of the backwards will reduce, and InputsExhausted
   // if the options ask for it.
   void announce(bool reduces);
-  // Collective. Announces that this rank has no input. False if no rank has one.
+  // Collective. Announces that this rank has no input. Returns false if no rank has an input.
   [[nodiscard]] bool shadow();
 
   // Results of the last exchange.

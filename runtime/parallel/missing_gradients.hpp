@@ -11,8 +11,9 @@
 // parameters, or, with find_unused_parameters or static_graph, the table above.
 //
 // A gradient that is known to be missing does not delay its bucket until the end of backward.
-// find_unused_parameters searches the graph after each forward for parameters that it does not
-// reach; a static graph (static_graph.hpp) has learnt them in its first backward.
+// find_unused_parameters searches the graph after each forward for parameters on which the outputs
+// do not depend; a static graph (static_graph.hpp) learns the unused parameters in its first
+// backward.
 #pragma once
 
 #include <cstdint>
@@ -45,21 +46,21 @@ class MissingGradients {
   }
   // True if no gradient of the parameter will arrive.
   [[nodiscard]] bool known(int parameter) const;
-  // A gradient has arrived. False if a static graph expects more of them, or has not learnt their
-  // number yet.
+  // Records that a gradient has arrived. Returns false if a static graph expects more gradients of
+  // the parameter, or has not learnt their number yet.
   [[nodiscard]] bool is_complete(int parameter) { return !graph_ || graph_->arrive(parameter); }
-  void second_gradient(int parameter);  // after a complete one: a fault
+  void second_gradient(int parameter);  // a gradient after the last: a fault
   void provide(int parameter);
   void end_graph(std::uint64_t backward) {
     if (graph_) fault_ = graph_->end(buckets_.names(), backward);
   }
-  // Thrown on every rank by exchange(); empty: none.
+  // The fault that exchange() throws on every rank; empty: none.
   [[nodiscard]] std::string& fault() { return fault_; }
 
   // ---- after the last bucket ----
   // Collective; throws as UsageMap::exchange() does.
   void exchange(std::uint64_t forwards) { usage_.exchange(forwards, fault_); }
-  // Sets .grad where gradients were missing, or throws UsageError if none may be.
+  // Sets .grad where gradients were missing, or throws UsageError if none may be missing.
   void settle(std::uint64_t backward);
 
  private:
@@ -70,7 +71,7 @@ class MissingGradients {
   UsageMap usage_;                    // gradients since the last synchronisation
   std::optional<StaticGraph> graph_;  // with static_graph
   std::vector<bool> unreachable_;     // by parameter: from the outputs, with find_unused
-  std::vector<Tensor> kept_;          // by parameter: old .grad, if possibly unused by all
+  std::vector<Tensor> kept_;          // by parameter: old .grad, in case no rank has a new one
   std::string fault_;
 };
 

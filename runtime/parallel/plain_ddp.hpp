@@ -17,9 +17,9 @@
 //
 // The training programs run it with --ddp plain. DistributedDataParallel (ddp.hpp) computes the
 // same averages, but starts while backward still runs and reduces many gradients together. It also
-// reports missing gradients, and ranks that are at different steps; here both go unnoticed. The
-// bits are equal on two ranks; on more, if sums are exact or the algorithm (such as tree) adds
-// all elements in one order.
+// reports missing gradients, and ranks that are at different steps; here both go unnoticed. On two
+// ranks, the bits are equal. On more ranks they are equal if sums are exact, or if the algorithm
+// (such as tree) adds all elements in one order.
 #pragma once
 
 #include <vector>
@@ -31,9 +31,9 @@ namespace ringsmith {
 
 // Collective, after backward(). Replaces .grad of each parameter by its average over the ranks. The
 // parameters must be the same, in the same order, on every rank; frozen ones are skipped. A missing
-// gradient counts as zeros, so that every rank makes the same calls; if no rank has it, it becomes
-// zeros. A gradient is averaged in place, or as a copy if it is not contiguous or the group is on
-// another device.
+// gradient counts as zeros, so that every rank makes the same calls; if no rank has the gradient,
+// .grad becomes zeros. A gradient is averaged in place, or as a copy if it is not contiguous or the
+// group is on another device.
 inline void average_gradients(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   for (const Tensor& p : parameters) {
     if (!p.requires_grad()) continue;

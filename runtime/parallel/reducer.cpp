@@ -49,7 +49,7 @@ Reducer::~Reducer() {
   // Peers may still be reducing from the buckets.
   for (const comm::WorkPtr& work : works_) try {
       if (buckets_.memory().overlaps()) work->wait();  // otherwise nothing was started
-    } catch (const Error&) {  // reported elsewhere; here only its end matters
+    } catch (const Error&) {  // reported elsewhere; here only the work's end matters
       continue;
     }
   for (std::size_t p = 0; p < ready_.size(); ++p)
@@ -145,7 +145,7 @@ comm::WorkPtr Reducer::reduce_async(std::size_t bucket) {
   return buckets_.reduce_async(bucket);
 }
 
-// Checks only after all collectives, so that no rank throws while another waits for it.
+// Reports errors only after all collectives, so that no rank throws while another waits for it.
 void Reducer::finish_backward() {
   clock_.compute_ended();
   for (int p = 0; p < static_cast<int>(ready_.size()); ++p)

@@ -13,7 +13,7 @@
 // - When the graph is done, buckets that still lack a gradient are launched, too, so that no rank
 //   waits for a rank that took another path through the model.
 //
-// reducer.cpp is that rule and little else. It uses:
+// reducer.cpp implements these two rules. It uses:
 //
 //   gradient_buckets.hpp     the buckets hold the gradients: .grad is a view into communication
 //                            memory, which backward writes and the peers reduce from
@@ -25,9 +25,9 @@
 // When any optimizer skips its step (Optimizer::skip), the communication hook is told, and that
 // backward does not count towards the rebuild.
 //
-// On a GPU the same holds for streams: a bucket's all-reduce waits for the streams that produce its
-// gradients, and the caller's stream waits for the all-reduce. backward() returns while both still
-// run, except with a group on the host (BucketMemory in gradient_buckets.hpp).
+// On a GPU, streams follow the same rules: a bucket's all-reduce waits for the streams that produce
+// its gradients, and the caller's stream waits for the all-reduce. backward() returns while both
+// streams still run, except with a group on the host (BucketMemory in gradient_buckets.hpp).
 //
 // PyTorch's semantics, with three differences that report errors earlier: a missing gradient is
 // reported in its own step with names and ranks; each synchronised backward needs a synchronising
@@ -52,10 +52,10 @@ namespace ringsmith {
 struct ReducerOptions {
   BucketCaps caps;
   // Parameters may lack a gradient: a rank without one contributes zeros, or its .grad of earlier
-  // passes; if all ranks lack it, .grad is unchanged. Buckets are never rebuilt.
+  // passes; if all ranks lack the gradient, .grad is unchanged. Buckets are never rebuilt.
   bool find_unused_parameters = false;
-  // Parameters may lack a gradient if they are the same in every backward (static_graph.hpp).
-  // find_unused_parameters is then ignored, and buckets are rebuilt.
+  // Parameters may lack a gradient if the same parameters lack it in every backward
+  // (static_graph.hpp). If set, find_unused_parameters is ignored, and buckets are rebuilt.
   bool static_graph = false;
   bool overlap = true;                      // see Overlap in ddp.hpp
   bool alternate = false;                   // overlap in every second backward only
@@ -81,8 +81,8 @@ class Reducer {
   void register_comm_hook(CommHook hook);
   [[nodiscard]] const std::string& comm_hook() const { return hook_.name; }  // empty: none
 
-  // Called around a forward with grad mode on. In a synchronising one, begin_forward() rebuilds the
-  // buckets when due (collective), and end_forward() arms the reduction in the next backward.
+  // Called around a forward with grad mode on. In a synchronising forward, begin_forward() rebuilds
+  // the buckets when due (collective), and end_forward() arms the reduction in the next backward.
   // Outputs are needed only with find_unused_parameters.
   void begin_forward();
   void end_forward(const std::vector<Tensor>& outputs);
@@ -110,14 +110,15 @@ class Reducer {
   // that continues from a checkpoint and passes this order to rebuild_in() gets the same buckets,
   // and so the same bits, as an uninterrupted run.
   [[nodiscard]] std::vector<int> ready_order() const { return rebuild_.order(); }
-  // The same on every rank, before the first forward. UsageError unless each parameter is named
-  // once.
+  // Rebuilds the buckets in this order, which must be the same on every rank. Call it before the
+  // first forward. UsageError unless each parameter is named once.
   void rebuild_in(std::vector<int> order) { rebuild_.run(buckets_, std::move(order)); }
   // True after a synchronising forward, until its backward begins.
   [[nodiscard]] bool awaits_backward() const { return phase_ == Phase::armed; }
   [[nodiscard]] std::size_t launched() const { return next_; }  // buckets of this backward
   [[nodiscard]] bool all_launched_are_in() const;
-  // Of the last synchronised backward. On a GPU this blocks until that backward is complete.
+  // The times of the last synchronised backward. On a GPU this blocks until that backward is
+  // complete.
   [[nodiscard]] const ReducerStatistics& statistics() const { return clock_.statistics(); }
 
  private:

@@ -17,8 +17,8 @@
 namespace ringsmith {
 
 struct BucketTimes {
-  // When the last gradient of this and all earlier buckets had arrived, or when the calling thread
-  // started to reduce it.
+  // When the last gradient of this bucket and of all buckets before it had arrived or, if the
+  // calling thread reduces the bucket, when the reduction started.
   double launched = 0;
   // When backward() saw the reduction complete; not before compute_end.
   double collected = 0;
@@ -36,7 +36,7 @@ struct ReducerStatistics {
   [[nodiscard]] double exposed() const { return finished - compute_end; }
 };
 
-// On a GPU, records the time at which the current stream reaches the call.
+// Measures the times. On a GPU, a call records when the current stream reaches it.
 class ReducerClock {
  public:
   explicit ReducerClock(Device device) : device_(device) {}

@@ -21,14 +21,15 @@
 
 namespace ringsmith {
 
-// Returns the first row of each chunk, then the number of rows; a single empty chunk if there are
-// no rows. Requires replicas > 0.
+// Returns the first row of each chunk, followed by the number of rows. If there are no rows, there
+// is one empty chunk. Requires replicas > 0.
 [[nodiscard]] std::vector<std::int64_t> chunk_starts(std::int64_t rows, std::size_t replicas);
 
 // Always a copy, even on the same device.
 [[nodiscard]] Tensor copy_to(const Tensor& t, Device device);
 
-// Returns the rows of each chunk: first a view of batch, then copies on the other devices.
+// Returns the rows of each chunk. The first is a view of batch, the others are copies on their
+// devices.
 [[nodiscard]] std::vector<Tensor> scatter(const Tensor& batch,
                                           const std::vector<std::int64_t>& starts,
                                           const std::vector<Device>& devices);
@@ -48,7 +49,8 @@ namespace ringsmith {
 //
 // A thread inherits the caller's grad mode, autocast state and, on its device, current stream.
 
-// "replica 2 on cuda:2: ...", with the replica's error and exit code.
+// Its message is "replica 2 on cuda:2: ..." with the replica's error; its exit code is that of the
+// error.
 class ReplicaError : public Error {
  public:
   ReplicaError(std::size_t replica, Device device, const std::string& what, ExitCode code)
@@ -67,7 +69,7 @@ class ReplicaError : public Error {
 };
 
 // Runs body(i) on a separate thread for each device. If any throw, throws ReplicaError for the
-// lowest i. `turn`, if given, is locked around each body, so that they run one at a time.
+// lowest i. `turn`, if given, is locked around each body, so that the bodies run one at a time.
 void parallel_apply(const std::vector<Device>& devices,
                     const std::function<void(std::size_t replica)>& body,
                     std::mutex* turn = nullptr);

@@ -6,8 +6,7 @@
 //                  is an error on every rank
 //
 // A parameter gets several gradients in one backward if a backward() runs inside it, as in
-// reentrant checkpointing. Otherwise its bucket would be launched after the first gradient.
-// gradient.
+// reentrant checkpointing. Without counting, its bucket would be launched after the first gradient.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +27,8 @@ class StaticGraph {
     ++arrivals_[p];
     return known() && arrivals_[p] == expected_[p];
   }
-  // Ends a backward. Learns the graph from the first; for later ones returns the difference from
-  // it, or "".
+  // Ends a backward. Learns the graph from the first backward. For a later backward, returns how it
+  // differs from the first, or "".
   [[nodiscard]] std::string end(const std::vector<std::string>& names, std::uint64_t backward);
 
   [[nodiscard]] bool known() const { return !expected_.empty(); }

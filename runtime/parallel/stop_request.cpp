@@ -34,7 +34,7 @@ void on_stop_signal(int signal) {
   if (!requested_at_ms.compare_exchange_strong(first, now) &&
       now - first > StopRequest::kSameRequest.count()) {
     ::signal(signal, SIG_DFL);
-    raise(signal);  // takes effect when this returns
+    raise(signal);  // takes effect when the handler returns
   }
   errno = error;
 }

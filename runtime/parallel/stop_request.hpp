@@ -44,15 +44,15 @@ class StopRequest {
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  // True if this process got a signal. Other ranks may not have, so no rank may stop because of
-  // this alone. For programs that exchange data in each step anyway.
+  // True if this process got a signal. Other ranks may not have got one, so a rank must not stop
+  // because of this alone. For programs that exchange data in each step anyway.
   [[nodiscard]] bool here() const noexcept;
   // Collective (an all-reduce of one value). True on all ranks if any rank got a signal.
   [[nodiscard]] bool agreed(comm::ProcessGroup& group) const;
-  // Call when everything is written and the process is about to exit. A later signal then cannot
+  // Call when everything is written and the process is about to exit. From then on, a signal cannot
   // turn exit code 0 into 143.
   void work_is_done() noexcept { done_ = true; }
-  // Save before you call it.
+  // Collective. Throws Preempted on all ranks if any rank got a signal, so save before you call it.
   void throw_if_agreed(comm::ProcessGroup& group) const;
 
  private:

@@ -1,6 +1,6 @@
 // Kernels on tensors, without a graph: these functions allocate the result, broadcast the operands
-// and call the kernel. They accept floating dtypes unless stated otherwise; for others they throw a
-// UsageError that names the function.
+// and call the kernel. They accept floating dtypes unless stated otherwise; for other dtypes they
+// throw a UsageError that names the function.
 //
 // f16 and bf16 are storage formats: the operands are widened, the kernel computes in f32, and the
 // result is rounded once, as in PyTorch's CPU kernels.

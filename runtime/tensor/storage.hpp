@@ -19,9 +19,9 @@ namespace ringsmith {
 
 class Storage {
  public:
-  // Uninitialised, aligned to 64 bytes. Zero bytes are allowed. Throws UsageError if the device
-  // does not exist. If its memory is exhausted, throws OutOfMemoryError (CPU; UsageError for a size
-  // beyond any memory) or CudaError (GPU).
+  // Uninitialised, aligned to 64 bytes. Zero bytes are allowed. If the device's memory is
+  // exhausted, throws OutOfMemoryError (CPU) or CudaError (GPU). Throws UsageError if the device
+  // does not exist or, on the CPU, for a size beyond any memory.
   static std::shared_ptr<Storage> allocate(Bytes size, Device device = Device::cpu());
   static std::shared_ptr<Storage> adopt(std::byte* data, Bytes size, std::shared_ptr<void> keeper,
                                         Device device = Device::cpu());

@@ -133,8 +133,9 @@ class Tensor {
   // return. Returns the tensor itself if it is already on `device`.
   [[nodiscard]] Tensor to(Device device) const;
   [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
-  // A copy in pinned host memory, or itself if already pinned. CPU only (UsageError). A later copy
-  // to a device reads it asynchronously: do not write to it before that copy is complete.
+  // A copy in pinned host memory, or the tensor itself if it is already pinned. CPU only
+  // (UsageError). A later copy to a device reads the pinned tensor asynchronously: do not write to
+  // that tensor before the copy is complete.
   [[nodiscard]] Tensor pin_memory() const;
   [[nodiscard]] bool is_pinned() const;
   [[nodiscard]] Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }
@@ -158,13 +159,14 @@ class Tensor {
   // ---- for runtime/autograd ----
   [[nodiscard]] const std::shared_ptr<AutogradMeta>& autograd_meta() const;
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const;
-  // Refers to `other`'s memory from now on. Sizes and dtype must be equal (UsageError).
+  // Makes this tensor refer to `other`'s memory. Sizes and dtype must be equal (UsageError).
   void set_data(const Tensor& other) const;
-  // Number of in-place writes to the storage through any view. Backward thereby detects that a
+  // Number of in-place writes to the storage through any view. Backward uses it to detect that a
   // saved tensor has been overwritten.
   [[nodiscard]] std::uint32_t version() const;
   void bump_version() const;
-  // True if this handle is the only one to its object and to its storage, and covers all of it.
+  // True if no other handle shares the tensor object or its storage, the tensor covers the whole
+  // storage, and it has neither adopted memory nor gradient state.
   [[nodiscard]] bool is_sole_owner() const;
   // Declares that `stream` also uses the memory. After the last handle is released, the memory is
   // not reused until the work queued on `stream` by then is complete.
@@ -225,9 +227,9 @@ Tensor from_vector(const std::vector<T>& values) {
 // A tensor without dimensions.
 Tensor scalar(double value, DType dtype = DType::f32);
 
-// f32 tensors on the CPU, with the values of PyTorch's CPU generator. For a GPU, create them here
-// and move them: a seed then yields the same numbers everywhere. rand is uniform in [0, 1); randn
-// is normal with mean 0 and standard deviation 1.
+// f32 tensors on the CPU, with the values of PyTorch's CPU generator. For a GPU, create a tensor on
+// the CPU and move it, so a seed yields the same numbers everywhere. rand is uniform in [0, 1);
+// randn is normal with mean 0 and standard deviation 1.
 Tensor rand(const Shape& sizes, Generator& g = default_generator());
 Tensor randn(const Shape& sizes, Generator& g = default_generator());
 

@@ -41,8 +41,8 @@ Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
 }
 
 // Returns the strides of a view of shape `sizes` that contains t's elements in order, or nothing if
-// this needs a copy. Runs of mutually contiguous dimensions form chunks; a new dimension may split
-// a chunk, but must not span two.
+// only a copy can have that shape. Runs of mutually contiguous dimensions form chunks; a new
+// dimension may split a chunk, but must not span two.
 std::optional<Shape> view_strides(const Tensor& t, const Shape& sizes) {
   if (t.is_contiguous()) return contiguous_strides(sizes);
   Shape strides(sizes.size(), 1);

@@ -15,8 +15,9 @@ TEST_CASE("every built-in schedule may read straight from its peers' buffers", "
 
 TEST_CASE("a buffer that is overwritten while a peer may still read it needs a credit",
           "[mapped]") {
-  // Rank 0 sends its chunk to rank 1, then receives a new value for it from rank 2, which does not
-  // wait for rank 1. If rank 1 reads in place, it may see the new value; with slots it cannot.
+  // Rank 0 sends its chunk to rank 1, and receives a new value of the chunk from rank 2, which does
+  // not wait for rank 1. If rank 1 reads from rank 0's buffer, it may see the new value. With slots
+  // it cannot.
   Schedule schedule;
   schedule.collective = Collective::all_gather;
   schedule.world = 3;

@@ -1,6 +1,6 @@
-// Each option in the help of each training program gets a different value on one rank, and all
-// ranks must report it. Also tests differences without an option: files with the same name but
-// different contents, and replicas that have drifted apart.
+// For each option in the help of each training program, one rank gets a different value, and all
+// ranks must report the difference. Also tests differences without an option: files with the same
+// name but different contents, and replicas that have drifted apart.
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -50,9 +50,9 @@ std::vector<HelpLine> options_of(const std::string& program) {
   return out;
 }
 
-// Returns the option with an accepted value other than the default. Finds the value by trial: the
-// program checks its options, and then stops because RANK is the only launcher variable that is
-// set.
+// Returns the option with an accepted value that differs from the current one. Finds the value by
+// trial: after the check of its options, the program stops because RANK is the only launcher
+// variable that is set.
 std::optional<Options> another(const Program& program, const HelpLine& option) {
   if (option.type.empty()) return Options{option.name};
   const auto try_it = [&](const std::string& value) {
@@ -185,8 +185,8 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
     if (values) all = all + Options{name} + *values;
   }
   CHECK(listed == names);
-  // These environment variables decide how ranks meet, where they write and how memory is kept. A
-  // variable that affects the training must belong to an option (Option::environment()).
+  // These environment variables decide how ranks meet, where ranks write files and how memory is
+  // kept. A variable that affects the training must belong to an option (Option::environment()).
   std::set<std::string> variables;
   const std::string help = run_app(0, "train_gpt", {"--help"}).out;
   const std::regex variable_name("RINGSMITH_[A-Z_]+");
@@ -366,7 +366,7 @@ TEST_CASE("a schedule whose path is the same and whose steps are not", "[program
 
 TEST_CASE("ranks on devices of different kinds are refused when they meet",
           "[programs][agreement]") {
-  if (!apps::kEmulatedDevices) return;  // this machine may have none
+  if (!apps::kEmulatedDevices) return;  // this machine may have no device
   const Program program = mlp();
   const TemporaryFolder folder;
   Disagreement d{

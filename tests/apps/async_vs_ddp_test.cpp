@@ -142,7 +142,7 @@ TEST_CASE("async_vs_ddp on 1 and 3 ranks", "[async]") {
       words >> losses->first >> losses->second;
     }
   REQUIRE(losses);
-  CHECK(losses->first == losses->second);  // with one rank it is the same training
+  CHECK(losses->first == losses->second);  // with one rank, both train the same way
 
   const ProgramResult three = run_app(3, "async_vs_ddp", small);
   INFO(three.out << three.err);

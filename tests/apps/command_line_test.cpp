@@ -75,7 +75,7 @@ TEST_CASE("a misspelt option is named as typed, with the nearest one", "[command
         "--nam: unknown option; did you mean --name?");
   CHECK(refused({"--frobnicate"}) == "--frobnicate: unknown option;");
   CHECK(refused({"-z"}) == "-z: unknown option;");
-  // The value of an option is not taken for an option, and a refused option is never suggested.
+  // The value of an option is not taken for an option, and a refused option is not suggested.
   CHECK(refused({"--name", "--stepz", "--rat", "1"}) ==
         "--rat: unknown option; did you mean --rate?");
   CHECK(refused({"--gpu", "3"}) == "--gpu: unknown option;");

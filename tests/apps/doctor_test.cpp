@@ -65,7 +65,7 @@ TEST_CASE("doctor alone: this machine, in 80 columns, and no more than it knows"
   CHECK_THAT(r.out, ContainsSubstring("ringrun --standalone --nproc-per-node 2 -- doctor"));
 }
 
-#ifdef RINGSMITH_VGPU  // only the emulator can take the access away
+#ifdef RINGSMITH_VGPU  // only the emulator can deny peer access
 TEST_CASE("doctor names the devices that cannot reach each other's memory", "[doctor]") {
   const std::string doctor = RINGSMITH_BINARY_DIR "/bin/doctor --width 200";
   const auto with = [&](const std::string& peers) {

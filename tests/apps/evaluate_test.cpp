@@ -49,7 +49,7 @@ class Counted : public Dataset {
   mutable std::mutex mutex_;
 };
 
-// Contains layers whose state a training pass would change, and one that is frozen.
+// A model with layers whose state a training pass would change, and with a frozen layer.
 class Noticing : public Module {
  public:
   Noticing() : first_(kWidth, 5), norm_(5), frozen_(5), drop_(0.5), last_(5, kClasses) {

@@ -11,7 +11,7 @@ namespace {
 
 const std::string kBin = RINGSMITH_BINARY_DIR "/bin/";
 
-// Runs the command with this file as its libmpi.
+// Runs the command with `file` as its libmpi.
 ProgramResult with_libmpi(const std::string& file, const std::vector<std::string>& command) {
   const TemporaryFolder folder;
   for (const char* name : {"libmpi.so.40", "libmpi.so"})

@@ -228,7 +228,7 @@ TEST_CASE("a part of a step waits for the device neither at its end nor for the 
           "[.][on_devices]") {
   const Device device = Device::cuda(0);
   const Tensor loss = full({1}, 2.0).to(device);
-  // Allocating a pinned block may wait for the device, so this leaves one in the cache.
+  // Allocating a pinned block may wait for the device, so this call leaves a block in the cache.
   (void)Fetch(data_of(loss), device, Bytes(sizeof(float))).wait();
   for (const bool spans : {true, false}) {
     FakeGroup group(2, 1);
@@ -236,7 +236,7 @@ TEST_CASE("a part of a step waits for the device neither at its end nor for the 
     options.no_trace = !spans;
     TrainingRun run(group, options);
     run.start({.steps = 1, .device = device});
-    // A thread that waits after all is released after 10 s, and reported.
+    // If this thread waits for the device after all, the gate opens after 10 s, and `late` is set.
     bool late = false;
     std::promise<void> queued;
     test::Gate gate(Stream::current(device));

@@ -20,7 +20,8 @@ struct Run {
 
 const std::string kBin = std::string(RINGSMITH_BINARY_DIR) + "/bin/";
 
-// `errors` also reads standard error; false for JSON, because Open MPI may print a message there.
+// errors: whether to read standard error, too. False for JSON, because Open MPI may print a message
+// there.
 Run run(const std::string& command, bool errors = true) {
   const std::string cache = "XDG_CACHE_HOME=" + std::string(RINGSMITH_BINARY_DIR) + "/test-cache ";
   Run result;

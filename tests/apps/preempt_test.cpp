@@ -1,5 +1,5 @@
 // On SIGTERM or SIGUSR1 the programs finish the step, save, and exit with code 75. A resumed run
-// has the bits of an undisturbed one. RINGSMITH_TEST_KILLS and RINGSMITH_TEST_SEED work as in
+// must have the bits of an undisturbed run. RINGSMITH_TEST_KILLS and RINGSMITH_TEST_SEED work as in
 // resume_test.cpp.
 #include <cstdio>
 #include <fmt/format.h>
@@ -39,7 +39,8 @@ TEST_CASE("SIGTERM or SIGUSR1 at a random moment, to one rank or all: saved, exi
   std::map<int, long> stopped{{SIGTERM, 0}, {SIGUSR1, 0}};
   for (int number = 0; stopped[SIGTERM] + stopped[SIGUSR1] < wanted; ++number) {
     const int world = 1 + static_cast<int>(random() % 3);
-    // Regular checkpoints, in addition to the one that a signal requests.
+    // Whether the run saves regular checkpoints, in addition to the checkpoint that a signal
+    // requests.
     const bool keeps = random() % 2 == 0;
     const std::string whole = folder / std::to_string(world), to = whole + "-again";
     const Options more = (keeps ? saving(to) : Options{"--run-dir", to}) +

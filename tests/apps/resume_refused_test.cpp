@@ -58,7 +58,7 @@ std::string changed(const std::string& from, const std::string& to,
   return to;
 }
 
-// As if a later version had written it; its digests are right.
+// Changes the manifest as if a later version had written the checkpoint. The digests are right.
 void make_newer(const std::string& checkpoint) {
   const std::string path = checkpoint + "/manifest.json";
   std::string text = read_text(path);

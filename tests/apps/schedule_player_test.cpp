@@ -65,7 +65,7 @@ TEST_CASE("schedule_player --mistake: the checker names each one that is planted
       {"remainder_dropped", "elements 16 to 17 are in no chunk"}};
   for (const auto& [mistake, fault] : faults) {
     // Equal chunks, so that a size does not reveal a skipped or wrong chunk. Only a dropped
-    // remainder needs unequal ones.
+    // remainder needs unequal chunks.
     const bool equal = std::string(mistake) != "remainder_dropped";
     const std::string arguments =
         "-q --check -w 4 -n " + std::string(equal ? "16" : "18") + " --mistake " + mistake;
@@ -93,7 +93,7 @@ TEST_CASE("schedule_player --run says who is stuck, and --json says it to progra
   CHECK(right.at("run").at("blocked").empty());
   CHECK(right.at("run").at("happenings").size() == 48);  // 24 messages, each sent and received
   CHECK(right.at("simulation").at("messages") == 24);
-  // After the last message to a chunk, it must hold the promised sum.
+  // After its last message, each chunk must hold the promised sum.
   auto held = right.at("start");
   for (const auto& h : right.at("run").at("happenings"))
     if (h.at("kind") == "received")

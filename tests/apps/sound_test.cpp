@@ -1,4 +1,5 @@
-// A diverged run never overwrites a good checkpoint or model; a run that skips most steps fails.
+// A diverged run must not overwrite a good checkpoint or model. A run that skips most steps must
+// fail.
 #include <algorithm>
 
 #include "tests/apps/resume_runs.hpp"

@@ -387,7 +387,7 @@ TEST_CASE("accumulated batches train as one batch of their size, with one reduct
   REQUIRE(three.size() == 4);
   for (std::size_t i = 0; i < three.size(); ++i)
     CHECK(std::abs(three[i] - one[i]) <= 1e-4 * one[i]);
-  // The same split, requested differently.
+  // The same split, requested by --global-batch.
   CHECK(run("global", {"--accumulate", "3", "--global-batch", "12"}) == three);
   const auto trace = nlohmann::json::parse(read_text(folder / "three/trace.json"));
   int reductions = 0, forwards = 0;
@@ -477,8 +477,8 @@ TEST_CASE("--ddp plain trains the same model as buckets, bit for bit", "[program
   };
   int number = 0;
   for (const int world : {1, 2, 3}) {
-    // Two ranks have only one order of a sum. With the tree, all elements of a message have the
-    // same.
+    // Two ranks have only one order of a sum. With three, tree uses one order for all elements of a
+    // message.
     const Words order = world == 3 ? Words{"--algorithm", "tree"} : Words{};
     for (const Case& c : {Case{"train_gpt", tiny_gpt(text) + Words{"--accumulate", "2"}},
                           Case{"train_gpt", tiny_gpt(text) + Words{"--tie-head"}},

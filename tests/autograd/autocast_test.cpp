@@ -286,7 +286,8 @@ TEST_CASE("the profiler counts each call once, with the work of its dtype, and c
   CHECK(rows["LinearBackward"].calls == 1);
   CHECK(rows["LinearBackward"].work.flop == 2 * m * k * n + m * n);
   CHECK(rows["ToBackward"].calls == 2);
-  // Without a guard, half operands meet f32 ones or functions without a half kernel.
+  // Without a guard, half operands are combined with f32 operands, or passed to functions without a
+  // half kernel.
   CHECK(only("add", 1, [&] { (void)add(half, wide); }).flop == m * n);
   CHECK(only("mul", 1, [&] { (void)mul(wide, half); }).bytes == 3 * 4 * m * n);
   CHECK(only("max", 2, [&] { (void)max(half); }).flop == m * n);

@@ -1,4 +1,5 @@
-// Activation checkpointing must give the same numbers in the same order with less memory.
+// Activation checkpointing must give the same numbers as plain training, in the same order, with
+// less memory.
 #include "runtime/autograd/checkpoint.hpp"
 
 #include <string>
@@ -112,7 +113,8 @@ TEST_CASE("checkpoints keep a block's input, and the activations of one block at
     CHECK(held < ((with ? kBlocks : kBlocks * kDepth) + 1) * kSize);
     return stats().peak.value - before;
   };
-  // Plus y's seed, the current gradient, the next one, and .grad.
+  // Backward additionally holds at most y's seed, the current gradient, the next gradient, and
+  // .grad.
   constexpr std::size_t kGradients = 4;
   const std::size_t plain = peak_of(false), with = peak_of(true);
   CHECK(plain >= kBlocks * kDepth * kSize);
@@ -205,7 +207,7 @@ TEST_CASE("what a checkpoint will read again must not be written to before") {
   h.detach().fill_(1);
   CHECK_THROWS_WITH(y.backward(), ContainsSubstring("checkpoint: a tensor of shape [4]") &&
                                       ContainsSubstring("modified in place"));
-  // The same holds for a parameter, although none of its results was kept.
+  // A parameter must not be modified either, although the block does not receive it as an argument.
   const Tensor w = full({4}, 2.0).requires_grad_();
   const Tensor z = sum(checkpoint([&](const Tensor& t) { return mul(t, w); }, x));
   w.detach().fill_(5);

@@ -181,7 +181,7 @@ TEST_CASE("a function that writes to the destination itself is not added twice",
   REQUIRE(values(bucket) == std::vector<float>{5, 6});
   direct(w).backward(from_vector<float>({5, 6}));
   REQUIRE(values(bucket) == std::vector<float>{10, 12});
-  // With two contributions, neither may be written directly.
+  // If a leaf gets two contributions in a backward, neither may be written directly to the target.
   w.set_grad({});
   plus(direct(w), direct(w)).backward(from_vector<float>({5, 6}));
   REQUIRE(values(bucket) == std::vector<float>{10, 12});

@@ -1,4 +1,5 @@
-// Gradients against slopes in f64, fast f32 gradients against f64, and errors.
+// Compares gradients with slopes in f64, and fast f32 gradients with f64 gradients. Also tests
+// errors.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -56,7 +56,7 @@ TEST_CASE("one stream of mixed draws keeps PyTorch's order of words") {
   // The third draw leaves half a pair, which the next one must use first.
   CHECK(normals(3, g) == std::vector<float>{-0x1.2ca2e8p-3F, 0x1.92811cp-1F, 0x1.e4c5cep-1F});
   CHECK(normals(2, g) == std::vector<float>{-0x1.1d45a6p+0F, 0x1.b0d7a0p+0F});
-  // 17 normals are one block of 16, and then the last 16 once more.
+  // For 17 normals, a block of 16 is drawn, and the last 16 are drawn again.
   const std::vector<float> block = normals(17, g);
   CHECK(block.front() == 0x1.380ce8p-1F);
   CHECK(block[7] == 0x1.263018p+1F);

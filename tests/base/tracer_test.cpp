@@ -115,7 +115,7 @@ TEST_CASE("threads that come and go leave nothing behind, traced or not", "[trac
     some();
     const std::size_t names = trace::thread_names().size(), before = in_use();
     for (int i = 0; i < 20; ++i) some();
-    CHECK(in_use() <= before + 65536);  // one ring would have 390 KiB
+    CHECK(in_use() <= before + 65536);  // one ring is 390 KiB
     CHECK(trace::thread_names().size() == names);
     trace::enable(false);
   }

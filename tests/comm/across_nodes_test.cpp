@@ -184,7 +184,7 @@ TEST_CASE("larger worlds and pipelines are proved, whole and taken apart", "[che
   for (const Schedule& schedule : schedules)
     for (Schedule form : {schedule, one_chunk_steps(schedule)}) {
       if (form.steps != schedule.steps)
-        form.algorithm = Algorithm::own;  // other steps promise no cost
+        form.algorithm = Algorithm::own;  // no cost is promised for split steps
       std::vector<LinkModel> wires{{1, false}, {2, false}, {8, false}};
       if (schedule.algorithm != Algorithm::double_tree) wires.push_back({0, true});
       const auto findings = check(form, {wires});

@@ -36,9 +36,9 @@ void flip(Traffic& stream, std::size_t bit) {
   stream[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
 }
 
-// ---- frames, one after the other ----
+// ---- one Sender and one Receiver, without ranks ----
 
-// Returns the bytes that send `data` to `offset`, and then the value 7 to the counter at 0.
+// Returns the bytes that send `data` to `offset`, and the value 7 to the counter at 0.
 Traffic frames_of(std::span<const std::byte> data, std::size_t offset, bool checksum) {
   tcp::Sender sender(checksum);
   sender.write(offset, data.data(), data.size());
@@ -79,7 +79,7 @@ Received receive(const Traffic& stream, std::size_t words, bool checksum, std::u
     r.trouble = receiver.take(out.get());
     at += size;
   }
-  // After an error, the receiver keeps refusing.
+  // After an error, every call of take() must return that error.
   if (!r.trouble.empty()) CHECK(receiver.take(out.get()) == r.trouble);
   r.damaged = receiver.damaged();
   return r;
@@ -346,8 +346,8 @@ TEST_CASE("a bit that the network changes ends every call on all ranks, with the
         const std::vector<Outcome> right = run_meddled(world, named, n, watches, true);
         for (const Outcome& outcome : right) REQUIRE(outcome.error.empty());
         for (const bool to_listener : {true, false}) {
-          // Either the first byte after the greeting, if there is one, or a byte in the middle of
-          // the rounds.
+          // Flips a bit of the first byte, or of a byte in the middle. The greeting, which only the
+          // connecting rank sends, is not counted.
           const std::uint64_t begin = to_listener ? kGreeting : 0;
           const std::uint64_t end = watches.carried(to_listener);
           const std::uint64_t byte = ++number % 2 == 0 ? begin : begin + (end - begin) / 2;

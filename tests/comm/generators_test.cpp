@@ -1,4 +1,4 @@
-// Every sum must be its documented expression, bit for bit; another order gives other bits.
+// Every sum must equal its documented expression bit for bit. Another order would give other bits.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/direct.hpp"
 #include "runtime/comm/schedule/ring.hpp"
@@ -137,9 +137,10 @@ TEST_CASE("all_to_all may run in place: no part is overwritten before it was sen
 }
 
 TEST_CASE("gloo's chunks follow its byte arithmetic", "[schedule]") {
-  // 10 floats on 4 ranks make 8 segments of 5 bytes, rounded up to 8. A chunk has two segments.
+  // 10 floats on 4 ranks make 8 segments of 5 bytes, rounded up to 8 bytes. A chunk has two
+  // segments.
   REQUIRE(gloo_chunks(4, 10, 4) == std::vector<Chunk>{{0, 4}, {4, 4}, {8, 2}, {10, 0}});
-  // 10 MiB + 4 bytes on 3 ranks make 11 segments, rounded up to 12.
+  // 10 MiB + 4 bytes on 3 ranks make 11 segments, rounded up to 12 segments.
   const std::size_t count = (10 << 20) / 4 + 1, segment = (count * 4 + 11) / 12 / 4 + 1;
   const auto chunks = gloo_chunks(3, count, 4);
   REQUIRE(chunks[0] == Chunk{0, 4 * segment});

@@ -82,7 +82,7 @@ TEST_CASE("threads as ranks: asynchronous operations run in the order of their c
       works.push_back(g.all_reduce_async(std::span(x), std::span(x), ReduceOp::avg));
       works.push_back(g.all_reduce_async(std::span(x), std::span(x), ReduceOp::max));
     }
-    g.all_reduce(std::span(x));  // a blocking call is queued after them
+    g.all_reduce(std::span(x));  // a blocking call is queued after the asynchronous calls
     for (std::size_t i = works.size(); i-- > 0;) works[i]->wait();
     bool done = true;
     for (const auto& work : works) done = done && work->is_completed();
@@ -249,6 +249,5 @@ TEST_CASE("groups that come and go leave nothing behind", "[group]") {
     const std::ptrdiff_t before = groups(50);
     return groups(300) - before;
   });
-  CHECK(grown[0] <
-        16 * 1024);  // a former leak: 390 KiB in every third group, 0.2 KiB in the others
+  CHECK(grown[0] < 16 * 1024);  // a leak of 0.2 KiB per group would add 60 KiB
 }

@@ -1,4 +1,4 @@
-// What merging must preserve, and which schedules the direct engine must refuse.
+// Tests what merging must preserve, and which schedules the direct engine must refuse.
 #include <numeric>
 
 #include "runtime/base/error.hpp"

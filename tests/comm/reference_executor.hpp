@@ -27,7 +27,7 @@ inline Buffers wide_range_inputs(int world, std::size_t count) {
   return inputs;
 }
 
-// Runs every rank's steps until no rank can continue. Throws if a rank still waits then.
+// Runs every rank's steps. Throws if a rank cannot finish.
 inline Buffers execute(const Schedule& schedule, const Buffers& inputs) {
   const auto world = static_cast<std::size_t>(schedule.world);
   Buffers work = inputs;

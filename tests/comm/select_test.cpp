@@ -1,5 +1,5 @@
-// How calls run: compares choose() with recorded choices. A changed row is a changed order of sums,
-// so change a line here only on purpose.
+// Compares choose() with recorded choices. A changed row may change the order of a sum, so change a
+// row only on purpose.
 #include "runtime/comm/schedule/select.hpp"
 
 #include <set>
@@ -34,7 +34,7 @@ struct Recorded {
   std::size_t bytes;  // of the buffer that has the same length on all ranks
   int world;
   Algorithm schedule;
-  Executor none, some, all;  // by the sharing of the buffers
+  Executor none, some, all;  // if none, some or all of the buffers are shared
 };
 
 void require_recorded(Route route, std::initializer_list<Recorded> list) {

@@ -1,5 +1,5 @@
-// Groups of some ranks, as threads so that ThreadSanitizer and a debugger see them all. tests/multi
-// tests the collectives.
+// Tests groups of some ranks. The ranks are threads, so that ThreadSanitizer and a debugger see all
+// of them. tests/multi tests the collectives.
 #include <atomic>
 
 #include "runtime/base/error.hpp"

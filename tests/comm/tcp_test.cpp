@@ -264,7 +264,7 @@ TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
 }
 
 TEST_CASE("signals that interrupt a connection in the making do not end it", "[tcp]") {
-  // One caller fills the queue of one. The kernel then drops the next caller's packets, so this
+  // One caller fills the listener's queue. The kernel drops the next caller's packets, so that
   // caller waits for room.
   const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in place{};

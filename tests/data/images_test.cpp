@@ -96,7 +96,7 @@ TEST_CASE("without augmentation every epoch shows the images as they are") {
   CHECK(dataset.get_in_epoch(first(7), 3).inputs.to_vector<float>() == plain);
   const auto third = dataset.get(std::vector<std::int64_t>{2}).inputs.to_vector<float>();
   CHECK(third == cut(images, 2, 0, 0, false));
-  // get() is for evaluation, so it never augments.
+  // get() is for evaluation, so it does not augment.
   const ImageDataset augmented(images, 10, kAsTheyAre, {.pad = kPad, .flip = true});
   CHECK(augmented.get(first(7)).inputs.to_vector<float>() == plain);
 }
@@ -179,8 +179,8 @@ TEST_CASE(
   }
 }
 
-// By pixels, the nearest neighbour is mostly another shape in the same colours. No two pictures are
-// equal.
+// The nearest neighbour in pixels must mostly be another shape, which has similar colours. It must
+// not be an equal picture.
 TEST_CASE("shapes are not told apart by their colours") {
   const Images train = draw_shapes(600, 1), test = draw_shapes(100, 2);
   int right = 0;

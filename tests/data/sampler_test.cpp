@@ -218,7 +218,7 @@ TEST_CASE("StepSampler: ranks come and go, and no sample comes twice in an epoch
   std::int64_t epoch = 0;
   for (std::size_t step = 0; step < 60; ++step) {
     const int ranks = history[step % history.size()];
-    (void)sampler.indices(0, ranks + 1);  // a try with one more rank that did not count
+    (void)sampler.indices(0, ranks + 1);  // a failed try with one more rank
     std::vector<std::int64_t> taken;
     for (int r = 0; r < ranks; ++r)
       for (const std::int64_t s : sampler.indices(r, ranks)) taken.push_back(s);

@@ -1,4 +1,5 @@
-// Compares with a plain search without a cache, and words with a regular expression.
+// Compares tokens with those of a plain search without a cache, and words with those of a regular
+// expression.
 #include "runtime/data/tokens.hpp"
 
 #include <algorithm>
@@ -56,7 +57,8 @@ std::vector<std::string> words_of(const std::string& text) {
   return out;
 }
 
-// Merges until no merge applies, always the smallest number that occurs, leftmost first.
+// Repeats the merge with the smallest number that occurs, at its leftmost position, until none
+// applies.
 std::vector<Token> slow_encode(const std::string& text) {
   const auto all = pieces();
   std::vector<Token> out;
@@ -115,7 +117,7 @@ TEST_CASE("a vocabulary merges what a slow search merges, and gives the text bac
                                     "''",
                                     "' s"};
   std::uint32_t seed = 1;
-  for (int i = 0; i < 300; ++i) {  // of few different characters, so that merges interact
+  for (int i = 0; i < 300; ++i) {  // texts of few different characters, so that merges interact
     std::string text;
     for (int n = 0; n < 40; ++n) {
       seed = seed * 1664525 + 1013904223;

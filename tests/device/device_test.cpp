@@ -16,14 +16,14 @@ std::string value_of(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
-// The variable's value when the process started.
+// The value of the variable `name` when the process started.
 std::string value_at_start(const std::string& name) {
   std::ifstream all("/proc/self/environ");
   for (std::string entry; std::getline(all, entry, '\0');)
     if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
   return "";
 }
-// Read before any test and before the first use of a device.
+// These variables are read before any test and before the first use of a device.
 const std::string kLoading = value_of("CUDA_MODULE_LOADING"),
                   kConnections = value_of("CUDA_DEVICE_MAX_CONNECTIONS");
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 
-struct Profiling {  // process-wide, so each test enables it and starts without rows
+struct Profiling {  // is process-wide, so each test enables it and discards old rows
   Profiling() {
     (void)profile::take_rows();
     (void)trace::drain();

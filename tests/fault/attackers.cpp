@@ -112,7 +112,7 @@ class Siege {
     return ranks;
   }
 
-  // Receives the answers, and reconnects after each closed connection.
+  // Receives the answers. Reconnects closed connections, at most kMostCalls times.
   void hold_on() {
     std::vector<pollfd> entries;
     for (const Connection& c : connections_) entries.push_back({c.socket, POLLIN, 0});

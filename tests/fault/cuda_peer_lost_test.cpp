@@ -157,7 +157,7 @@ TEST_CASE("the deadline on a device names the rank whose stream does not come on
       if (g.rank() == kVictim) block_stream(Stream::current(g.device()));
       const WorkPtr work = g.all_reduce_async(data.buffer, data.buffer, ReduceOp::sum);
       if (g.rank() == kVictim) {
-        // The victim lives on, but is silent until long after the others have given up.
+        // The victim stays alive, but is silent until long after the others have given up.
         std::this_thread::sleep_for(std::chrono::seconds(3));
         die();
       }

@@ -60,7 +60,7 @@ TEST_CASE("flight_reader leaves out what it cannot read, and waits for nothing",
   CHECK_THAT(read.err, ContainsSubstring("rank7' is not a regular file"));
   CHECK_THAT(read.err, ContainsSubstring("rank8\\x1b[2J' is not a flight recorder"));
   CHECK_THAT(read.out, ContainsSubstring("first divergence"));
-  // Even if no files contradict each other, unreadable ones are not a success.
+  // If the files show no divergence, the exit code is 6 if a file is unreadable, otherwise 0.
   std::string empty(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
   FlightHeader only;
   only.bytes = empty.size();

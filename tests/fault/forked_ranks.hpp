@@ -1,4 +1,5 @@
-// Ranks as child processes without a launcher. mpirun would kill the others when a test kills one.
+// Ranks as child processes without a launcher. mpirun would kill all ranks when a test kills one of
+// them.
 #pragma once
 
 #include <chrono>

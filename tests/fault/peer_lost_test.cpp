@@ -23,7 +23,7 @@ constexpr double kLimit = 5;  // seconds
 
 void die() { kill(getpid(), SIGKILL); }
 
-// Kills this process in the middle of a later operation.
+// Kills this process after the delay, in the middle of an operation.
 void die_later(int microseconds) {
   std::thread([microseconds] {
     usleep(static_cast<useconds_t>(microseconds));

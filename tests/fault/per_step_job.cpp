@@ -209,8 +209,8 @@ class Child {
       }
   }
 
-  // Blocks the current try until the returning ranks have asked, so that they join with the next
-  // step.
+  // Blocks the current try until the returning ranks have asked to join, so that they join with the
+  // next step.
   void await_joiners(std::int64_t step) const {
     const std::vector<int>& there = self_->quorum().ranks;
     std::uint64_t expected = 0;

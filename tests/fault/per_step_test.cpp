@@ -87,7 +87,8 @@ void check(const PerStepPlan& plan, const PerStepResult& result) {
       CHECK(step == history[static_cast<std::size_t>(step.step - plan.begin)]);
     }
   check_samples(plan, result);
-  // All ranks must have the same bits, and the serial run's parameters except for rounding.
+  // The surviving ranks' parameters must be bit-identical, and equal the serial run's up to
+  // rounding.
   const std::vector<float> serial = run_serially(plan, history);
   const std::vector<float>* first = nullptr;
   for (std::size_t r = 0; r < result.codes.size(); ++r) {
@@ -178,8 +179,8 @@ TEST_CASE("scaled losses: all ranks skip the same steps, also one that joins in 
   PerStepPlan plan = plan_of({{1, 2, Death::reducing}, {0, 5, Death::forward}});
   plan.accumulate = GENERATE(1, 2);
   plan.steps = 10;
-  // Gradients overflow in the first steps, whose order of gradients must not be used, in step 3,
-  // when rank 1 joins, and in step 5, when rank 0 is lost.
+  // Gradients overflow in steps 0 and 1, whose order of gradients must not be used; in step 3, with
+  // which rank 1 joins; and in step 5, in which rank 0 is lost.
   plan.overflows = {0, 1, 3, 5};
   const PerStepResult result = run_per_step(plan);
   check(plan, result);
@@ -216,7 +217,8 @@ TEST_CASE("ranks that begin with different states say so, and make no step", "[p
 
 TEST_CASE("a rank is asked to stop: all finish after the same step, also one that has just come",
           "[per_step]") {
-  // Rank 1 is lost in step 3, and has returned when the others have completed that step.
+  // If somebody_joins, rank 1 is lost in step 3, and asks to join before the others complete that
+  // step.
   const bool somebody_joins = GENERATE(false, true);
   PerStepPlan plan =
       plan_of(somebody_joins ? std::vector<Kill>{{1, 3, Death::reducing}} : std::vector<Kill>{});

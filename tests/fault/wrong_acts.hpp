@@ -29,7 +29,7 @@ using Part = std::size_t;  // elements per rank
 inline std::string of(std::size_t n) { return "(f32, " + std::to_string(n); }
 inline std::string root(int r) { return ", root " + std::to_string(r) + ")"; }
 
-// ---- calls, each with the name that errors must give it ----
+// ---- calls, each with its name in errors ----
 
 template <class T = float>
 Act all_reduce(std::size_t n, ReduceOp op = ReduceOp::sum) {

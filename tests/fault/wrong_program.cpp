@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kAtOnce = 8;          // programs run concurrently; they mostly wait
-constexpr std::chrono::seconds kHangs{40};  // then a program is killed and its test fails
+constexpr std::chrono::seconds kHangs{40};  // a program that takes longer is killed, and fails
 constexpr double kGrace = 2;                // s after the deadline
 // On a busy machine everything is late. Each rank is therefore also allowed this many times the
 // duration of its start.
@@ -141,7 +141,7 @@ void check(const Running& running) {
 std::chrono::milliseconds deadline() {
   static const milliseconds chosen = [] {
     constexpr double kUsual = 500, kLongest = 4000;  // ms
-    constexpr double kQueue = 4;  // programs per core that need no longer deadline
+    constexpr double kQueue = 4;  // programs per core for which the usual deadline suffices
     double load = 0;
     if (getloadavg(&load, 1) != 1) load = 0;
     const double queue = load / static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
@@ -159,7 +159,7 @@ void Rank::stop() const {
   const pid_t stopped = getpid();
   if (fork() == 0) {
     wait_for_the_others();
-    // The process may not have stopped yet.
+    // Repeated, because the process may not have stopped yet.
     for (int again = 0; again < 20; ++again) {
       ::kill(stopped, SIGCONT);
       std::this_thread::sleep_for(milliseconds(20));

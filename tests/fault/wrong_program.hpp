@@ -15,7 +15,8 @@ namespace ringsmith::test {
 
 // Timeout of every wait in these programs: 500 ms, or more if the cores' run queues are long.
 [[nodiscard]] std::chrono::milliseconds deadline();
-// Timeout of programs with their own `start`, in units of deadline(): processes start slowly.
+// Timeout of programs with their own `start`, in units of deadline(), because processes start
+// slowly.
 constexpr int kStartPatience = 4;
 
 class Rank {

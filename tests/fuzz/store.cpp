@@ -9,7 +9,8 @@
 //     a client    whose server knows the secret and answers nonsense
 //
 // Invariants: no crash; no stranger ever changes a key or reads a value; memory stays bounded; the
-// server's messages are well-formed; and at the end it still serves clients that know the secret.
+// server's messages are well-formed; and at the end the server still serves clients that know the
+// secret.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -156,7 +157,7 @@ class Fuzzer {
       case 2:
         feed(session, proof.substr(0, below(proof.size())));
         break;
-      default:  // right, but for another session
+      default:  // a correct proof for another session
         feed(session, (recorded_.empty() ? garbage(kProof) : recorded_) + garbage(100));
     }
     must(!session.member(), "a stranger was let in");
@@ -265,7 +266,7 @@ class Fuzzer {
     Sealer sealer(h.session_key(kSecret), Direction::to_client);
     std::string ignored(4096, '\0');
     for (const std::string& answer : answers) {
-      pollfd request{socket.get(), POLLIN, 0};  // no request: it waits for the end of a frame
+      pollfd request{socket.get(), POLLIN, 0};  // the client may still wait for a whole frame
       if (poll(&request, 1, 50) != 1) return;
       if (recv(socket.get(), ignored.data(), ignored.size(), 0) <= 0) return;
       say(seals ? sealer.seal(answer) : answer);

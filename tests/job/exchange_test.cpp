@@ -1,7 +1,7 @@
-// A member dies after its record has arrived but before it has read the others' records. If it was
-// the last to arrive, and had to pack the records, the exchange fails and names it. Otherwise the
-// exchange succeeds; its death is then reported to members that ask, and the next exchange fails.
-// Neither waits for a deadline.
+// A member dies after its record has arrived but before it has read the others' records. If that
+// member was the last to arrive, it had to pack the records, so the exchange fails and names it.
+// Otherwise the exchange succeeds, the death is reported to members that ask, and the next exchange
+// fails. No exchange waits for a deadline.
 #include "runtime/job/exchange.hpp"
 
 #include <algorithm>

@@ -156,7 +156,7 @@ TEST_CASE("a flood from one address sends nobody away who calls from another", "
   while (server.counters().accepted < 101 && !deadline.passed()) std::this_thread::sleep_for(1ms);
   CHECK(server.counters().refused == 93);
   std::string hello(store::kHello + 1, '\0');
-  pollfd readable{early.get(), POLLIN, 0};  // it may only just have been accepted
+  pollfd readable{early.get(), POLLIN, 0};  // the server may have just accepted the connection
   REQUIRE(poll(&readable, 1, 10'000) == 1);
   CHECK(recv(early.get(), hello.data(), hello.size(), MSG_DONTWAIT) == ssize_t{store::kHello});
   CHECK((recv(early.get(), hello.data(), hello.size(), MSG_DONTWAIT) == -1 && errno == EAGAIN));

@@ -38,7 +38,7 @@ std::vector<Conv2dShape> shapes() {
       {3, 48, 16, 16, 8, 3, 3, 1, 1, 1, 1},  // rows of one vector
       {9, 50, 4, 4, 7, 3, 3, 1, 1, 1, 1},    // a sample of one vector, with shorter rows
       {2, 3, 5, 65, 9, 3, 3, 1, 1, 1, 1},    // rows longer than a panel
-      {1, 2, 3, 400, 65, 1, 3, 1, 1, 0, 1},  // the same, with more pixels than one pass of dw
+      {1, 2, 3, 400, 65, 1, 3, 1, 1, 0, 1},  // long rows, and more pixels than a pass of dw
   };
 }
 

@@ -28,7 +28,8 @@ Mask draw(std::size_t n, double keep, PhiloxState state) {
 }  // namespace
 
 TEST_CASE("Philox-4x32-10 gives its authors' answers") {
-  // Their vector of all ones cannot be tested: their counter has 128 bits, ours only the lower 64.
+  // The authors' vector of all ones cannot be tested, because their counter has 128 bits and ours
+  // only the lower 64.
   CHECK(philox(0, 0) == PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
 }
 

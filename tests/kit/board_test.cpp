@@ -21,8 +21,8 @@ struct Shared {
   std::array<kit::Counter, kWorld> sent;  // by rank: number of tokens passed on
 };
 
-// Each rank is a process. The token goes around `rounds` times. If it is to be lost, the ranks then
-// wait for it once more, but rank 0 does not pass it on.
+// Each rank is a process. The token goes around `rounds` times. If `lost`, the ranks wait for the
+// token once more, but rank 0 does not pass it on.
 class TokenRing {
  public:
   TokenRing(std::uint64_t rounds, bool lost) {

@@ -73,7 +73,7 @@ void check(Act act, End end) {
   if (end == End::killed) kill(job.job.pid(), SIGKILL);
   if (end == End::rank_fails || end == End::well) write_text(job.folder / "go", "y");
   const int code = job.job.wait();
-  if (act == Act::hold) {  // its tracer must reap it before its parent can
+  if (act == Act::hold) {  // the tracer must reap the guardian before ringrun can
     int status = 0;
     CHECK(eventually([&] {
       return waitpid(guardian, &status, __WALL | WNOHANG) == guardian && WIFSIGNALED(status);

@@ -74,7 +74,7 @@ std::vector<std::vector<json>> read_steps(const std::string& folder) {
   return out;
 }
 
-// Reads only the files' ends, so as not to take the ranks' CPU time.
+// Reads only the files' ends, because the ranks need the CPU time.
 std::int64_t newest_step(const std::string& folder) {
   std::int64_t newest = -1;
   for (int r = 0; r < kRanks; ++r) {
@@ -235,8 +235,8 @@ void run_kill_test(const KillTest& test) {
   }
   CHECK(digests.size() == 1);
 
-  // The last third before the next kill counts as undisturbed, because the rank has returned by
-  // then. A machine that is slow for a while slows both rates.
+  // The last third of the time between two kills counts as undisturbed, because the killed rank
+  // should have returned. If the machine is slow for a while, both rates fall.
   double expected = 0, in_kills = 0;
   for (std::size_t k = 0; k + 1 < killed_at.size(); ++k) {
     const double from = killed_at[k], to = killed_at[k + 1], calm = to - (to - from) / 3;

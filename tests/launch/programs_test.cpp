@@ -1,4 +1,5 @@
-// Runs the programs under every launcher. The bits must be the same, and the results right.
+// Runs the programs under the launchers. Training must give bit-identical models under all of them,
+// and the measuring programs must give correct results.
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -158,8 +159,8 @@ TEST_CASE("--bootstrap self ignores the launcher, another kind asks for its vari
 
 TEST_CASE("a rank that dies or leaves early under ringrun is named by all", "[programs]") {
   const std::string perf = kBin + "all_reduce_perf -b 1K -n 20 -N 0";
-  // Rank 1's program dies in a collective, after rank 0 has started its table. Rank 1's shell stays
-  // until the others have reported the death, because its end makes ringrun end them.
+  // Rank 1's program dies in a collective, after rank 0 has started its table. Rank 1's shell exits
+  // only after the others have reported the death, because ringrun ends them when the shell exits.
   const TemporaryFolder folder;
   const std::string dies = perf +
                            " & await table.0; kill -KILL $!; wait $!; await said.0; await said.2; "

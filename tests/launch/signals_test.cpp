@@ -1,4 +1,4 @@
-// Tests the effect on the ranks of signals to ringrun, and of ringrun's own death.
+// Tests what signals to ringrun, and ringrun's own death, do to the ranks.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -82,7 +82,8 @@ TEST_CASE("ranks that ignore the signal are killed after the grace, or at a seco
   {
     Running job({"--grace", "600"}, "trap '' TERM INT; " + kForEver);
     REQUIRE(job.ready());
-    // The kernel merges two signals that arrive together, so this repeats until ringrun ends.
+    // Repeats the signal until ringrun ends, because the kernel merges signals that arrive
+    // together.
     CHECK(eventually([&] { return kill(job.pid, SIGINT) != 0 || job.ended(); }));
     CHECK(job.wait() == 128 + SIGINT);
     for (const pid_t rank : job.pids_in("pid")) CHECK_FALSE(alive(rank));

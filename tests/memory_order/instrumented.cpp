@@ -50,8 +50,8 @@ Key declared_key(const volatile T* p) {
   return w.key;
 }
 
-// The location of every load, because a compiler may split the first iteration off a polling loop.
-// So any two loads in a row count as a wait.
+// All loads get this one source location, so any two loads in a row count as a wait. Real locations
+// would not do, because a compiler may split the first iteration off a polling loop.
 const char anywhere = 0;
 
 Order order_of(int order) {
@@ -209,7 +209,7 @@ void __tsan_atomic_thread_fence(int order) {
 }
 void __tsan_atomic_signal_fence(int) {}
 
-// The program's own calls (-Wl,--wrap).
+// The linker redirects the program's own calls to these functions (-Wl,--wrap).
 void* __wrap_memcpy(void* to, const void* from, std::size_t n) {
   if (n > 0) hooks::plain_access(from, n, false), hooks::plain_access(to, n, true);
   return __real_memcpy(to, from, n);

@@ -16,12 +16,12 @@
 
 namespace explorer::instrumented {
 
-// Forgets all watched memory. A program's creation begins with it.
+// Forgets all watched memory. Call it first when you create a program.
 void forget();
-// Makes the explorer order the accesses to memory that the threads share. Its plain bytes are
+// Makes the explorer order the accesses to these bytes, which the threads share. Plain bytes are
 // called name[0], name[1], ...
 void watch(const void* begin, std::size_t bytes, const char* name);
-// Names an atomic in watched memory. Others get their region's name.
+// Names an atomic in watched memory. Unnamed atomics get their region's name.
 void name(const void* atomic, const char* name);
 
 }  // namespace explorer::instrumented

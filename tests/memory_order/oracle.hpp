@@ -1,7 +1,7 @@
 // A second implementation of RC11, as in the paper: it tries every assignment of stores to loads
 // and every order of the stores, and counts the executions that the axioms allow. It shares no code
-// with the explorer, which builds executions event by event with vector clocks, and is far too slow
-// for more than ten events. An update is one event here.
+// with the explorer, which builds executions event by event with vector clocks. This implementation
+// is far too slow for more than ten events. An update is one event here.
 #pragma once
 
 #include <map>

@@ -115,7 +115,7 @@ TEST_CASE("accumulation under no_sync equals the big batch and communicates once
         const auto guard = ddp.no_sync();
         ddp.forward(forward).backward();
         REQUIRE(ddp.statistics().step == before);
-        // Otherwise the test would show nothing.
+        // If the ranks' gradients were equal here, the test would not notice a missing all-reduce.
         if (world > 1) REQUIRE(variants(bits_of_gradients(toy)) > 1);
       } else {
         ddp.forward(forward).backward();

@@ -9,8 +9,8 @@ using namespace ringsmith::test;
 
 TEST_CASE("the first bucket is reduced before the last gradient is computed", "[ddp][overlap]") {
   // Three layers, three buckets. When backward reaches the middle layer, the last layer's bucket is
-  // in flight and the first layer has not started. There each rank waits for that bucket. A reducer
-  // that launches after backward, or makes progress only in wait(), fails.
+  // in flight and the first layer has not started. The middle layer's hook waits until that bucket
+  // is reduced. A reducer that launches after backward, or makes progress only in wait(), fails.
   const Tensor w1 = trained(integers({64, 64}, 1)), w2 = trained(integers({64, 64}, 2));
   const Tensor w3 = trained(integers({64, 64}, 3)), x = integers({2, 64}, 4);
   DistributedDataParallel ddp(

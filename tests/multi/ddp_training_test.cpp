@@ -25,7 +25,8 @@ struct Dyadic {
   Tensor w2 = integers({4, 8}, 23, 1), b2 = trained(integers({4}, 24));
   NamedTensors parameters{{"w1", w1}, {"b1", b1}, {"w2", w2}, {"b2", b2}};
 
-  // 12 times the mean over rows of the summed absolute error, which is W times a whole number.
+  // Returns 12 times the mean over rows of the summed absolute error. This is W times a whole
+  // number.
   [[nodiscard]] Tensor loss(const Tensor& x, const Tensor& y) const {
     const Tensor error = sum(absolute(sub(linear(relu(linear(x, w1, b1)), w2, b2), y)), {1});
     return mul(mean(error), static_cast<double>(kGlobalBatch));

@@ -48,7 +48,7 @@ static void check_for_leaks() {}
 
 namespace {
 
-// Seconds for all cases. Less than RINGSMITH_DEADLINE, at which mpirun.sh ends them.
+// Seconds for all cases. Less than RINGSMITH_DEADLINE, at which mpirun.sh ends the ranks.
 int deadline() {
   const char* const set = std::getenv("RINGSMITH_DEADLINE");
   return set == nullptr ? 200 : std::max(10, std::atoi(set) - 20);

@@ -32,7 +32,7 @@ constexpr int kStreams = 3;  // cases in flight, each on its own stream
 struct Rank {
   int device = 0, rank = 0;
   ncclComm_t comm = NULL;
-  // For groups with calls of two communicators of the same ranks.
+  // A second communicator of the same ranks, for ncclGroups with calls on both.
   ncclComm_t second = NULL;
   cudaStream_t streams[kStreams] = {};
   unsigned char *send[kStreams] = {}, *receive[kStreams] = {}, *want = NULL;

@@ -3,7 +3,7 @@
 // several streams, in and out of place: every type, reduction and collective, and messages in
 // groups. It checks every element and the bytes around the buffers.
 //
-// It uses CUDA as other programs do, with <<<>>> and kernels by their address, and thus also shows
+// It uses CUDA as other programs do, with <<<>>> and kernels by their address. So it also tests
 // that kernels/vgpu/nvcc compiles such programs unchanged.
 //
 //     nccl_client [-g DEVICES] [-b BYTES] [-e BYTES] [-f FACTOR] [-m all|group|one|split] [-q]
@@ -440,7 +440,7 @@ class Client {
         CUDA(cudaMemcpyAsync(part(out, r.rank), in, c.count * width, cudaMemcpyDeviceToDevice,
                              stream));
         for (int step = 1; step < world_; step *= 2) {
-          const int first = r.rank & ~(step - 1);  // the first rank whose part is here already
+          const int first = r.rank & ~(step - 1);  // the first rank whose part has arrived
           const std::size_t parts = c.count * static_cast<std::size_t>(step);
           NCCL(ncclGroupStart());
           NCCL(ncclSend(part(out, first), parts, c.type, r.rank ^ step, comm, stream));

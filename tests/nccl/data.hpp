@@ -91,7 +91,8 @@ double to_double(T x) {
     return static_cast<double>(x);
 }
 
-// The factor of a rank's contributions to a premulsum. Negative ones test that unsigned types wrap.
+// The factor of a rank's contributions to a premulsum. Negative factors test that unsigned types
+// wrap.
 template <class T>
 T factor_of(int rank) {
   if constexpr (std::is_integral_v<T>)

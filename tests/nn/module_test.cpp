@@ -48,7 +48,7 @@ TEST_CASE("parameters come in tree order, and a shared one only once") {
   CHECK(names_of(tied.named_parameters()) ==
         Names{"a.weight", "a.bias", "norm.weight", "norm.bias"});
   CHECK(parameter_count(tied) == 9 + 3 + 3 + 3);
-  CHECK(tied.state_dict().size() == 8);  // but it is saved under both names
+  CHECK(tied.state_dict().size() == 8);  // the shared weight is saved under both names
   for (const Tensor& p : tied.parameters()) CHECK(p.requires_grad());
   for (const Tensor& b : tied.buffers()) CHECK_FALSE(b.requires_grad());
 }

@@ -52,7 +52,7 @@ void train(const std::string& folder, std::int64_t epochs) {
   }
   group->broadcast(std::span(&begun, 1), 0);
   if (group->rank() == 0) std::ofstream(folder + "/begun" + suffix) << begun << "\n";
-  DistributedDataParallel ddp(model, group);  // all have rank 0's model now
+  DistributedDataParallel ddp(model, group);  // all ranks have rank 0's model now
   SGD optimizer(model.parameters(), {.lr = 1});
   DistributedSampler sampler(kSamples, {.replicas = group->size(), .rank = group->rank()});
 

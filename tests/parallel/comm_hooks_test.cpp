@@ -28,7 +28,7 @@ Values gradients(const Group& group, const CommHook& hook, int steps = 2) {
     toy.zero_grad();
     const Tensor x = integers({12, toy.inputs}, static_cast<std::uint32_t>(step), 1);
     const Tensor mine = rows_of_rank(x, group->rank(), group->size());
-    // Multiplied so that the mean over the ranks is whole.
+    // The loss is multiplied by the number of ranks, so that the mean over the ranks is whole.
     ddp.forward([&] { return mul(sum(toy.forward(mine)), group->size()); }).backward();
   }
   Values out;
@@ -181,7 +181,7 @@ TEST_CASE(
     INFO("world " << world);
     const auto none = [](const auto&) { return CommHook(); };
     const Values want = gradients_with(world, none)[0];
-    // The 11 bits of f16 represent them exactly, even before the division.
+    // The 11 bits of f16 represent the gradients exactly, even before the division.
     for (const auto& gradient : want)
       for (const float v : gradient) REQUIRE((v == std::round(v) && std::abs(v) <= 512));
     for (const MakeHook& make : {MakeHook(allreduce_hook), MakeHook(fp16_compress_hook)})

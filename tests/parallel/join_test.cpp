@@ -77,7 +77,7 @@ TEST_CASE("a rank that has run out counts as zeros, or not at all, and ends with
         out.push_back(w[0].to_vector<float>());
         out.push_back(w[1].to_vector<float>());
       }
-      // join() must leave nothing changed.
+      // After join(), a step must average over all ranks as before.
       step(ddp, w, gradient(group->rank(), 0));
       out.push_back(w[0].grad().to_vector<float>());
       return out;
@@ -277,7 +277,7 @@ TEST_CASE("join works with unused parameters, a static graph and a hook") {
     });
     const std::vector<float> both =
         kind.hook ? std::vector<float>{4, 8, 16} : std::vector<float>{4, 4, -1};
-    // While only rank 1 is active, no rank uses b, so it keeps its previous gradient: none.
+    // While only rank 1 is active, no rank uses b, so b keeps its previous gradient: none.
     const std::vector<float> alone =
         kind.hook ? std::vector<float>{2, 4, 8} : std::vector<float>{2, -1, -1};
     CHECK(got[0] == Values{both, both, both, both});

@@ -46,7 +46,7 @@ Seen look(const Layer& layer, const Tensor& x, const Tensor& y, const Tensor& se
           doubles(layer.var)};
 }
 
-// The rows of all ranks. Their mean is three standard deviations.
+// Returns the rows of all ranks: normal values with mean 3 and variance 1.
 Tensor samples(const std::vector<std::int64_t>& rows, bool images, std::uint64_t seed,
                DType dtype) {
   const std::int64_t n = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});

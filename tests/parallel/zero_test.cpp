@@ -239,7 +239,7 @@ TEST_CASE("GradScaler steps and skips a sharded optimizer as it does a plain one
         const Tensor loss =
             mse_loss(ddp.forward(x), rows(kWidths.back(), step + 50, group->rank()));
         scaler.scale(loss).backward();
-        // Scattered gradients show each part on only one rank.
+        // With scattered gradients, each rank sees only its own part.
         const bool alone = sharded && gradients == ZeroGradients::scattered;
         if (step % 3 == 1 && (!alone || step % world == group->rank()))
           optimizer->gradients()[0].fill_(INFINITY);

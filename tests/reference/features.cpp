@@ -240,7 +240,7 @@ class Replay {
       complaint_ = fmt::format("rank {}, {}: {}", rank_, what, why);
   }
 
-  // Compares the entries that exist and have the same meaning in both.
+  // Compares the entries that exist in both libraries with the same meaning.
   void compare_logging() {
     const LoggingData mine = ddp_->logging_data();
     const json& theirs = run_.at("logging").at(rank_);
@@ -284,7 +284,7 @@ double run_tolerance(const json& run, Device device) {
   // combine partial sums. In backward, the nearly cancelling terms of dx are rounded separately.
   if (run.contains("alone")) return 2e-5;
   if (device.is_cpu()) return 0;
-  // A device sums in another order. In 16 bits a sum near a tie may then be rounded the other way,
+  // A device sums in another order. In 16 bits, a sum near a tie may be rounded the other way,
   // which changes a gradient by 2^-11 of its value.
   return hook == "fp16_compress" ? 1e-3 : 2e-5;
 }

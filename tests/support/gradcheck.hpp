@@ -44,7 +44,7 @@ inline double& element(const Tensor& t, std::int64_t i) {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// The inputs keep their strides.
+// Returns the result and the gradients, computed on `where`. The inputs keep their strides.
 inline std::vector<Tensor> evaluate(const Function& f, const std::vector<Tensor>& inputs,
                                     Device where) {
   std::vector<Tensor> in, out;

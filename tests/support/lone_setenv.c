@@ -1,7 +1,7 @@
 // Preloaded into a program (LD_PRELOAD). Ends it with a line on stderr if it changes its
 // environment while another thread may read it. setenv() may free the array that getenv() in
-// another thread reads. That crash occurs once in several hundred runs; this library reports it in
-// every run.
+// another thread reads. The crash occurs once in several hundred runs; this library reports the
+// cause in every run.
 //
 //   - the program itself may call setenv(), putenv(), unsetenv() and clearenv() only while it has
 //     one thread;

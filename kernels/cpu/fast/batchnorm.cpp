@@ -19,8 +19,8 @@ constexpr std::size_t kSumLanes = 16;
 typedef double Lanes __attribute__((vector_size(kSumLanes * sizeof(double))));
 
 // Sums each term over n elements in one pass. Lane l adds the elements l, l + kSumLanes, and so on.
-// Then the lanes are added in order. A term's argument loads from an array: a vector of all lanes
-// if the elements are contiguous, otherwise one number.
+// At the end, the lanes are added in order. A term's argument loads from an array: a vector of all
+// lanes if the elements are contiguous, otherwise one number.
 template <class... Terms>
 std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t step, std::int64_t n,
                                                const Terms&... terms) {

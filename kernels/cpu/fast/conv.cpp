@@ -47,7 +47,7 @@ constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
   return (taps + passes - 1) / passes;
 }
 constexpr std::int64_t kBlockColumns = 256;     // columns that are processed before the next taps
-constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that dw frames at a time
+constexpr std::int64_t kFrameFloats = 1 << 20;  // most floats of images framed together for dw
 
 using Offsets = std::vector<std::int64_t>;
 
@@ -379,7 +379,7 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
   const std::int64_t channels = s.group_c(), out_channels = s.group_out_c(),
                      taps = std::ssize(rows.taps) * std::ssize(columns.taps),
                      pixels = rows.count * columns.count;
-  const bool whole = s.stride_h == 1 && s.stride_w == 1;  // the class is the image
+  const bool whole = s.stride_h == 1 && s.stride_w == 1;  // the only class is the whole image
   thread_local std::vector<float> class_memory, turned_memory;
   float* out = whole ? dx : scratch(class_memory, s.n * channels * pixels);
   if (taps == 0) {  // pixels that no window reads
@@ -469,7 +469,7 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::sp
   const std::int64_t panels = (channels + kWidth - 1) / kWidth;
   const std::int64_t together =  // number of samples
       std::clamp<std::int64_t>(kFrameFloats / std::max<std::int64_t>(1, frame.size()), 1, s.n);
-  Offsets at;  // of the windows of these samples
+  Offsets at;  // of the windows of `together` samples
   for (std::int64_t n = 0; n < together; ++n)
     for (const std::int64_t pixel : windows.pixels) at.push_back(n * frame.size() + pixel);
   thread_local std::vector<float> frame_memory, sum_memory;

@@ -58,8 +58,9 @@ void pack_panel(Matrix<const float> b, Range k, Range j, std::int64_t padded,
     std::fill(out + r * padded + j.size, out + (r + 1) * padded, 0.0F);
 }
 
-// In floats, including one additional cache line, because tiles whose size is a multiple of a large
-// power of two would compete for a few cache sets during packing.
+// Returns the size of a packed tile in floats. It includes one additional cache line, because tiles
+// whose size is a multiple of a large power of two would compete for a few cache sets during
+// packing.
 std::int64_t tile_space(std::int64_t tile_rows, std::int64_t depth) {
   return tile_rows * depth + 16;
 }
@@ -136,7 +137,8 @@ class Product {
     for (Range k{0, 0}; k.begin < a_.cols; k.begin += k.size) {
       k.size = std::min(most, a_.cols - k.begin);
       const std::int64_t block = round_up(std::max<std::int64_t>(1, kBlock / k.size), kWidth);
-      // If A is short and read in place, one panel of B is used at a time, while it is in L1.
+      // If A is short and read in place, B is processed one panel at a time, so that the panel
+      // stays in L1.
       const std::int64_t columns = !copies_a(k.size) && c_.rows <= block ? kWidth : block;
       for (std::int64_t j = 0; j < c_.cols; j += columns)
         for (std::int64_t i = 0; i < c_.rows; i += block)
@@ -169,7 +171,7 @@ class Product {
     float* panels = nullptr;
     if (copies_b(j, k.size)) {
       panels = panel_memory.get(round_up(j.size, kLanes) * k.size);
-      if (i.begin == 0)  // later blocks of rows reuse them
+      if (i.begin == 0)  // the other blocks of rows reuse the panels
         for (std::int64_t p = 0; p < j.size; p += kWidth) {
           const Range columns{j.begin + p, std::min(kWidth, j.size - p)};
           pack_panel(b_, k, columns, round_up(columns.size, kLanes), panels + p * k.size);

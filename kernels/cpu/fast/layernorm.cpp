@@ -24,10 +24,10 @@ std::int64_t rows_per_thread(std::int64_t n) { return std::max<std::int64_t>(1, 
 // is relative to the mean, would show in the result.
 constexpr float kFarOff = 1024;
 
-// Normalises such a row. The differences between its elements and a first mean are exact, or nearly
-// so, and their mean corrects the first mean. `rest` is the part of the correction that does not
-// fit into `mean`, which backward reads. Never inlined, so that the loop for other rows is compiled
-// the same way.
+// Normalises a row whose mean is far off. Differences between the elements and a first mean are
+// exact, or nearly so, and the mean of the differences corrects the first mean. `rest` is the part
+// of the correction that does not fit into `mean`, which backward reads. Never inlined, so that the
+// loop for other rows is compiled the same way.
 [[gnu::noinline]] void far_off_row(const float* row, std::int64_t n, float eps, const float* w,
                                    const float* b, float* __restrict out, float& mean,
                                    float& rstd) {

@@ -106,8 +106,8 @@ class Scratch {
   std::vector<Line> memory_;
 };
 
-// Row r of the result has the pairs of row r of m, padded with zeros. It is m itself if stored this
-// way, else a copy in `memory`.
+// Row r of the result has the pairs of row r of m, padded with zeros. The result is m itself if m
+// is stored this way, otherwise a copy in `memory`.
 Packed<const Pair> pairs_along_rows(const Matrix<const bf16>& m, std::int64_t rows,
                                     std::int64_t pairs, Scratch& memory) {
   const bool contiguous = m.col_stride == 1;

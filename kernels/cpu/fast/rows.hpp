@@ -24,8 +24,8 @@ template <class Term>
   return lane[0];
 }
 
-// The largest of n >= 1 elements without NaN. With a NaN the result is some element of the row, but
-// the softmax is still NaN, because its sum is.
+// The largest of n >= 1 elements without NaN. With a NaN the result is some element of the row. The
+// softmax is NaN nevertheless, because the sum of the exponentials is NaN.
 [[maybe_unused, gnu::always_inline]] inline float row_max_of(std::int64_t n, const float* x) {
   const auto larger = [](float old, float value) { return value > old ? value : old; };
   RowLanes lane;

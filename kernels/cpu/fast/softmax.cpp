@@ -1,5 +1,5 @@
-// Softmax over the last dimension processes one row at a time, over another one row of `inner`
-// neighbours, so that memory is always read in order.
+// Softmax over the last dimension processes one slice at a time. Over any other dimension, it
+// processes `inner` neighbouring slices together, so that memory is always read in order.
 #include "kernels/softmax.hpp"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ void for_each_outer(Slices s, const F& f) {
   });
 }
 
-// Sets m[i] to the largest element of column i, or to NaN if it has one, and sum[i] to the sum of
-// exp(x - m[i]).
+// Sets m[i] to the largest element of column i, or to NaN if the column contains one. Sets sum[i]
+// to the sum of exp(x - m[i]) over the column.
 void column_statistics(const float* x, std::int64_t n, std::int64_t inner, float* __restrict m,
                        float* __restrict sum) {
   std::copy(x, x + inner, m);

@@ -108,8 +108,8 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 // forgotten waits.
 //
 // The legacy default stream (0) is refused, because its hidden synchronisation prevents overlap.
-// VGPU_LEGACY_STREAM=1 allows it for existing programs. It then synchronises as CUDA specifies: it
-// and the device's blocking streams (cudaStreamDefault) wait for each other's earlier work.
+// VGPU_LEGACY_STREAM=1 allows it for existing programs. As CUDA specifies, the default stream and
+// the device's blocking streams (cudaStreamDefault) wait for each other's earlier work.
 
 struct CUstream_st;
 struct CUevent_st;
@@ -196,7 +196,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
                               std::size_t from_pitch, std::size_t width, std::size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream);
-// These use the legacy default stream and fail if it is refused. cudaMemcpy waits for the copy.
+// cudaMemcpy and cudaMemset use the legacy default stream, and fail if it is refused. cudaMemcpy
+// waits for the copy.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes);
 

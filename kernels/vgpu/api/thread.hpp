@@ -38,11 +38,11 @@ struct BlockView {
   dim3 grid_dim;
   void* dynamic_shared;
 };
-// Null on a thread that runs no kernel. A block never moves to another OS thread, so these may be
-// cached across a switch. If the library is linked into the program, the TLS model is local-exec,
-// because with any other the linker rejects some loads that g++ generates for AVX-512 ("TLS
-// transition failed"). With VGPU_SHARED the variables are in a shared library, which all objects of
-// the process share.
+// current_thread and current_block are null on an OS thread that runs no kernel. A block never
+// moves to another OS thread, so both pointers may be cached across a switch. If the library is
+// linked into the program, the TLS model is local-exec, because with any other model the linker
+// rejects some loads that g++ generates for AVX-512 ("TLS transition failed"). With VGPU_SHARED the
+// variables are in a shared library, which all objects of the process share.
 #ifdef VGPU_SHARED
 #define VGPU_TLS __attribute__((tls_model("initial-exec")))
 #else

@@ -169,8 +169,8 @@ class Tensor {
     t.first_ = first;
     return t;
   }
-  // Returns the dimensions of more than one element, each joined with the one before it if it
-  // continues that one.
+  // Returns the dimensions whose size is not 1. A dimension that continues the one before it is
+  // joined with it.
   std::vector<Dim> runs() const {
     std::vector<Dim> all;
     for (const Dim& d : dims_) {
@@ -182,7 +182,8 @@ class Tensor {
     }
     return all;
   }
-  // Cuts the runs into these sizes, from the back; nothing if the sizes do not divide the runs.
+  // Cuts the runs into these sizes, from the back. Returns nullopt if a size does not divide its
+  // run.
   std::optional<std::vector<Dim>> cut(const Shape& wanted) const {
     std::vector<Dim> dims = dims_of(wanted, row_major(wanted)), left = runs();
     if (numel() == 0) return dims;

@@ -1,5 +1,5 @@
-// Unusual and correct: one flat array holds all gradients, and buckets are ranges of it. No counts:
-// whether a bucket may start is checked each time. The sum is divided afterwards, and the flags
+// Unusual and correct: one flat array holds all gradients, and buckets are ranges of it. There are
+// no counts: go() checks anew which buckets may start. The division follows the sum. The flags
 // (which parameters had a gradient) follow the gradients in the last bucket.
 #pragma once
 

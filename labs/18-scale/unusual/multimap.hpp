@@ -196,7 +196,7 @@ struct Update {
   std::int64_t staleness = 0;
 };
 
-// Sorts all pushes first; then derives the staleness from the rank's previous push.
+// Sorts all pushes first, and derives each staleness from the rank's previous push.
 inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) {
   std::vector<std::tuple<Time, int, std::size_t>> pushes;
   for (int r = 0; r < ranks; ++r) {

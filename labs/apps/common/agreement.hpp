@@ -6,8 +6,8 @@
 //   rank 1: 2.29 ---+--> all_gather --> every rank has all losses, computes the mean in rank order
 //   rank 2: nan  --'                    and sees that rank 2 has NaN
 //
-// A mean alone (an all-reduce) would not tell which rank has NaN. The exchange overlaps with
-// backward: it starts before it and is awaited after it.
+// A mean alone (an all-reduce) would not tell which rank has NaN. On the CPU, the exchange starts
+// before backward and is awaited after it, so the two overlap.
 #pragma once
 
 #include <cstdint>

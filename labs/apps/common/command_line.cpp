@@ -132,8 +132,8 @@ const char* type_of() {
     return std::is_signed_v<T> ? "INT" : "UINT";
 }
 
-// Returns the smallest number of insertions, removals and changes of a character and swaps of two
-// adjacent ones that turn a into b.
+// Returns the smallest number of edits that turn a into b. An edit inserts, removes or changes a
+// character, or swaps two adjacent characters.
 std::size_t edits_between(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)
@@ -474,7 +474,8 @@ Check existing_folder() {
   };
 }
 
-// For every type in use. The linker reports any other type as an undefined reference; add it here.
+// Instantiates add_option() for every type in use. For any other type the linker reports an
+// undefined reference; add that type here.
 #define RINGSMITH_OPTION_OF(...) \
   template Option* CommandLine::add_option(const std::string&, __VA_ARGS__&, const std::string&)
 RINGSMITH_OPTION_OF(std::string);

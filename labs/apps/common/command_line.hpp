@@ -1,9 +1,10 @@
 // Parses a program's command line. Every mistake is reported in one line and ends the program with
 // exit code 6.
 //
-// CLI11 does the parsing; only command_line.cpp includes its 10,000 lines. Unlike CLI11's own, the
-// help has two columns of wrapped text, messages describe a bound in words and propose the nearest
-// known option, and numbers are decimal (CLI11 reads 010 as eight and accepts NaN).
+// CLI11 does the parsing; only command_line.cpp includes its 10,000 lines. This class differs from
+// CLI11 in three ways. The help has two columns of wrapped text. Messages describe a bound in words
+// and propose the nearest known option. Numbers are decimal; CLI11 reads 010 as eight, and accepts
+// NaN.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +23,9 @@ class Option;
 
 namespace ringsmith::apps {
 
-// The ranks that print an error. All ranks see the same arguments, so rank 0 prints the error and
-// then the launcher ends the others. Without a launcher, the others print it as well (QuietStop).
+// The ranks that print an error. All ranks see the same arguments, so only rank 0 prints the error,
+// and the launcher ends the other ranks. Without a launcher, the other ranks print the error as
+// well (QuietStop).
 enum class Speaker { first_rank, everybody };
 
 // Returns an empty string if the argument is valid, or else the error: "'x' is not a whole number
@@ -89,7 +91,8 @@ class CommandLine {
   std::unique_ptr<Impl> impl_;
 };
 
-// "64", "1K", "4M", "1G" (powers of two) in bytes. Throws UsageError naming the option.
+// Parses "64", "1K", "4M" or "1G" (powers of two), and returns the number of bytes. Throws
+// UsageError naming the option.
 [[nodiscard]] std::size_t parse_size(const std::string& option, const std::string& text);
 
 // Parse the whole text as a decimal number. Return nothing for NaN, infinities and 0x10;

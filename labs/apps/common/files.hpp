@@ -1,4 +1,5 @@
-// Output files and the source tree. The path of an output is checked before minutes of work.
+// Output files and the source tree. Programs check the path of an output before they begin minutes
+// of work.
 #pragma once
 
 #include <functional>
@@ -16,7 +17,8 @@ void require_writable(const std::string& path);
 void write_or_rescue(const std::string& path, const std::string& name,
                      const std::function<void(const std::string& path)>& write);
 
-// Atomic; if it fails, rescues the text like write_or_rescue(). An empty path means no file.
+// Writes the file atomically. If that fails, rescues the text like write_or_rescue(). An empty path
+// means no file.
 void write_file(const std::string& path, const std::string& text);
 
 // Returns the folder from which the program was built, or else the nearest folder above the program

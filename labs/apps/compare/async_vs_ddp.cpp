@@ -137,7 +137,8 @@ class Experiment {
     evaluate(out, model);
   }
 
-  // Rank 0's parameters, because the ranks' parameters differ after the last pull from the server.
+  // Evaluates this rank's model. Only rank 0's result is printed: the ranks' parameters differ
+  // after the last pull from the server.
   void evaluate(Result& out, Module& model) const {
     const NoGradGuard no_grad;
     const EvalGuard evaluating(model);

@@ -58,8 +58,8 @@ bool fit_chosen(const Matrix& terms, const std::vector<double>& values,
       for (std::size_t b = 0; b < chosen.size(); ++b)
         normal[a][b] += left * terms[i][chosen[b]] / values[i];
     }
-  // Terms differ widely in size, but solve() compares pivots with a constant: scale the diagonal to
-  // ones.
+  // Scale the diagonal to ones, because solve() compares pivots with a constant, and terms differ
+  // widely in size.
   std::vector<double> scale(chosen.size());
   for (std::size_t a = 0; a < chosen.size(); ++a) {
     if (!(normal[a][a] > 0)) return false;

@@ -43,7 +43,7 @@ struct Training {
   std::chrono::milliseconds timeout{120'000};
 };
 
-// The first step allocates, and DDP rebuilds its buckets after it.
+// The first step allocates memory, and DDP rebuilds its buckets in the second.
 constexpr int kWarmup = 2;
 
 using Values = std::vector<std::vector<float>>;
@@ -70,7 +70,7 @@ std::vector<Batch> make_batches(int devices, const Training& o) {
   return out;
 }
 
-// All work that the step queued is complete when it returns.
+// Returns when all work that the step queued on the devices is complete.
 template <class Forward>
 void step(const Forward& forward, SGD& optimizer, const Batch& batch,
           const std::vector<Device>& devices) {

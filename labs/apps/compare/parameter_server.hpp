@@ -6,9 +6,9 @@
 //   rank 2            '--------- g(w0) ---'-> w2                 staleness 1: w1 was made meanwhile
 //
 // A rank pushes its gradients and receives the current parameters. It waits for the server, never
-// for another rank. The price: a gradient is applied to other parameters than those from which it
-// was computed. Its staleness is the number of updates in between; with W equally fast ranks it is
-// W - 1. Moreover, all gradients and parameters pass through one rank.
+// for another rank. The price: a gradient may be applied to newer parameters than those from which
+// it was computed. The gradient's staleness is the number of updates in between; with W equally
+// fast ranks it is W - 1. Moreover, all gradients and parameters pass through one rank.
 //
 // Dean et al., "Large scale distributed deep networks" (DistBelief), NIPS 2012; Hogwild!, 2011.
 #pragma once
@@ -31,10 +31,10 @@ class ParameterServer {
  public:
   using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
 
-  // Collective. Copies rank 0's parameters to all ranks. Parameters and gradients become views into
-  // one block each. Rank 0 serves the other ranks on dedicated threads. budget: number of updates
-  // that the server accepts, summed over all ranks. f32 only (UsageError). The group and the model
-  // must outlive this object.
+  // Collective. Copies rank 0's parameters to all ranks. The parameters become views into one
+  // block, and the gradients views into another. Rank 0 serves the other ranks on dedicated
+  // threads. budget: number of updates that the server accepts, summed over all ranks. f32 only
+  // (UsageError). The group and the model must outlive this object.
   ParameterServer(comm::ProcessGroup& group, Module& model, const MakeOptimizer& make_optimizer,
                   std::int64_t budget);
   ~ParameterServer();  // joins the threads, whose waits have the group's deadline
@@ -42,15 +42,15 @@ class ParameterServer {
   ParameterServer& operator=(const ParameterServer&) = delete;
 
   // Pushes this rank's gradients (zeros where undefined), pulls the parameters after the update,
-  // and makes .grad undefined. Returns false, without an update, if the budget was already used up;
-  // then it must not be called again.
+  // and makes .grad undefined. Returns false, without an update, if the budget was already used up.
+  // After false, it must not be called again.
   bool push_and_pull();
 
   // Collective. Blocks until all ranks know that the budget is used up. Rethrows an error of a
   // server thread.
   void finish();
 
-  // One value for each of this rank's pushes, in order.
+  // One value for each of this rank's accepted pushes, in order.
   [[nodiscard]] const std::vector<std::int64_t>& staleness() const { return staleness_; }
   // On rank 0: bytes that the server sent and received, and time spent on updates.
   [[nodiscard]] double bytes() const { return static_cast<double>(bytes_); }

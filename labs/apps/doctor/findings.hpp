@@ -30,7 +30,7 @@ using Findings = std::vector<Finding>;
 
 // Changes nothing; takes a few milliseconds.
 [[nodiscard]] Findings examine_machine();
-// RLIMIT_AS; RLIM_INFINITY: no limit.
+// bytes: RLIMIT_AS, or RLIM_INFINITY for no limit.
 [[nodiscard]] Finding judge_address_limit(std::uint64_t bytes);
 
 [[nodiscard]] bool has_rdma();

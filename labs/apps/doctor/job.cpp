@@ -24,7 +24,7 @@ namespace {
 using Verdict = Finding::Verdict;
 constexpr std::size_t kText = 64;
 
-// A report sent as raw bytes.
+// One rank's report. The ranks gather these reports as raw bytes.
 struct Place {
   char host[kText] = {}, machine[kText] = {}, network[kText] = {};
   std::int32_t pid = 0, cores = 0, rdma = 0;

@@ -34,7 +34,8 @@ using Verdict = Finding::Verdict;
 constexpr std::array<const char*, 4> kNames{"ok", "note", "warn", "FAIL"};
 constexpr std::size_t kIndent = 20;  // columns before the text
 
-// Without trailing whitespace; empty if there is no such file.
+// Returns the file's first line without trailing whitespace, or an empty string if there is no such
+// file.
 std::string first_line(const fs::path& path) {
   std::string line;
   std::getline(std::ifstream(path), line);

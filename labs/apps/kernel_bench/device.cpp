@@ -1,11 +1,12 @@
 // The device half of kernel_bench.
 //
-// Memory-bound kernels are compared with a plain copy by the driver, which no kernel beats by much.
-// The rate counts the minimum number of bytes that a kernel must move, so a kernel that reads an
-// operand twice shows a low rate. On a GPU an operand has 256 MiB by default, too large for any
+// Memory-bound kernels are compared with the driver's own copy, which no kernel beats by much. The
+// rate counts the minimum number of bytes that a kernel must move, so a kernel that reads an
+// operand twice shows a low rate. On a GPU an operand is 256 MiB by default, too large for any
 // cache.
 //
-// Products are compared with each other: every version (rung) in kernels/cuda/matmul.hpp.
+// Products are measured with every version (rung) in kernels/cuda/matmul.hpp, and these versions
+// are compared with each other.
 #include <array>
 #include <fmt/format.h>
 #include <span>

@@ -41,7 +41,8 @@ struct Divergence {
   };
   Kind kind = Kind::different;
   std::uint64_t sequence = 0;
-  // Ranks that made the same call (none: they have not reached it). Largest party first.
+  // Ranks that made the same call, or, if `call` is empty, have not reached this collective. The
+  // largest party is first.
   struct Party {
     std::optional<Call> call;
     std::vector<const FlightLog*> ranks;

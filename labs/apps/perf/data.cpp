@@ -11,7 +11,7 @@ using comm::ReduceOp;
 
 namespace {
 
-// The type holds every integer up to this one exactly.
+// The type represents every integer up to the returned one exactly.
 double exact_integers(DType dtype) {
   switch (dtype) {
     case DType::f16:

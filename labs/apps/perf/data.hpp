@@ -33,7 +33,8 @@ void fill_zero(comm::Buffer data);
 template <class F>
 std::size_t count_wrong(comm::ConstBuffer data, const Pattern& pattern, F expected);
 
-// The parts of count_wrong. Every value is exact as a double.
+// The parts of count_wrong. Every value is exact as a double, except an average over a number of
+// ranks that is not a power of two.
 [[nodiscard]] double input_value(const Pattern& pattern, DType dtype, int rank, std::size_t index);
 [[nodiscard]] double reduced_value(const Pattern& pattern, DType dtype, std::size_t index);
 // The largest difference that rounding can explain; 0 if the bits must be equal.

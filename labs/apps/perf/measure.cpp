@@ -54,7 +54,8 @@ void copy(void* to, const void* from, std::size_t bytes, Device device) {
   stream.synchronize();
 }
 
-// A buffer with its guards, accessible from the host: the memory itself, or a copy of the device's.
+// A buffer with its guards, accessible from the host: the buffer itself, or a copy of it if it is
+// on a device.
 class HostView {
  public:
   HostView(Buffer data, Device device) : data_(data), view_(data), device_(device) {

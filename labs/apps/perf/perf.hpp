@@ -2,10 +2,10 @@
 //
 // programs.cpp describes each collective (Benchmark); the programs share everything else.
 //
-//     time    microseconds: the median over iterations of the slowest rank
+//     time    microseconds: the median over iterations of the slowest rank's time
 //     algbw   size / time;   busbw = algbw times a factor per collective (2 (n-1)/n for
 //             all_reduce) that makes it comparable with the speed of a link for any n
-//     #wrong  elements, over all ranks, that differ from the exact result, plus changed guard bytes
+//     #wrong  wrong elements (data.hpp) plus changed guard bytes, summed over all ranks
 #pragma once
 
 #include <algorithm>
@@ -75,7 +75,8 @@ struct Benchmark {
   }
 };
 
-// nccl-tests' letters where they make sense here; the others are rejected with a reason.
+// The options have nccl-tests' letters where they make sense here; nccl-tests' other options are
+// rejected with a reason.
 struct PerfOptions : JobOptions {
   std::size_t min_bytes = 0, max_bytes = 0, step_bytes = 0;
   double factor = 0;  // 0: add step_bytes

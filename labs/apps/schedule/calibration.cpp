@@ -67,10 +67,10 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   CostModel model;
   model.origin = "calibrated now: " + key.text();
   const int world = group.size();
-  // All ranks must measure the same sizes.
+  // All ranks must measure the same sizes, so rank 0's available memory limits them.
   double memory = available_memory();
   group.broadcast(std::span<double>(&memory, 1), 0);
-  // Other load on the machine may slow down one pass.
+  // Other load on the machine may slow down a pass, so the shortest time of several passes counts.
   constexpr int kPasses = 3, kBarriers = 200;
   double tiny = 1e9, barrier = 1e9;
   std::vector<double> times(std::size(kSizes), 1e9);
@@ -101,7 +101,8 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
                                               priced_algorithm(key.algorithm), world, size, 1));
   };
   const double steps = shape(kTinySize).steps;
-  // An automatic all-reduce sends a tiny message in one hand-off.
+  // An automatic all-reduce sends a tiny message in one hand-off, not in the ring's `steps`. So
+  // alpha is fitted to that time, or to a barrier's if that is shorter.
   const bool one_hand_off = key.algorithm == comm::Algorithm::automatic;
   model.alpha = (one_hand_off ? std::min(barrier, tiny) : tiny) / steps;
   model.overhead = std::max(0.0, tiny - steps * model.alpha);
@@ -118,7 +119,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
     numbers.push_back((rest - cost.reduced * added) / cost.moved);
     numbers.push_back(added);
   }
-  // Gamma differs slightly between the ranks' measurements.
+  // All ranks use rank 0's numbers, because the measured gamma differs slightly between ranks.
   group.broadcast(std::span<double>(numbers), 0);
   model.overhead = numbers[0];
   model.alpha = numbers[1];
@@ -156,7 +157,7 @@ double predict(const CostModel& model, comm::Collective collective, comm::Algori
 }
 
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group, const CostModel& model) {
-  // The ranks must make the same calls.
+  // The ranks must make the same calls, so all of them use rank 0's choices.
   std::vector<comm::SizedChoice> choices =
       comm::fastest_by_size(model, group.size(), group.node_of());
   constexpr std::size_t kMost = 32;
@@ -209,8 +210,8 @@ struct BuiltIn {
   double kib[6], beta[6], gamma[6];  // KiB; nanoseconds per 10 bytes, i.e. 1e-10 s/byte
 };
 
-// Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC: with two
-// ranks, and with four ("crowded"), for jobs with more ranks than cores.
+// Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC. kOwn and kUser
+// were measured with two ranks; the "crowded" ones, for jobs with more ranks than cores, with four.
 constexpr BuiltIn kOwn{{0.17, 0.046},
                        {12, 192, 3 * 1024, 12 * 1024, 48 * 1024, 192 * 1024},
                        {0.02, 0.04, 0.05, 0.07, 1.0, 1.3},
@@ -228,7 +229,8 @@ constexpr BuiltIn kUserCrowded{{1.30, 0.41},
                                {1.0, 1.0, 1.3, 1.6, 3.8, 4.0},
                                {0.13, 0.09, 0.16, 0.17, 0.53, 0.58}};
 
-// The same for the ring over TCP, on the loopback interface of two cores of an Intel Xeon.
+// The corresponding results for the ring over TCP, on the loopback interface of two cores of an
+// Intel Xeon.
 constexpr BuiltIn kTcp{{0, 16.3},
                        {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
                        {10.8, 3.1, 3.4, 4.4, 4.7, 4.7},
@@ -315,8 +317,8 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
 
 void store_cost_model(const CalibrationKey& key, const CostModel& model) {
   const std::string path = calibration_file();
-  try_to_write(path);  // before reading, because this rejects paths that are not files and cannot
-                       // be read either
+  try_to_write(path);  // before reading, because this call rejects a path that is not a file,
+                       // which cannot be read either
   json all = json::object();
   try {
     if (std::ifstream file(path); file) all = json::parse(file);

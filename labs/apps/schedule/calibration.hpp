@@ -45,7 +45,7 @@ void require_calibration_writable();
     const std::function<double(std::size_t bytes)>& time_all_reduce,
     const std::function<void(const std::string&)>& progress);
 
-// In seconds. bytes: a rank's longest buffer.
+// Returns seconds. bytes: size of a rank's longest buffer.
 [[nodiscard]] double predict(const comm::CostModel& model, comm::Collective collective,
                              comm::Algorithm algorithm, int world, double bytes, int root,
                              const std::vector<int>& node_of);
@@ -54,8 +54,8 @@ void require_calibration_writable();
 // according to rank 0's model, whose constants were fitted to the ring. Returns the choices.
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group,
                                               const comm::CostModel& model);
-// The same with the stored constants for communication memory. Throws UsageError if there are none,
-// or if the group is on a GPU.
+// As above, with the constants that load_cost_model() returns for communication memory. Throws
+// UsageError if it returns none, or if the group is on a GPU.
 void choose_fastest(comm::ProcessGroup& group);
 [[nodiscard]] CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,
                                      comm::Algorithm algorithm);

@@ -176,7 +176,7 @@ int run(int argc, char** argv) {
                                      1e-9 / o.reduce_bandwidth, o.overhead_us * 1e-6);
   network.slots = o.slots;
 
-  // A large ring is simulated without its steps in memory; everything else needs them.
+  // A large ring is simulated without its steps in memory; everything else needs the steps.
   const bool large = o.world > 256;
   const bool plain = !o.check && !o.run && !o.json && o.mistake.empty() && o.svg.empty();
   if (large && o.simulate && plain && collective == Collective::all_reduce &&

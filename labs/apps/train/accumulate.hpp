@@ -1,5 +1,5 @@
 // The gradients of one optimizer step from several batches (--accumulate): the effective batch can
-// exceed memory, and needs only one all-reduce.
+// be larger than memory allows, and needs only one all-reduce.
 //
 //   micro-step         1          2        ...      K
 //   loss / K        backward   backward          backward
@@ -8,7 +8,8 @@
 // The last group of an epoch may be smaller. Its losses are divided by its own size.
 //
 // With --ddp plain, gradients stay local in the last backward, too, and average_gradients()
-// follows. DistributedDataParallel then only compares the ranks' models and sends rank 0's state.
+// follows. With this option, DistributedDataParallel only compares the ranks' models and sends rank
+// 0's state.
 #pragma once
 
 #include <cstring>
@@ -76,8 +77,8 @@ class StepLoss {
 
 // Runs forward (under --amp) and backward (with scaled gradients) for the next group of at most
 // --accumulate batches. loss_of(outputs, targets) is a mean over the batch. Starts the exchange of
-// the ranks' losses when this rank's loss is known; on the CPU it overlaps with the last backward.
-// The caller finishes the exchange.
+// the ranks' losses when this rank's loss is known; on the CPU, the exchange overlaps with the last
+// backward. The caller finishes the exchange.
 template <class LossOf>
 void accumulate_gradients(TrainingRun& run, LossExchange& losses, DistributedDataParallel& ddp,
                           Batches& batches, GradScaler& scaler, const TrainOptions& options,

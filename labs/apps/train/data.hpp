@@ -68,8 +68,8 @@ struct CorpusFiles {
 // Mean nats per byte or token: logits (b, t, vocabulary), targets (b, t) -> one mean.
 [[nodiscard]] Tensor next_byte_loss(const Tensor& logits, const Tensor& targets);
 
-// Continues the prompt. Anything but printable ASCII becomes '?', because partial characters could
-// upset a terminal.
+// Continues the prompt. Every byte except printable ASCII, newline and tab becomes '?', because
+// partial characters could upset a terminal.
 [[nodiscard]] std::string sample_text(Module& model, const std::optional<Vocabulary>& vocabulary,
                                       const std::string& prompt, const GenerateOptions& options,
                                       std::uint64_t seed);

@@ -31,7 +31,7 @@ struct Evaluation {
 
 struct EvaluationPlan {
   std::int64_t batch = 64;        // samples per forward pass
-  std::int64_t most = 1LL << 62;  // samples over all ranks; of a larger set, evenly spaced ones
+  std::int64_t most = 1LL << 62;  // samples over all ranks, evenly spaced in a larger set
 };
 
 // Collective. Outputs are (..., classes); targets are i64, one per row of outputs. Throws
@@ -40,8 +40,8 @@ struct EvaluationPlan {
 [[nodiscard]] Evaluation evaluate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
                                   const EvaluationPlan& plan = {});
 
-// Collective. If a tensor of the state has NaN or infinity, the lowest rank with one throws an
-// Error and the others QuietStop. when: "after step 24".
+// Collective. If a tensor of the state has NaN or infinity on some ranks, the lowest of them throws
+// an Error and all other ranks QuietStop. when: "after step 24".
 void require_finite(comm::ProcessGroup& group, const StateDict& state, const std::string& when);
 
 // Throws like evaluate() on all ranks, without communication, if GradScaler skipped too many of the

@@ -45,8 +45,8 @@ std::string is_a_device(const std::string& name) {
 }
 
 // Settings on which a replica's bits depend, because each rank computes the norm of the gradients
-// and the update itself. The instructions of bf16 products are not among them, because their
-// gradients are averaged (kernels/cpu/fast/matmul_bf16.hpp).
+// and the update itself. The instructions used for bf16 products are not among these settings,
+// because they affect only the gradients, which are averaged (kernels/cpu/fast/matmul_bf16.hpp).
 comm::Settings surroundings_of(const MachineOptions& o) {
   const bool on_cpu = parse_device(o.device).is_cpu();
   comm::Settings out{{"the version of ringsmith", RINGSMITH_VERSION},

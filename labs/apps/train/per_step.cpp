@@ -69,9 +69,9 @@ std::string digest_of(const Module& model) {
   return hash.hex();
 }
 
-// Opens this rank's file of attempts; null without a folder. A restarted rank appends to its
-// predecessor's file, and a resumed run (reopens) to the earlier run's files. Otherwise throws
-// UsageError if the file exists.
+// Opens this rank's file of attempts; returns null without a folder. A rank of a resumed run
+// (reopens) continues the earlier run's file. A rank that joins after the first quorum continues
+// its predecessor's file, if there is one. Otherwise throws UsageError if the file exists.
 std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
                                         const PerStepTraining& training, bool reopens) {
   if (folder.empty()) return nullptr;
@@ -213,7 +213,7 @@ class PerStepRun::TurnsToSave {
   }
 
   const TrainOptions& options_;
-  std::chrono::milliseconds patience_;  // the other ranks wait as long
+  std::chrono::milliseconds patience_;  // half of --timeout: the other ranks wait, too
   bool speaks_ = false;
   double first_loss_ = 0;
   std::int64_t saved_ = 0;  // step of this rank's last checkpoint

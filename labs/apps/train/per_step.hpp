@@ -59,10 +59,10 @@ class PerStepRun {
   // Takes the same arguments as TrainingRun::step_done(). Throws if the loss is not finite.
   void step_done(bool made, double lr, double scale);
 
-  // Collective. All ranks compare the SHA-256 of their parameters; the first writes
-  // model.safetensors and prints the headline, which `evaluate` (collective) returns, and the
-  // sample. Returns the program's exit code. Throws QuietStop with ExitCode::preempted if all have
-  // saved because of a signal.
+  // Collective. Throws if the ranks' parameters differ. The first rank writes model.safetensors,
+  // and prints the headline that `evaluate` (collective) returns, and the sample. Returns the
+  // program's exit code. If a signal has stopped the run, the first rank writes a checkpoint
+  // instead, and all ranks throw QuietStop with ExitCode::preempted.
   int finish(
       const std::function<std::string(comm::ProcessGroup&)>& evaluate,
       const std::function<std::string()>& sample = [] { return std::string(); });

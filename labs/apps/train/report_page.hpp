@@ -1,7 +1,7 @@
 // The page of a run: one HTML file that needs no network.
 //
-// The script in the page draws the data, which are JSON. They cannot become markup: the script
-// writes only text nodes and attributes, and <, > and & are escaped.
+// The script in the page draws the data, which are JSON. The data cannot become markup, because the
+// script writes only text nodes and attributes, and <, > and & are escaped.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

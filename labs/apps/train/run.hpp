@@ -5,11 +5,11 @@
 //        |---data----|----forward----|---------backward--------|         |----optimizer----|
 //                                    | the ranks exchange their losses ..^
 //
-// In a step of several micro-steps (accumulate.hpp), each has the first three parts.
+// In a step of several micro-steps (accumulate.hpp), each micro-step has the first three parts.
 //
 // The exchange is a collective of the program's own (LossExchange) that overlaps with the last
-// backward. The host waits for a GPU once per step, for the loss, after backward has been queued,
-// and while spans are recorded also at the end of the step (run_clock.hpp).
+// backward. The host waits for a GPU once per step: for the loss, after backward has been queued.
+// While spans are recorded, it also waits at the end of the step (run_clock.hpp).
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,8 @@ class TrainingRun {
   // Prints on rank 0, to standard output, or to standard error with --json.
   void say(const std::string& text) const;
 
-  // Run by --eval-every and evaluate(): collective, without effect on training.
+  // Sets the function that --eval-every and evaluate() call. The function is collective, and must
+  // not affect training.
   void evaluate_with(std::function<Evaluation()> evaluation);
   // Collective. Evaluates the current model; the time is not part of any step. After the last step,
   // throws if the loss, the model or the optimizer's state is not finite, or if too many steps were
@@ -76,10 +77,10 @@ class TrainingRun {
   [[nodiscard]] LossExchange::Wish wish() const;
   // Throws on all ranks if one could not write a checkpoint.
   void losses_done(double mean, LossExchange::Wish strongest);
-  // made: the result of GradScaler::step(). scale: its value after the update. When due, compares
-  // the ranks' parameters, and throws if replicas have drifted apart, before it takes a checkpoint.
-  // If a rank was asked to stop (StopRequest) before the last step, all ranks save and throw
-  // QuietStop.
+  // made: the result of GradScaler::step(). scale: its value after the update. If a comparison of
+  // the ranks' parameters is due, makes it before taking a checkpoint, and throws if replicas have
+  // drifted apart. If a rank was asked to stop (StopRequest) before the last step, all ranks save
+  // and throw QuietStop.
   void step_done(bool made, double lr, double scale);
   // Steps that were not skipped: the position in a learning-rate schedule.
   [[nodiscard]] std::int64_t updates() const { return reached_.step - reached_.skipped; }
@@ -108,7 +109,7 @@ class TrainingRun {
   std::int64_t batches_ = 0, all_batches_ = 0;  // in this step, in all steps
   struct {
     std::unique_ptr<JsonLines> lines;  // on rank 0
-    std::string lost;                  // why no more lines are written; empty: they are
+    std::string lost;                  // why no more lines are written, or empty
   } metrics_;
   struct {
     std::function<Evaluation()> run;

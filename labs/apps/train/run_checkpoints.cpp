@@ -75,7 +75,7 @@ std::string from_rank_0(comm::ProcessGroup& group, const std::string& text) {
   return out;
 }
 
-// [rank] on rank 0; empty elsewhere.
+// Returns the ranks' texts, by rank, on rank 0, and nothing on the other ranks.
 std::vector<std::string> on_rank_0(comm::ProcessGroup& group, const std::string& text) {
   const auto world = static_cast<std::size_t>(group.size());
   const std::array<std::int64_t, 1> size{std::ssize(text)};
@@ -311,8 +311,8 @@ std::optional<Snapshot> RunCheckpoints::newest() {
   return found;
 }
 
-// Rank 0 reads for all ranks. But if the folder is not shared, the checkpoint may be on another
-// rank's host.
+// Throws if a rank sees checkpoints that rank 0, which reads for all ranks, does not see. The
+// folder need not be shared, so the wanted checkpoint may be on that rank's host.
 void RunCheckpoints::check_same_files() {
   const std::string folder =
       is_auto() ? (fs::path(options_.run_dir) / kCheckpoints).string() : options_.resume;
@@ -362,7 +362,7 @@ void RunCheckpoints::check(const Trained& trained) const {
 void RunCheckpoints::describe(const Trained& trained) {
   trained_.emplace(trained);
   const TrainOptions& o = options_;
-  // For these options, the values in effect are saved; for the others, the values as given.
+  // For these options, the values in effect are saved; for other options, the values as given.
   free_ = {{"--steps", std::to_string(trained.steps)},
            {"ranks", std::to_string(trained.ranks)},
            {"--global-batch", std::to_string(trained.batch_size * trained.ranks * o.accumulate)},
@@ -432,7 +432,7 @@ Reached RunCheckpoints::resume(const Trained& trained) {
 void RunCheckpoints::load(const Snapshot& snapshot) {
   const Metadata& values = snapshot.values;
   trained_->model.load_state_dict(tensors_of(snapshot, kModel));
-  // Unlike torch.load_state_dict(): the command line's optimizer options take precedence.
+  // The command line's optimizer options take precedence, unlike in PyTorch's load_state_dict().
   StateDict optimizer = tensors_of(snapshot, kOptimizer);
   for (const auto& [name, value] : trained_->optimizer.state_dict())
     if (name.rfind("param_groups.", 0) == 0 && optimizer.count(name) != 0) optimizer[name] = value;
@@ -441,7 +441,7 @@ void RunCheckpoints::load(const Snapshot& snapshot) {
     trained_->scaler.load_state_dict(scaler->second);
   for (const RunState& state : trained_->states) state.load(value(values, state.name));
   const auto rng = values.find("rng." + std::to_string(group_.rank()));
-  constexpr std::uint64_t kApart = 1'000'003;  // steps, so that new ranks repeat no older one
+  constexpr std::uint64_t kApart = 1'000'003;  // per step, so that new ranks repeat no older seed
   if (rng != values.end())
     set_rng_state(rng->second);
   else

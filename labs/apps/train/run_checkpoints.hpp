@@ -1,10 +1,10 @@
 // The checkpoints of a training program: their contents besides model and optimizer, and how all
-// ranks write one together and continue from one.
+// ranks together write a checkpoint and continue from a checkpoint.
 //
 // Rank 0 writes everything into one folder with one manifest (runtime/checkpoint/snapshot.hpp),
 // after it has gathered the only state that differs between ranks, their random numbers (7 KB
-// each). So one rename completes a checkpoint, and no rank waits for another's disk. No shared file
-// system is needed, because rank 0 reads for all.
+// each). So one rename completes a checkpoint. No shared file system is needed, because rank 0
+// reads for all.
 //
 //   rank 0   model, optimizer --copy--> writer thread --> checkpoints/step-000200/
 //            sampler, losses, options ----^
@@ -16,7 +16,7 @@
 // state is not saved.
 //
 // With --per-step any rank may be lost, including the writer. Therefore each rank has a
-// RunCheckpoints for a group of only itself: all read, and the current first rank writes
+// RunCheckpoints for a group of only itself: all ranks read, and the current first rank writes
 // (per_step.cpp).
 //
 // Only sound checkpoints. A checkpoint is written when the loss of the next step, or of the
@@ -26,8 +26,8 @@
 //
 // A different number of ranks. The rest of the epoch is distributed over the new ranks without
 // repeated samples (SamplerState). Rank r continues with the random numbers of the earlier rank r;
-// a new rank starts with manual_seed(seed + 1 + r + 1'000'003 * step). Sums are then rounded in
-// another order.
+// a new rank starts with manual_seed(seed + 1 + r + 1'000'003 * step). The ranks' sums are rounded
+// differently than in the earlier run.
 #pragma once
 
 #include <chrono>
@@ -59,7 +59,8 @@ struct RunState {
   std::function<std::string()> save;
   std::function<void(const std::string&)> load;
 };
-// The position in the epoch; the order of DDP's buckets (empty: not known yet, and not loaded).
+// sampler_state: the position in the epoch. order_state: the order of DDP's buckets; an empty order
+// is not known yet, and is not loaded.
 [[nodiscard]] RunState sampler_state(std::function<SamplerState()> save,
                                      std::function<void(const SamplerState&)> load);
 [[nodiscard]] RunState order_state(std::function<std::vector<int>()> save,
@@ -115,7 +116,7 @@ class RunCheckpoints {
   // Name and digest of the checkpoint that resume() has loaded, if any.
   [[nodiscard]] const std::string& resumed_from() const { return resumed_from_; }
 
-  // For a rank that does not resume(). trained must outlive this object.
+  // Sets the training run to save; resume() does this, too. trained must outlive this object.
   void describe(const Trained& trained);
   // Collective. Returns the progress restored from the checkpoint; step 0 without one. Throws
   // UsageError on one rank and QuietStop on the others if the checkpoint is of another training run
@@ -123,20 +124,21 @@ class RunCheckpoints {
   [[nodiscard]] Reached resume(const Trained& trained);
 
   [[nodiscard]] bool due(std::int64_t step) const;
-  // Collective, at the end of a step. If a checkpoint is due, or `last`, takes one, which prove()
-  // writes. Throws like require_finite() (evaluate.hpp).
+  // Collective, at the end of a step. Takes a checkpoint, which prove() writes, if one is due or
+  // `last` is true. Throws like require_finite() (evaluate.hpp).
   void step_done(const Reached& reached, bool last);
-  // Writes the held checkpoint. Called when the loss of the step after it is finite.
+  // Writes the held checkpoint. Call it when the loss of the step after the checkpoint is finite.
   void prove();
   // Collective. Throws unless the model and the optimizer state are finite.
   void require_sound(std::int64_t step) const;
   // On the rank that writes: true if the writer thread has failed and the error is unreported.
   [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
-  // On that rank: true if the previous checkpoint is written, now or within `patience`.
+  // On the rank that writes: true if the previous checkpoint is on the disk, now or within
+  // `patience`.
   [[nodiscard]] bool ready(std::chrono::milliseconds patience) {
     return !manager_ || manager_->wait_for(patience);
   }
-  // After failed() on one rank: throws that error there, QuietStop on the others.
+  // After failed() on one rank: throws the writer's error there, and QuietStop on the other ranks.
   [[noreturn]] void stop(std::int64_t step);
   // Collective, when the model has proved sound. Blocks until the last checkpoint is on the disk.
   void finish(std::int64_t step);

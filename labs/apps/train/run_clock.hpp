@@ -22,7 +22,7 @@ class RunClock {
   void begin_step();
   void begin_part();
   void end_part(const char* name, trace::Category category);
-  // Waits for the device, if it has parts, and records them on the host's clock.
+  // If events have marked parts, waits for the device and records these parts on the host's clock.
   void settle_parts();
   // Ends the step, whose parts must be settled, and returns its times.
   StepTime end_step(std::int64_t step);

@@ -86,7 +86,8 @@ void for_each_span(const std::string& path, const char* having, const Visit& vis
   }
 }
 
-// Rank 0's step of median length, without the atypical first ones.
+// Returns rank 0's step of median length. The first steps, which are atypical, do not count if
+// there are enough others.
 Window typical_step(const std::string& path) {
   constexpr std::size_t kWarmUp = 2;
   std::vector<Window> steps;

@@ -33,7 +33,8 @@ struct Interval {
 };
 using Intervals = std::vector<Interval>;
 
-// Accepts any intervals, in any order, overlapping or empty; an end before its begin is empty.
+// Accepts any intervals, in any order, overlapping or empty; an interval that ends before it begins
+// is empty.
 [[nodiscard]] Intervals unite(std::vector<Interval> intervals);
 [[nodiscard]] Intervals subtract(const Intervals& a, const Intervals& b);
 [[nodiscard]] Intervals clip(const Intervals& a, Interval window);
@@ -48,7 +49,7 @@ struct StepTime {  // nanoseconds within one window; sums over steps by +=
   std::int64_t comm = 0;     // |C|
   std::int64_t exposed = 0;  // |C \ K|
   std::int64_t tail = 0;
-  // Waits within comm, for ranks of this node and of other nodes.
+  // Waits for ranks of this node, and for ranks of other nodes.
   std::int64_t wait_within = 0;
   std::int64_t wait_between = 0;
 

@@ -122,7 +122,7 @@ std::vector<ClockOffset> clock_offsets(comm::ProcessGroup& group) {
   for (int peer = 1; peer < group.size(); ++peer)
     if (group.rank() == 0 || group.rank() == peer)
       offsets[static_cast<std::size_t>(peer)] = measure_peer(group, peer);
-  // Only rank 0 has both stamps.
+  // Only rank 0 has the stamps of both clocks, so it computes and sends the offset.
   for (auto& o : offsets) {
     std::array<std::int64_t, 2> pair{o.offset_ns, o.uncertainty_ns};
     group.broadcast(std::span<std::int64_t>(pair), 0);

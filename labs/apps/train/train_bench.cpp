@@ -1,5 +1,6 @@
 // train_bench: the median times of a training step and its parts, on synthetic data for the models
-// of tests/bench/peers. Prints the format of torch_common.py there, so that one parser reads both.
+// of tests/bench/peers. Prints results in the format of torch_common.py there, so that one parser
+// reads the output of both.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>

@@ -153,8 +153,8 @@ comm::Settings fixed_of(const GptOptions& o) {
 }
 
 // The run is a TrainingRun or, with --per-step, a PerStepRun. mean_gradients runs forward and
-// backward, leaves the ranks' mean gradients in .grad and exchanges their losses. It returns false
-// if a rank was lost; then the step is repeated.
+// backward, leaves the ranks' mean gradients in .grad and exchanges their losses. If a rank was
+// lost, it returns false, and the step is repeated.
 template <class MeanGradients>
 void train(auto& run, const GptOptions& o, AdamW& optimizer, GradScaler& scaler,
            const LrSchedule& schedule, const MeanGradients& mean_gradients) {

@@ -7,9 +7,9 @@
 //
 // Unlike labs/kit/fabric/, it provides the collective; the task is to call it at the right time.
 // The k-th calls of all ranks form one collective, so their kinds and sizes must match. One rank
-// runs at a time, and ranks are switched only in these calls. Therefore the same seed gives the
-// same run, and a deadlock is reported immediately. The clock advances by the computation that the
-// driver declares and by the network's time: 2 (N-1) alpha + 2 (N-1)/N beta bytes for an
+// runs at a time, and ranks are switched only in calls of the kit. Therefore the same seed gives
+// the same run, and a deadlock is reported immediately. The clock advances by the computation that
+// the driver declares and by the network's time: 2 (N-1) alpha + 2 (N-1)/N beta bytes for an
 // all-reduce, the cost of a ring.
 #pragma once
 
@@ -77,7 +77,7 @@ class Cluster {
   void end_of_step(int rank);
   void count_from_here(int rank);
   // kinds (0: broadcast, 1: all-reduce), elements, begins, ends: one number per collective since
-  // the counts were reset. finish, computed: virtual seconds of each rank since then.
+  // the counts were reset. finish, computed: virtual seconds of each rank since that reset.
   void observe(Observation& out) const;
 
  private:

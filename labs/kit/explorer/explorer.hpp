@@ -72,7 +72,7 @@ struct Options {
 
 struct Result {
   std::uint64_t executions = 0;  // number in which all threads ended
-  std::uint64_t waiting = 0;     // number with a thread in a wait that ends in another execution
+  std::uint64_t waiting = 0;     // number stopped in a wait that read an old value
   std::uint64_t runs = 0;        // number of runs of the program, complete or not
   std::size_t events = 0;        // of the longest execution; an update counts as two
   double seconds = 0;
@@ -99,23 +99,25 @@ using Site = const void*;   // of the call
 
 bool exploring();  // inside a thread of a program, or in its `after`
 Key new_key();     // the next unused key of this execution
-// Must precede the first use. Names are string literals or outlive the exploration.
+// Must precede the first use of the key. The `name` of update() and touch() must outlive the
+// exploration.
 void declare(Key key, const std::string& name, Value initial);
 bool declared(Key key);
 
 // A loop that repeats one load from the same call site, and does nothing else, is a wait.
 Value load(Key key, Order order, Site site = nullptr, int bytes = 8);
 void store(Key key, Value value, Order order, int bytes = 8);
-// Returns the old value. `next` computes the new one, or declines (a failing compare_exchange).
+// Returns the old value. `next` computes the new value, or returns false (a failing
+// compare_exchange).
 using Next = std::function<bool(Value before, Value& after)>;
 Value update(Key key, const char* name, const Next& next, Order order, Order if_not = relaxed);
 void fence(Order order);
-// Plain memory: `bytes` keys starting at `first`, named name[index], or name if index is -1. shown:
-// the value there, if known.
+// Records an access to plain memory: `bytes` keys starting at `first`, named name[index], or name
+// if index is -1. shown: the value there; null if it is not known.
 void touch(Key first, std::size_t bytes, bool write, const char* name, std::int64_t index,
            const Value* shown);
 
-// Enclose the condition of a wait, which must have no effects other than loads.
+// These enclose the condition of a wait. The condition must have no effects other than loads.
 void begin_wait();
 void end_wait(bool ready);
 template <class Ready>
@@ -123,7 +125,7 @@ void wait_until(Ready ready) {
   begin_wait();
   end_wait(ready());
 }
-// callback(number) runs whenever another thread of the program continues, with its number.
+// Calls callback(number) each time a thread of the program starts or continues, with its number.
 void on_switch(std::function<void(std::size_t)> callback);
 
 }  // namespace explorer

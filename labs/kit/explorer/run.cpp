@@ -186,7 +186,8 @@ Value Search::update(Key key, const char* name, const Next& next, Order order, O
   return before;
 }
 
-// Called when the urgent update is complete. The first thread that can continue gets the turn.
+// Called after each update. If it was the urgent one, the first thread that can continue gets the
+// turn.
 void Search::end_update() {
   if (guide_.urgent != running_) return;
   guide_.urgent = -1;

@@ -1,8 +1,8 @@
 // The search: visits every execution exactly once.
 //
 // A *run* executes the program. It follows a guide to its end, then adds events one at a time, of
-// the first thread that can continue. Where there is a choice it takes one alternative and pushes a
-// guide for each of the others on a stack:
+// the first thread that can continue. Where there is a choice, it takes one alternative and pushes
+// a guide for each other alternative on a stack:
 //
 //   a load     reads from any store that is still visible; from the last one in the order first
 //   a store    takes any position in its location's order after the newest store that its thread
@@ -13,9 +13,9 @@
 // undo only events that are the search's first choices (TruSt: "maximally added"): loads that read
 // from the last store that existed at the time, and stores that were put last.
 //
-// A wait reads once. If the value does not end it, its thread stops, and continues in executions in
-// which a later store revisits that load. A stopped thread that has seen the last store waits
-// forever.
+// A wait reads once. If the value does not end the wait, its thread stops. The thread continues in
+// executions in which a later store revisits that load. A stopped thread that has seen the last
+// store waits forever.
 #include "labs/kit/explorer/search.hpp"
 
 #include <algorithm>

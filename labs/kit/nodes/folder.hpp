@@ -24,7 +24,7 @@ class Folder {
   void write(const std::string& name, const std::string& text);
   [[nodiscard]] std::optional<std::string> read(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> list() const;  // all names, sorted
-  bool remove(const std::string& name);                 // false if there was none
+  bool remove(const std::string& name);                 // false if there is no such file
   // Returns true as soon as a file of this name exists, or false if there is none after `longest`.
   [[nodiscard]] bool wait(const std::string& name, std::chrono::milliseconds longest) const;
 

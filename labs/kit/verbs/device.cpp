@@ -33,7 +33,8 @@ void withhold(const std::string& kind, int after) {
   hub().missing_after = after;
 }
 
-// Index 0 is link-local (RoCE v1) and index 1 routable (v2); packets to one do not reach the other.
+// Index 0 is link-local (RoCE v1), and index 1 is routable (v2). A sender reaches only the peer's
+// GID with the same index.
 ibv_gid gid_of(int rank, int index) {
   ibv_gid gid{};
   if (index == 0)

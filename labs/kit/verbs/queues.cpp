@@ -33,7 +33,8 @@ bool reaches(const Pair& pair, const Pair& peer) {
 void Hub::complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place) {
   auto& queue = *static_cast<Completions*>(send ? pair.send_cq : pair.recv_cq);
   wc.qp_num = pair.qp_num;
-  // The other fields of a failed completion are undefined, so they get these values.
+  // In a failed completion, opcode, byte_len and imm_data are undefined, so they get values that no
+  // caller expects.
   if (wc.status != IBV_WC_SUCCESS) wc.opcode = ibv_wc_opcode(0x5a), wc.byte_len = wc.imm_data = ~0U;
   if (send) {
     ++send_completions;

@@ -41,8 +41,8 @@ struct Pair : ibv_qp {
   bool signal_all = false;
   ibv_qp_attr attributes{};
   std::deque<SendRequest> sends;  // posted, not executed yet
-  // Numbers of the send queue's places, in order. Polling a completion frees the place of its
-  // request and all earlier ones.
+  // Numbers of requests posted to the send queue and of places freed in it. Polling a completion
+  // frees the places of its request and of all earlier requests.
   std::uint64_t posted = 0, freed = 0;
   std::map<std::uint64_t, std::uint64_t> place_of;  // request's number -> places before it
   std::deque<ibv_recv_wr> receives;

@@ -207,7 +207,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   if (!training || p == 0 || x.numel() == 0) return x;
   const profile::Operation operation("dropout");
   const Tensor mask = draw_mask(x, 1 - p);
-  // Computed in float unless x is f64. No element is kept for p = 1.
+  // The scale is computed in float unless x is f64. For p = 1, no element is kept.
   const double scale = p == 1                    ? 0
                        : x.dtype() != DType::f64 ? 1 / static_cast<float>(1 - p)
                                                  : 1 / (1 - p);

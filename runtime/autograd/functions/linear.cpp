@@ -144,7 +144,8 @@ Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
 
 Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias) {
   const profile::Operation operation("linear");
-  // The bias is cast last, so that backward visits its cast first, which keeps the order below.
+  // The bias is cast last, so that backward visits its cast before the weight's: the engine runs
+  // later nodes first.
   const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
                bias = autocast::lower(given_bias);
   require(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&

@@ -95,8 +95,8 @@ Tensor to(const Tensor& x, Device device) {
                 [from = x.device()](const Saved&, const Tensor& g) { return Grads{g.to(from)}; });
 }
 
-// The gradient of a leaf is written directly to its destination. Under autocast every f32 weight
-// has a 16-bit copy, whose gradient is widened while it is written into the bucket.
+// The gradient of a leaf is written directly to its destination. Under autocast, f32 weights have
+// 16-bit copies, whose gradients are widened while they are written into the bucket.
 Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const profile::Operation operation("to");

@@ -36,16 +36,16 @@ class DeviceBackend {
   // Runs a queued call on device memory, after transfer.operation->ready(). Calls launched() on the
   // operation before it returns.
   virtual void run(Transfer& transfer) = 0;
-  // Returns zero-filled memory of the device. Peers can access it where that is possible.
+  // Returns zero-filled memory of the device. With the peer backend, peers can access it.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
   [[nodiscard]] virtual HostWait host_wait() const = 0;
   [[nodiscard]] virtual CudaEngine engine() const { return CudaEngine::automatic; }
   [[nodiscard]] virtual std::vector<std::string> describe() const = 0;
 };
 
-// Collective over the ranks of the bootstrap. Returns null on all of them, with the reason in
-// `refused`, if a rank cannot reach another's memory or its writes do not arrive there. Throws
-// UsageError if `wish` names an engine that cannot work.
+// Collective over the ranks of the bootstrap. Returns null on all ranks, with the reason in
+// `refused`, if a rank cannot access another rank's memory or the access fails its test (ping.hpp).
+// Throws UsageError if `wish` names an engine that cannot work.
 [[nodiscard]] std::unique_ptr<DeviceBackend> make_peer_backend(Bootstrap& bootstrap,
                                                                const DeviceBackend::Group& group,
                                                                CudaEngine wish,

@@ -48,7 +48,7 @@ inline bool has_written(KernelReport& report) {
 
 // How long a kernel waits for one event, by the device's clock, and where it reports. The limit is
 // needed because a host thread that calls the driver may block there until the kernel ends, and
-// then cannot stop the kernel.
+// cannot stop the kernel while it is blocked.
 struct KernelTimeout {
   KernelReport* report = nullptr;
   std::uint64_t limit = ~std::uint64_t{0};  // polls; for tests, which must not depend on a clock
@@ -89,7 +89,7 @@ struct RingCall {
   std::byte* output;
   std::uint64_t input_begin, output_begin;  // first elements, as indices into the work buffer
   std::byte *mine, *previous, *next;        // stations
-  std::uint32_t packet_flag;                // number of this call, counting calls by packets
+  std::uint32_t packet_flag;                // number of this call among calls by packets
   std::uint64_t packet_lines;               // lines reserved for one message
   KernelTimeout timeout;
   Range chunks[kMostRanks];

@@ -143,7 +143,8 @@ DevicePeers::~DevicePeers() {
 namespace {
 
 constexpr std::size_t kAlign = 256;
-// The driver packs smaller allocations into such blocks; an IPC handle exposes the whole block.
+// The driver packs smaller allocations into blocks of this size; an IPC handle exposes the whole
+// block.
 constexpr std::size_t kBlockBytes = std::size_t{2} << 20;
 constexpr std::size_t kLeastRegion = 2 * kBlockBytes;
 

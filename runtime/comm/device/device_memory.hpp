@@ -64,8 +64,8 @@ struct SharedEvent {
   void* pointer;
 };
 
-// The owner writes a field before it notifies the ranks that will read it, by the bootstrap, an
-// agreement barrier or a progress counter. The notification orders the accesses to plain fields.
+// The owner writes a field before it notifies its readers (through the bootstrap, an agreement
+// barrier or a progress counter). The notification orders the accesses to plain fields.
 struct Catalogue {
   Region regions[kMostRegions];
   SharedEvent events[kEvents];
@@ -92,7 +92,7 @@ class DevicePeers {
               const std::vector<Whereabouts>& ranks);
   ~DevicePeers();  // closes; destroys this rank's events
 
-  // Collective. Afterwards, every rank may read every catalogue.
+  // Collective. Once it has returned, this rank may read every catalogue.
   void meet(Bootstrap& bootstrap);
   // Enables access to the devices of other ranks of this process. Throws CudaError if that fails.
   void enable_peer_access() const;
@@ -155,7 +155,7 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   // Returns the location of this memory if all of it is in one region.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, Bytes size) const;
 
-  // Never frees the memory, because peers may still use it.
+  // Makes the destructor free nothing, because peers may still use the memory.
   void abandon() { abandoned_ = true; }
 
  private:

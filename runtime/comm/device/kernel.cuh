@@ -59,7 +59,7 @@ dim3 block_of(const Call& call) {
   return dim3(static_cast<unsigned>(call.shape.threads));
 }
 
-// Data for the report of a failed wait.
+// The limits of a kernel's waits, and data for the report of a failed wait.
 struct Waiter {
   KernelTimeout timeout;
   Station* station;  // of this rank
@@ -88,9 +88,9 @@ __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::i
   SystemAtomic<std::uint32_t>(t.stop).store(1, cuda::memory_order_relaxed);
 }
 
-// Polls until ready(), which loads the awaited value with the required memory order. Reports and
-// returns false if the wait takes too long or another block has given up. have() returns the
-// current value, for the report.
+// Polls until ready() is true; ready() loads the awaited value with the required memory order.
+// Reports and returns false if the wait takes too long or another block has given up. have()
+// returns the current value, for the report.
 template <class Ready, class Have>
 __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
                            std::uint64_t want, Ready ready, Have have) {
@@ -146,7 +146,7 @@ constexpr RingStep kNoStep{kNoVerb, 0};
 //     message, in a slot of this rank -'                        '--> onward, a slot of the next
 //
 // The pass moves 16 bytes at a time if all addresses are aligned for that; else elements, or bytes
-// if a buffer is not even aligned to its elements. The result is the same.
+// if a buffer is not even aligned to its elements. The result is the same in all cases.
 struct Flow {
   const std::byte* own;      // null: no own input is added
   const std::byte* message;  // null: no message was received

@@ -159,8 +159,8 @@ int KernelEngine::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) co
 }
 
 // Numbers calls by packets from 1 on. When the numbers wrap around, every rank zeroes its packets,
-// so that a line written 2^32 calls ago does not look new. No rank sends a packet before all have
-// zeroed theirs.
+// so that a line of an earlier call with the same number does not look new. No rank sends a packet
+// before all have zeroed theirs.
 std::uint32_t KernelEngine::next_packet_flag() {
   if (++packet_calls_ != 0) return packet_calls_;
   packet_calls_ = 1;

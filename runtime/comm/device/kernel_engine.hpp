@@ -11,8 +11,8 @@
 // | packet_ring, slot_ring | ring.cu   | the ring's              |
 //
 // All kernels of a collective must run simultaneously: on distinct devices, or on one device with
-// room for all of them. Kernels of different processes on one device do not, so whereabouts.hpp
-// refuses the kernel engine for them.
+// room for all of them. Kernels of different processes on one device do not run simultaneously, so
+// whereabouts.hpp refuses the kernel engine for them.
 #pragma once
 
 #include "runtime/comm/device/calls.hpp"
@@ -32,11 +32,11 @@ class KernelEngine {
 
   // Returns the record that the monitor watches, in pinned host memory.
   [[nodiscard]] KernelReport* report() const { return report_; }
-  // Never frees the record, because kernels may still write it.
+  // Makes the destructor leave the record allocated, because kernels may still write it.
   void abandon() { report_ = nullptr; }
 
-  // Must be called after the agreement barrier, with a choice that is_kernel(). Launches on the
-  // calling thread's current stream. `operation` is the call's number in the group.
+  // Must be called after the agreement barrier, with a choice whose executor is_kernel(). Launches
+  // on the calling thread's current stream. `operation` is the call's number in the group.
   void run(const Choice& choice, const Transfer& transfer, const Buffers& buffers,
            std::uint64_t operation);
 

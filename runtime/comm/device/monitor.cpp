@@ -111,8 +111,8 @@ void Monitor::look_at(const DeviceOperation& operation, bool done, milliseconds 
   fail(operation, failed.kind, failed.culprit, failed.text);
 }
 
-// First stops the kernels that still spin, so that the message can contain their report; then
-// breaks the group; only then releases the streams.
+// Stops the kernels that still spin, so that the message can contain their report. Breaks the group
+// before it releases the streams, because look_at() relies on that order.
 void Monitor::fail(const DeviceOperation& operation, FailureKind kind, int culprit,
                    std::string text) {
   std::int64_t step = -1;

@@ -1,9 +1,9 @@
 // Watches launched operations, because streams have no deadline and no host thread may be waiting.
 //
-// A thread looks at the oldest operation that is not done. If it takes too long after its data was
-// ready, or if a peer has failed or died, the thread stops the kernels of the kernel engine,
-// records where they waited, and breaks the group: the next call and host_wait() throw. Peers read
-// the reported failure and throw it, too.
+// A thread looks at the oldest operation that is not done. If that operation takes too long after
+// its data was ready, or if a peer has failed or died, the thread stops the kernels of the kernel
+// engine, records where they waited, and breaks the group: the next call and host_wait() throw.
+// Peers read the reported failure and throw it, too.
 #pragma once
 
 #include <condition_variable>
@@ -91,7 +91,7 @@ class Monitor {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<const DeviceOperation>> launched_;
   bool stopping_ = false, ended_ = false;
-  // The first operation that failed. It and all later ones are lost.
+  // The first operation that failed. All later operations are lost, too.
   std::uint64_t failed_from_ = ~std::uint64_t{0};
   FailureKind kind_ = FailureKind::none;
   std::string text_;

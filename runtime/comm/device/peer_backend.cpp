@@ -37,7 +37,7 @@ bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
   }
 }
 
-// All ranks have agreed that they cannot use each other's memory.
+// Thrown on all ranks if a rank cannot use another rank's memory.
 struct Refused {
   std::string why;
 };
@@ -95,7 +95,7 @@ class PeerBackend : public DeviceBackend {
       device_peers_->abandon();
     }
     // Does not free the memory: that would block if the device waits for a peer, and a peer may
-    // still read it.
+    // still access the memory.
     arena_->abandon();
     if (kernel_engine_) kernel_engine_->abandon();
   }

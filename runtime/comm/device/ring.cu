@@ -18,9 +18,9 @@
 // Each sum is computed once, along one path, and then copied. So all ranks get the same bits, which
 // are also those that ring_all_reduce (runtime/comm/schedule/ring.hpp) gives on any executor.
 //
-// The classes that execute the steps handle memory and its order: slots.cuh for large messages,
-// packets.cuh for small ones. A kernel computes its steps in a loop, so that it contains their code
-// once, with its state in registers.
+// The classes that execute the steps handle the memory and the memory order: slots.cuh for large
+// messages, packets.cuh for small ones. A kernel computes its steps in a loop, so that the code of
+// a step is compiled once and keeps its state in registers.
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 #include "runtime/comm/device/slots.cuh"

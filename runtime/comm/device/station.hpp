@@ -12,8 +12,8 @@
 //                                   polls head             <---  writes head (credit)
 //
 // This is the handshake of transport/channel.hpp: counters only grow and continue from one
-// collective to the next. Each is written by one rank only and has its own cache line. Each block
-// of the kernel has its own channel of the ring, so blocks never interact.
+// collective to the next. Each counter is written by one rank only and has its own cache line. Each
+// block of the kernel has its own channel of the ring, so blocks do not interact.
 #pragma once
 
 #include <cstddef>

@@ -35,7 +35,7 @@ namespace {
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // each for input and output
 constexpr std::size_t kPieceBytes = std::size_t{512} << 10;  // of a message
 
-// Returns the other ranks whose memory these moves touch.
+// Returns the other ranks whose memory the moves of this mapping touch.
 std::set<int> touched_by(const Mapping& mapping, int me) {
   std::set<int> ranks;
   for (const MappedMove& move : mapping.moves) {

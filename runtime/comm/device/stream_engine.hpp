@@ -10,9 +10,9 @@
 //     rank 1   host:       wait until progress >= 5, enqueue wait(event 5), move, ...
 //              stream:                          ........ wait [move that needs it]
 //
-// A counter in shared host memory tells the other hosts that an event has been recorded; they wait
-// for it as transport/peers.hpp describes. The event tells the other streams that the move is done.
-// Therefore no host waits for a device.
+// A counter in shared host memory tells the other ranks' hosts that an event has been recorded.
+// Those hosts wait for the counter as transport/peers.hpp describes. The event tells the other
+// streams that the move is done. Therefore no host waits for a device.
 //
 // Events are reused, so a wait may refer to a later record than the intended one. This cannot
 // deadlock: a wait is always enqueued after the record that it refers to, so waits cannot form a
@@ -31,7 +31,8 @@ class HandOff {
   HandOff(Peers& peers, DevicePeers& device_peers, Stream stream)
       : peers_(peers), device_peers_(device_peers), stream_(std::move(stream)) {}
 
-  // A point in a rank's stream: the round of the agreement barrier, and the moves done in it.
+  // A point in a rank's stream: the round of the agreement barrier, and the moves done in that
+  // round.
   static constexpr std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) {
     return round << 24 | moves;
   }

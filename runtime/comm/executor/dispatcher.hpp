@@ -1,5 +1,5 @@
-// Runs one call at a time: a collective starts with the agreement barrier, in which every rank
-// announces its buffers; the executor that schedule/select.hpp chooses runs it.
+// Runs one call at a time. In the agreement barrier of a collective, every rank announces its
+// buffers. The executor that schedule/select.hpp chooses runs the call.
 #pragma once
 
 #include "runtime/comm/executor/executors.hpp"

@@ -29,7 +29,7 @@ struct Buffers {
 
 // Sets each buffer's address to resolve(rank, announced value), or to null if the rank has no such
 // buffer in this call. If a rank does not share a buffer that it uses, its entries stay unchanged
-// and must not be used. The result is the same on all ranks.
+// and must not be used. The returned Sharing is the same on all ranks.
 template <class Resolve>
 Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int world,
                         Buffers& buffers, Resolve resolve) {
@@ -123,8 +123,8 @@ void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer)
 // Runs send and recv, through a dedicated lane.
 //
 // The first slot of a message carries the record of the sender's call, which the receiver compares
-// with its own; the payload follows. A send returns when the whole payload is in slots, so one of
-// up to kSlots - 1 slots does not wait for the receiver if the lane is empty.
+// with its own; the payload follows. A send returns when the whole payload is in slots, so the send
+// of a payload of up to kSlots - 1 slots does not wait for the receiver if the lane is empty.
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
 // The first slot of a message: a copy of the sender's CallRecord.

@@ -6,7 +6,7 @@ namespace ringsmith::comm {
 namespace {
 
 // The value of a progress counter: the round of the agreement barrier, and the moves completed in
-// it.
+// that round.
 std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) { return round << 24 | moves; }
 
 struct HostPlace {

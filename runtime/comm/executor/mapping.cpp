@@ -83,8 +83,8 @@ class Mapper {
   [[nodiscard]] const Move& plan(MoveId id) const { return plans_[at(id.rank)][at(id.move)]; }
   MappedMove& mapped(MoveId id) { return mappings_[at(id.rank)].moves[at(id.move)]; }
 
-  // True if the sender stores directly in the receiver's output, because it computes the chunk in
-  // this move and the receiver would only copy it.
+  // True if the sender stores directly in the receiver's output: it does not just send its own
+  // input, and the receiver would only copy the message.
   [[nodiscard]] bool is_push(MoveId sender, const MessageTarget& target) const {
     const auto computes = [](const Source& s) { return s.kind != Source::Kind::input; };
     const Move& sending = plan(sender);
@@ -182,8 +182,8 @@ class Mapper {
                        [&](const MessageTarget& r) { return is_push(id, r); });
   }
 
-  // True for a computed chunk that a peer pulls; it must be stored even if this rank does not use
-  // it.
+  // True if a peer pulls a chunk that this move computes. The chunk must be stored even if this
+  // rank does not use it.
   [[nodiscard]] bool kept_for_a_pull(MoveId id) const {
     const Move& move = plan(id);
     const bool computes =
@@ -228,7 +228,7 @@ class Mapper {
     return true;
   }
 
-  // Marks the moves that some rank waits for. The completion of others is not published.
+  // Marks the moves that some rank waits for. The completion of the other moves is not published.
   void mark_awaited() {
     const auto mark = [&](const std::vector<MappedMove::After>& after) {
       for (const auto& [rank, moves] : after) mappings_[at(rank)].moves[moves - 1].awaited = true;

@@ -66,9 +66,9 @@ RawFlags trace_raw_messages(const Schedule& schedule) {
   return sent;
 }
 
-// The number of messages to one peer that a plan may send before receives that precede them in the
-// schedule. Each occupies a slot until the peer takes it. More early messages than slots could
-// deadlock a schedule that is proved free of deadlock.
+// The largest number of messages to one peer that a plan may send before receives that precede them
+// in the schedule. Each occupies a slot until the peer takes it. More early messages than slots
+// could deadlock a schedule that is proved free of deadlock.
 constexpr int kMostEarly = 2;
 
 class Replay {
@@ -143,8 +143,8 @@ class Replay {
     if (step.action == Action::copy) {
       moves_.push_back({chunk, {message}, {}, true, step_});
     } else if (can_extend(state.writer, step)) {
-      // Merges into the later position, because sends between the two must not wait for these
-      // receives.
+      // Moves the merged move to the end, because the sends before it must not wait for the new
+      // receive.
       Move move = std::move(moves_[at(state.writer)]);
       moves_.erase(moves_.begin() + state.writer);
       for (ChunkState& other : state_)

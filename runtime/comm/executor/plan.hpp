@@ -14,7 +14,7 @@
 //
 // Merging changes neither the order of messages between two ranks nor the order of any sum, so
 // every executor computes the same bits. It may send a few messages to each peer earlier than the
-// schedule.
+// schedule does.
 #pragma once
 
 #include <vector>
@@ -52,8 +52,8 @@ using Plan = std::vector<Move>;
 
 // True if the rank's input holds this chunk before the collective.
 [[nodiscard]] bool given(const Schedule& schedule, int rank, int chunk);
-// True if the collective promises this chunk to this rank; only then has the rank's output room for
-// it.
+// True if the collective promises this chunk to this rank; otherwise the rank's output has no room
+// for it.
 [[nodiscard]] bool promised(const Schedule& schedule, int rank, int chunk);
 
 // Return the position of a chunk in the caller's buffers, in elements. Some buffers hold only the

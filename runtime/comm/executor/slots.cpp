@@ -66,8 +66,8 @@ class SlotRun {
     if (plan_.empty()) lanes_[static_cast<std::size_t>(lane)].slice = slices_;
   }
 
-  // Returns the number of the chunk's elements in this slice; 0 beyond its end. Empty messages are
-  // not sent.
+  // Returns the number of the chunk's elements in this slice; 0 beyond the chunk's end. Empty
+  // messages are not sent.
   [[nodiscard]] std::size_t count(const InFlight& lane, int chunk) const {
     const std::size_t all = schedule_.chunks[static_cast<std::size_t>(chunk)].count;
     const std::size_t begin = lane.slice * slice_;

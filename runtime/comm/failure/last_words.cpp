@@ -79,7 +79,7 @@ bool write_all(int file, const iovec& part) {
   return true;
 }
 
-// False for a link, FIFO or device that a user has put there, which rename() would replace.
+// False if a user has put a link, FIFO or device at this path, which rename() would replace.
 bool may_replace(const char* path) {
   struct stat there {};
   return lstat(path, &there) != 0 || S_ISREG(there.st_mode);

@@ -59,7 +59,7 @@ class FlightFile {
 // When a rank dies, mpirun ends all others with SIGTERM, often within a millisecond. The handler
 // looks for the reason (a peer's report of a failure, or a closed socket) and prints it as one
 // line. Without a reason, SIGTERM has its default effect. A handler that the program has installed
-// is not replaced; it must call say_if_lost() itself (runtime/parallel/stop_request.hpp).
+// is not replaced; that handler must call say_if_lost() itself (runtime/parallel/stop_request.hpp).
 class LastWords {
  public:
   struct Peer {
@@ -72,11 +72,12 @@ class LastWords {
   };
   LastWords(int rank, std::vector<Peer> peers);
   ~LastWords();
-  // Sets the flight files, by rank; null: none. They must outlive this object. The handler writes
-  // this rank's file and, if the failed peer is on this host, the peer's.
+  // Sets the flight files, by rank; null: none. They must stay valid until the next call, or until
+  // this object is destroyed. The handler writes this rank's file and, if the failed peer is on
+  // this host, the peer's.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
-  // Must be called when this rank is about to report the failure itself. The handler then gives it
-  // time to do so, instead of printing the line.
+  // Must be called when this rank is about to report the failure itself. For half a second, the
+  // handler ignores SIGTERM, so that the rank has time to do so.
   static void already_said();
   // For a handler of SIGTERM: if there is a reason, prints the line and ends the process.
   static void say_if_lost() noexcept;

@@ -85,7 +85,7 @@ struct SiteText {
   std::atomic<char> text[kSiteText]{};
 };
 
-// The call of another group in which the rank waits, while it is not in a call of this one. Only
+// The call of another group in which the rank waits while it is not in a call of this group. Only
 // ranks of the same host see it.
 constexpr std::size_t kElsewhereText = 256;  // bytes
 struct Elsewhere {
@@ -134,10 +134,10 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
 //     41       40     all_reduce(sum, f32, 1024)    train.cpp:88  1203.120 s   1203.124 s
 //     42       41     all_reduce(sum, f32, 1024)    train.cpp:88  1203.128 s   -
 //
-// The thread that runs the group's current call writes, without a lock, and overwrites the oldest
-// entry. A reader must expect any state; an entry that is being written has number 0. Because the
-// segment is shared, survivors on the host can read the recorder of a killed rank. The clock takes
-// a few nanoseconds to read and has the resolution of the kernel's tick (1 to 4 ms).
+// The thread that runs the group's current call overwrites the oldest entry, without a lock. A
+// reader must expect any state; an entry that is being written has number 0. Because the segment is
+// shared, survivors on the host can read the recorder of a killed rank. The clock takes a few
+// nanoseconds to read and has the resolution of the kernel's tick (1 to 4 ms).
 struct alignas(64) FlightEntry {
   std::atomic<std::uint64_t> number{0};  // of the operation in this group, from 1; published last
   CallRecord record;
@@ -200,8 +200,8 @@ class OwnReport {
   OwnReport(RankReport& mine, Flight* flight)
       : board_(mine.board), sites_(mine.sites), flight_(flight) {}
 
-  // Must be called when this rank enters a call. Returns the place's text if it is new and must be
-  // sent to ranks that do not share this memory; otherwise nullptr.
+  // Must be called when this rank enters a call. Returns the text of the call's site if it is new
+  // and must be sent to ranks that do not share this memory; otherwise nullptr.
   const SiteText* begin(const Call& call, std::uint64_t sequence, Site site) {
     const Sites::Number at = sites_.number_of(site);
     CallRecord& record = board_.record;
@@ -226,7 +226,8 @@ class OwnReport {
     ++number_;
     FlightEntry& e = entry();
     e.number.store(0, std::memory_order_relaxed);
-    // Stored with release, so that a reader that sees one of them also sees the number 0.
+    // Stored with release, so that a reader that sees one of these values no longer sees the old
+    // number.
     e.record.copy(board_.record, std::memory_order_release);
     e.started.store(now(), std::memory_order_release);
     e.ended.store(0, std::memory_order_release);

@@ -156,7 +156,8 @@ char state_letter(pid_t pid) {
   return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
 }
 
-// A sleeping process wakes up now and then. Only one that is never seen asleep is computing.
+// A waiting process wakes up now and then, so a process counts as running only if five looks in a
+// row find it running.
 char settled_letter(pid_t pid) {
   char letter = state_letter(pid);
   for (int look = 1; look < 5 && letter == 'R'; ++look) {

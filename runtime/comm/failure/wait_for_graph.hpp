@@ -1,5 +1,5 @@
-// Text for the error that ends a wait: each rank's current call, how long it has waited and for
-// which rank, and the state of its process according to the kernel.
+// Text for the error that ends a wait: each rank's current call, how long the rank has waited and
+// for which rank. Also asks the kernel for the state of a process.
 #pragma once
 
 #include <string>
@@ -25,7 +25,8 @@ class WaitForGraph {
  public:
   explicit WaitForGraph(const std::vector<Sight>& ranks);
 
-  // Follows the chain of waits from rank to its end; -1 if the chain is a cycle.
+  // Returns the rank at the end of the chain of waits that starts at `rank`; -1 if the chain ends
+  // in a cycle.
   [[nodiscard]] int culprit_from(int rank) const;
   // Returns e.g. "which has not arrived: its last call was barrier() #0 at train.cpp:12".
   [[nodiscard]] std::string offence_of(int rank) const;

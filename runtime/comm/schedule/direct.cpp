@@ -60,7 +60,8 @@ Schedule one_shot_all_reduce(int world, std::size_t count) {
   Schedule schedule = empty_schedule(Algorithm::one_shot, Collective::all_reduce, world, count, 1);
   schedule.separate_input = true;
   for (int rank = 0; rank < world; ++rank) {
-    // Sends first. They do not wait for receivers, so every value is in flight after one round.
+    // The sends precede all receives. They do not wait for receivers, so every value is in flight
+    // after one round.
     for (int s = 0; s < world - 1; ++s) schedule.add(rank, send(wrap(rank - 1 - s, world), 0));
     for (int from = 0; from < world; ++from)
       schedule.add(rank, receive(from, 0, from == 0 ? Action::copy : Action::reduce));

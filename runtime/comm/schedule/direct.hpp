@@ -29,10 +29,10 @@
 //     direct, reduce_scatter, chunk c:  ((x[c] + x[c+1]) + x[c+2]) + ...     ranks modulo world
 //     reduce:                             ((x[root] + x[root+1]) + ...         ranks modulo world
 //     one_shot:                           ((x[0] + x[1]) + x[2]) + ... + x[world-1]
-// Every rank computes one_shot's sum itself, starting at rank 0 so that all get the same bits. A
-// rank's own value is then in the middle of its sum, so the input is separate from the work buffer.
-// In step s, a rank sends to rank - 1 - s and receives from rank + 1 + s (for all_to_all see
-// below), so that no two ranks send to the same rank in the same step.
+// Every rank computes one_shot's sum itself, starting at rank 0 so that all get the same bits. In
+// that order, a rank's own value is in the middle of its sum, so the input is separate from the
+// work buffer. In step s, a rank sends to rank - 1 - s and receives from rank + 1 + s (for
+// all_to_all see below), so that no two ranks send to the same rank in the same step.
 #pragma once
 
 #include "runtime/comm/schedule/schedule.hpp"

@@ -27,9 +27,9 @@
 // node sends its buffer to one of these m at the start, and receives the result from it at the end.
 //
 // The sums, for chunk (l, j): S[a] = ((y[l] + y[l+1]) + ...) over the first m ranks of node a,
-// modulo m, where y is a rank's value after the ranks beyond have been added to it:
-// ((x[l] + x[l+m]) + x[l+2m]) + ...; then over nodes (...((S[j+1] + S[j+2]) + ...) + S[j], modulo
-// n.
+// modulo m, where y is a rank's value after the values of the ranks beyond the first m have been
+// added to it: ((x[l] + x[l+m]) + x[l+2m]) + ...; then over nodes (...((S[j+1] + S[j+2]) + ...) +
+// S[j], modulo n.
 #pragma once
 
 #include "runtime/comm/schedule/schedule.hpp"

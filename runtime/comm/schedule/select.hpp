@@ -60,9 +60,9 @@ enum class Executor : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Executor executor);
 [[nodiscard]] constexpr bool is_kernel(Executor executor) { return executor >= Executor::one_shot; }
 
-// Up to this Call::bytes(), one hand-off with a copy is faster than two hand-offs without. More
-// than two ranks usually have fewer cores than ranks, so that a hand-off costs a context switch.
-// The limits are the same on every transport, so that all give the same bits.
+// Up to this Call::bytes(), one hand-off with a copy is faster than two hand-offs without. If there
+// are more than two ranks, they usually outnumber the cores, so that a hand-off costs a context
+// switch. The limits are the same on every transport, so that all give the same bits.
 constexpr std::size_t kSmallForTwo = std::size_t{8} << 10, kSmallForMore = std::size_t{16} << 10;
 // Largest packet_ring: bytes of all parts together.
 constexpr std::size_t kMostInPackets = std::size_t{32} << 10;
@@ -82,7 +82,7 @@ inline constexpr Sharing kNothingShared{.all = false, .none = true, .in_place = 
 // UsageError for a reduction if the option is only for schedules.
 [[nodiscard]] Algorithm asked_of(Collective collective, Algorithm option);
 
-// The table as text, one row each: data, call, executor, schedule, why.
+// Returns the table as text. Columns: data, call, executor, schedule, why.
 [[nodiscard]] std::vector<std::array<std::string, 5>> table_of_choices();
 
 // Throws UsageError, naming the choices, if the collective does not have the algorithm, and Error

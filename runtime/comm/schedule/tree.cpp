@@ -159,7 +159,7 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
     pieces = static_cast<int>(
         std::clamp((count / 2 + kPiece - 1) / kPiece, std::size_t{1}, kMostPieces));
   Schedule schedule = empty_schedule(Algorithm::double_tree, Collective::all_reduce, world, count,
-                                     2 * pieces);  // tree t has those from t * pieces on
+                                     2 * pieces);  // tree t has the chunks from t * pieces on
   const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
   for (int rank = 0; rank < world; ++rank) {
     // On the way down, a rank handles a piece one unit of time after its parent; on the way up, one

@@ -15,7 +15,7 @@
 // The sums. With y[v] = x[(root + v) mod world], neighbours are added first, then neighbouring
 // pairs, then fours (missing ranks are left out):
 //     ((y[0] + y[1]) + (y[2] + y[3])) + ((y[4] + y[5]) + (y[6] + y[7]))
-// all_reduce is reduce to rank 0, then broadcast from rank 0: all ranks get the same bits.
+// all_reduce is reduce to rank 0, then broadcast from rank 0, so all ranks get the same bits.
 #pragma once
 
 #include <array>

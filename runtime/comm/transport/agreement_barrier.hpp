@@ -19,8 +19,8 @@ class AgreementBarrier {
 
   [[nodiscard]] std::uint64_t round() const { return round_; }  // the last round opened
 
-  // Publishes the call on this rank's board, and with it everything that this rank has staged.
-  // input, output: offsets of the call's buffers in the segment, or kNotShared.
+  // Announces the call that is on this rank's board, and publishes everything that this rank has
+  // staged. input, output: the places of the call's buffers, as in Answer, or kNotShared.
   void answer(std::uint64_t input = kNotShared, std::uint64_t output = kNotShared);
   // Waits for all other ranks. Throws MismatchError if one of them is in another call, and as
   // Peers::wait() does.

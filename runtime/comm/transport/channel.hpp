@@ -39,7 +39,7 @@ class Outbox {
   }
   // True if messages may be sent from any memory, with post_from().
   [[nodiscard]] bool lends() const { return segments_->on_network(peer_); }
-  // Sends `size` bytes at `data`, which may change once this has returned. Requires lends().
+  // Sends `size` bytes at `data`, which may change once the call has returned. Requires lends().
   void post_from(const std::byte* data, std::size_t size) {
     segments_->lend(peer_, data, slot(), size);
     segments_->publish_to(peer_, *tail_, ++posted_);

@@ -1,5 +1,5 @@
 // Sleeping until a counter changes, and waking a rank that sleeps. Each side writes its own
-// variable, then reads the other's.
+// variable before it reads the other side's.
 //
 //     the sleeper                                 the publisher
 //       seen = rings                                counter = value

@@ -275,7 +275,7 @@ void Health::keep_flight_in(const std::string& folder) {
   if (last_words_) last_words_->keep_flights(&flight_files_);
 }
 
-// rank: this one, or another rank of this host.
+// rank: any rank. This rank never writes the file of a remote rank.
 FlightFile Health::flight_of(int rank) const {
   FlightHeader whose;
   whose.rank = rank;

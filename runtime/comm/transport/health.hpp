@@ -74,7 +74,7 @@ class Health {
   // Sends this rank's current activity to remote ranks.
   void show_board();
   // Tells the ranks of this host, through the other groups that the same thread has made, that this
-  // rank waits in this group. false: it no longer does.
+  // rank waits in this group or, if `waits` is false, that it no longer waits.
   void tell_other_groups(bool waits);
 
  private:

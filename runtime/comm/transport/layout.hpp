@@ -6,8 +6,8 @@
 //     communication memory
 //
 // Counters only grow. Each has its own two cache lines, because CPUs fetch lines in pairs, so
-// polling it slows no other access. Only the doorbell's has several writers. The fields of a record
-// are relaxed atomics; the counter stored last, with release, publishes them.
+// polling it slows no other access. Only Doorbell::rings has several writers. The fields of a
+// record are relaxed atomics; the counter stored last, with release, publishes them.
 #pragma once
 
 #include <atomic>

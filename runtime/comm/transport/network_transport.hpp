@@ -59,19 +59,19 @@ class NetworkTransport {
   NetworkTransport(const NetworkTransport&) = delete;
   NetworkTransport& operator=(const NetworkTransport&) = delete;
 
-  // Copies `size` bytes at `from` to `offset` in rank's mirror of this rank. They are only queued;
-  // the next publish() or progress() sends them. If size > kCopied, the bytes must not change until
+  // Queues the write of `size` bytes at `from` to `offset` in rank's mirror of this rank. The next
+  // publish() or progress() sends the bytes. If size > kCopied, the bytes must not change until
   // rank acknowledges them with a credit or a round of the agreement barrier.
   virtual void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) = 0;
-  // Like write(), for bytes in any memory, which may change once the next publish() to rank has
-  // returned. Unsent bytes are copied to `shelter`, the place at `offset` in this rank's own
-  // segment.
+  // Like write(), for bytes in any memory. The bytes may change once the next publish() to rank has
+  // returned. Bytes that are unsent by then are copied to `shelter`, the place at `offset` in this
+  // rank's own segment.
   virtual void lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
                     std::byte* shelter) {
     std::memcpy(shelter, from, size);
     write(rank, offset, shelter, size);
   }
-  // Like write(), for an atomic counter's new value. Then sends as much as the network accepts
+  // Like write(), for an atomic counter's new value, but also sends as much as the network accepts
   // without blocking.
   virtual void publish(int rank, std::size_t offset, std::uint64_t value) = 0;
   // Like publish(), for a counter that no rank waits for yet: the next publish() or progress() may
@@ -92,8 +92,8 @@ class NetworkTransport {
   void abandon() { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
   // Returns the reason why rank can no longer be reached, or an empty string if it can.
   [[nodiscard]] virtual const std::string& broken(int rank) const = 0;
-  // True if the reason is damaged bytes. Then broken() is a predicate about the bytes: "do not
-  // match ...".
+  // True if that reason is damaged bytes. In that case, broken() is a predicate about the bytes:
+  // "do not match ...".
   [[nodiscard]] virtual bool damaged(int /*rank*/) const { return false; }
   // Returns the socket that the kernel closes when the peer's process ends.
   [[nodiscard]] virtual int socket(int rank) const = 0;

@@ -83,7 +83,7 @@ class Segments {
     count(rank, sizeof value);
   }
   // Sends bytes of this rank's segment to `rank` if it does not share this memory. The next publish
-  // makes them readable there. They must not change until the rank has acknowledged them.
+  // makes them readable there. The bytes must not change until the rank has acknowledged them.
   void expose(int rank, const void* data, std::size_t size) {
     if (!on_network(rank)) return;
     network_->write(rank, offset_of(data), static_cast<const std::byte*>(data), size);
@@ -99,7 +99,7 @@ class Segments {
     network_->lend(rank, offset_of(place), data, size, place);
     count(rank, size);
   }
-  // For loops that do not use wait().
+  // Receives and sends pending bytes. For loops that do not use wait().
   void look() {
     if (network_) network_->progress();
   }

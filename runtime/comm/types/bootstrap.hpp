@@ -45,7 +45,7 @@ class Bootstrap {
   // Returns a rank that has ended since the last all_gather, or {} if none is known. Does not
   // block.
   [[nodiscard]] virtual std::optional<LostMember> lost_rank() { return {}; }
-  // Called when the group is broken: the destructor must then not wait for peers.
+  // Called when the group is broken, so the destructor must not wait for peers.
   virtual void abandon() {}
   // True if the launcher ends all ranks with SIGTERM when one dies.
   [[nodiscard]] virtual bool ends_survivors() const { return false; }

@@ -105,10 +105,10 @@ enum class Algorithm : std::uint8_t {
   tree,
   halving_doubling,
   double_tree,
-  hierarchical,  // within nodes, then between them
+  hierarchical,  // within nodes and between them
   // Only for schedules; not accepted as a group's option:
   one_shot,  // every rank reads all data of every other and adds it up in rank order
-  own        // not one of the library's
+  own        // a user's schedule (schedule/own.hpp)
 };
 inline constexpr auto kAlgorithmNames = std::to_array<std::string_view>(
     {"automatic", "ring", "plain_ring", "gloo_ring", "direct", "tree", "halving_doubling",

@@ -14,7 +14,7 @@ namespace ringsmith::comm {
 namespace {
 
 constexpr std::size_t kShown = 64;   // shown bytes of a value in a message
-constexpr std::size_t kBefore = 24;  // how many of these precede the first difference
+constexpr std::size_t kBefore = 24;  // how many of the shown bytes precede the first difference
 
 std::optional<std::string> value_of(const Settings& settings, const std::string& name) {
   std::optional<std::string> out;

@@ -50,9 +50,9 @@ struct Failure {
   [[nodiscard]] static Failure decode(const std::string& text);
 };
 
-// The process that a rank's last output blames: the first one in the last line that names any, as
-// in "rank 2 (pid 4711 on host-a) is gone"; after "To blame: ", if the line has that. Never the
-// process `own`.
+// The process that a rank's last output blames: the first process in the last line that names one,
+// as in "rank 2 (pid 4711 on host-a) is gone". If the line contains "To blame: ", only the text
+// after it counts. The process `own` is ignored.
 struct Blamed {
   int rank = -1, pid = 0;  // rank -1: the message numbers the ranks of a subgroup
   std::string host;
@@ -60,9 +60,9 @@ struct Blamed {
 [[nodiscard]] std::optional<Blamed> blamed_in(const std::vector<std::string>& tail, int own);
 
 // Returns the failure that explains the others; empty if there is none. A rank that reports lost or
-// late peers (exit codes 3 and 4) is a witness: any other failure takes precedence over it, then
-// the failure of the rank that it blames. Among equals, the earliest counts. Time alone is not
-// enough: two ranks may be found dead at the same instant.
+// late peers (exit codes 3 and 4) is a witness. Chooses the earliest failure of a rank that is not
+// a witness. If all are witnesses, starts from the earliest and follows the ranks that they blame.
+// Time alone is not enough: two ranks may be found dead at the same instant.
 [[nodiscard]] std::optional<Failure> root_cause(const std::vector<Failure>& failures);
 
 // The report: several lines, the last without a newline.
@@ -73,8 +73,8 @@ struct Blamed {
 [[nodiscard]] std::string memory_group_folder(const std::string& proc_cgroup,
                                               const std::string& mounts = "/sys/fs/cgroup");
 
-// Explains why a rank was killed: if a control group exceeds its memory limit, the kernel sends
-// SIGKILL to its processes, and reports this only in a counter of the group.
+// Explains why a rank was killed: if a control group exceeds its memory limit, the kernel kills a
+// process in it with SIGKILL, and reports this only in a counter of the group.
 class MemoryGroup {
  public:
   MemoryGroup() = default;

@@ -61,8 +61,8 @@ void allow_launcher_files(LaunchOptions& o) {
       std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
 }
 
-// Returns the address at which all nodes reach node 0. The default is derived from `bind`, or else
-// the loopback.
+// Returns the address at which all nodes reach node 0. The default is derived from `bind` if that
+// is set, else it is the loopback address.
 std::string master_address(const LaunchOptions& o) {
   if (!o.master_address.empty()) return o.master_address;
   return o.bind.empty() ? comm::tcp::loopback_address() : comm::tcp::dial_for(o.bind);
@@ -105,8 +105,8 @@ int launch(const LaunchOptions& asked) {
   options.exit_timeout = checked_timeout("LaunchOptions::exit_timeout", asked.exit_timeout);
   options.quorum_timeout = checked_timeout("LaunchOptions::quorum_timeout", asked.quorum_timeout);
   options.grace = limited(options.grace);
-  // If another launcher started this one, makes the door to its store close-on-exec, so that the
-  // ranks do not inherit it.
+  // If another launcher started this one, makes the door to that launcher's store close-on-exec, so
+  // that the ranks do not inherit it.
   (void)comm::store::find_door(std::getenv(comm::store::kDoorVariable));
   allow_launcher_files(options);
   options.master_address = master_address(options);

@@ -31,9 +31,9 @@ constexpr const char* kVerdict = "job/verdict";
 constexpr const char* kDone = "job/done";
 constexpr milliseconds kAtOnce{0};
 constexpr milliseconds kLongWait{3'600'000};  // one wait, which is repeated
-constexpr milliseconds kToAnswer{3'000};      // for a node once the job is over; then it is cut off
-constexpr milliseconds kTimeToRead{5'000};    // for the others to read this node's failures
-constexpr milliseconds kSomeToRead{500};      // the same, if a node is cut off
+constexpr milliseconds kToAnswer{3'000};    // for a node once the job is over, before it is cut off
+constexpr milliseconds kTimeToRead{5'000};  // for the others to read this node's failures
+constexpr milliseconds kSomeToRead{500};    // used instead if a node is cut off
 constexpr milliseconds kNodePoll{20};
 
 std::string done_key(int node) { return "job/done/" + std::to_string(node); }

@@ -190,9 +190,9 @@ std::string lack_of(const std::string& path, int error, int depth = 0) {
                                                  : " does not exist on this host");
 }
 
-// Variables that ranks must not inherit. If mpirun or srun started ringrun, its ranks must not take
-// the rank that it was given. With RINGSMITH_MEETING_DIR they would meet in that folder instead of
-// the store.
+// Variables that ranks must not inherit. If mpirun or srun started ringrun, ringrun's ranks must
+// not take the rank that ringrun was given. With RINGSMITH_MEETING_DIR, the ranks would meet in
+// that folder instead of the store.
 constexpr std::array<std::string_view, 7> kDropped{"OMPI_COMM_WORLD_",
                                                    "PMIX_",
                                                    "PMI_",

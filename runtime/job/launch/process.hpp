@@ -91,7 +91,7 @@ struct RankPlace {
   int local_rank = 0, local_world = 1;  // among the ranks on this node
   int node = 0, nodes = 1;
   int round = 0;                       // rounds before this one
-  int restarts = 0, max_restarts = 0;  // rounds among these that followed a failure
+  int restarts = 0, max_restarts = 0;  // how many of these rounds followed a failure
   std::string job = "none";
 };
 

@@ -65,7 +65,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
                                    .max_pending_strangers = options.max_pending_strangers});
     } catch (const UsageError& e) {
       if (options.nodes_numbered || !options.bind.empty()) throw;
-      why_not = e.what();  // another host or another ringrun on this one holds the rendezvous
+      why_not = e.what();  // another host, or another ringrun on this host, holds the rendezvous
     }
   }
   holds_ = server_ != nullptr;
@@ -191,8 +191,9 @@ void Rendezvous::look() {
   }
 }
 
-// Accepts a ringrun that fits the job. If its node number is in use, the request waits: the loss of
-// the earlier process may not have been noticed yet.
+// Accepts a ringrun that fits the job. If a ringrun in the round has the same node number, the
+// request waits: the loss of that ringrun may not have been noticed yet. If another request has the
+// number, refuses this one.
 void Rendezvous::judge(Ringrun& other, const std::string& who) {
   std::istringstream in(who);
   std::string nodes, restarts;

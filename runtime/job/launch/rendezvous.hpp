@@ -43,7 +43,7 @@ class Rendezvous {
   enum class Outcome { none, well, failed, joined, stopped };
 
   // Holds the rendezvous, or connects to its holder. A job with one node, or with numbered nodes
-  // and a single round, needs no rendezvous; then this does nothing. Throws UsageError,
+  // and a single round, needs no rendezvous, and the constructor does nothing. Throws UsageError,
   // TimeoutError, or MismatchError if the holder is another program or has another secret.
   Rendezvous(const LaunchOptions& options, const comm::Secret& secret);
   ~Rendezvous();
@@ -56,8 +56,8 @@ class Rendezvous {
   [[nodiscard]] comm::Secret secret_of(const Round& round) const;
   // For the holder: publishes the port of the round's store to the round's members.
   void open(const Round& round, std::uint16_t port);
-  // For the holder: true if more nodes may take part. newcomer() then returns a line about a node
-  // that has arrived; "" if none has.
+  // For the holder: true if more nodes may take part. In that case, newcomer() returns a line about
+  // a node that has arrived; "" if none has.
   [[nodiscard]] bool has_room() const { return store_ && holds_ && round_.nodes < options_.nodes; }
   [[nodiscard]] std::string newcomer();
   // For the holder: tells the others that there will be no further round.

@@ -22,8 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kNodesSettle{200};
-constexpr int kMostVainLives = 5;            // in a row; then the rank is not restarted
-constexpr milliseconds kSameSignal{300};     // two within it count as one: `timeout` sends two
+constexpr int kMostVainLives = 5;         // in a row; after these, no restart
+constexpr milliseconds kSameSignal{300};  // two signals within it count as one: `timeout` sends two
 constexpr milliseconds kLastOutput{1'000};   // for streams held open by a stray process
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, in addition to the grace period
 constexpr milliseconds kNodesLook{200};      // poll interval for arriving nodes
@@ -330,7 +330,8 @@ class Supervisor {
     send(SIGCONT);  // a stopped process cannot end
   }
 
-  // True if the ranks end by request, not because a rank failed. Then they may save their state.
+  // True if the ranks end by request, not because a rank failed. In that case, they may save their
+  // state.
   [[nodiscard]] bool asked() const {
     using Kind = Verdict::Kind;
     return (signal_ != 0 && signal_ != SIGPIPE) ||

@@ -22,8 +22,8 @@ namespace ringsmith::launch {
 constexpr std::chrono::milliseconds kDeath{5'000};  // for SIGKILL to take effect
 
 // The signals that ringrun passes on, or that end it. While this object exists they are blocked and
-// read from a descriptor, except those that were ignored when ringrun started. A signal still
-// pending at its destruction ends ringrun, and the kernel ends its ranks.
+// read from a descriptor, except those that were ignored when ringrun started. A signal that is
+// still pending when this object is destroyed ends ringrun, and the kernel ends its ranks.
 struct Signals {
   Signals();
   ~Signals();
@@ -31,7 +31,7 @@ struct Signals {
   Signals& operator=(const Signals&) = delete;
 
   Descriptor all;     // signalfd
-  Descriptor ending;  // signalfd, polled, not read: a signal that ends ringrun is pending
+  Descriptor ending;  // signalfd, never read; readable: a signal that ends ringrun is pending
 };
 
 void say(const std::string& text);

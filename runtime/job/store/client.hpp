@@ -33,10 +33,10 @@ struct StoreClientOptions {
 // Concurrent calls are serialized.
 class StoreClient : public Store {
  public:
-  // Retries until the deadline, because the server may start later than its clients; after 5 s a
-  // line on standard error says so. Throws MismatchError immediately if the listener is not a store
-  // or refuses the secret, NoStore if there is no answer, and UsageError if the host's name is
-  // unknown.
+  // Retries until the deadline, because the server may start later than its clients. After 5 s,
+  // prints a line to standard error. Throws MismatchError immediately if the listener is not a
+  // store or refuses the secret, NoStore if there is no answer, and UsageError if the host's name
+  // is unknown.
   StoreClient(tcp::Address address, const Secret& secret, Deadline deadline,
               StoreClientOptions options = {});
 
@@ -54,8 +54,8 @@ class StoreClient : public Store {
   // the store has no coordinator.
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
   void hurry_at(int descriptor) { options_.hurry = descriptor; }
-  // From now on, a reply may take the call's own timeout plus `time`; then the store counts as
-  // lost.
+  // From now on, the store counts as lost if a reply takes longer than the call's own timeout plus
+  // `time`.
   void answer_within(Milliseconds time) { to_answer_ = time; }
   [[nodiscard]] std::string name() const override {
     return "the store at " + address_.str() + options_.holder;

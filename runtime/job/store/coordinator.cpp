@@ -185,7 +185,7 @@ void Coordinator::form(bool counts) {
   }
   joiners_.clear();
   // Moves the members without the state to the end. After a failed step, some of them may still be
-  // waiting for it.
+  // waiting for the state.
   std::stable_partition(members_.begin(), members_.end(),
                         [](const Worker& w) { return w.has_state; });
   if (lost || come || (voted && !counts)) ++id_;

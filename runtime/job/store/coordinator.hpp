@@ -13,12 +13,12 @@
 //
 // Members are ordered by seniority, so the first always has the training's state, and the order of
 // all sums follows from the history of the membership. Ranks that join together are ordered by
-// rank. They become members immediately, as the last `joining` ones, and receive the state during
-// their first step. A member that is silent for too long counts as lost.
+// rank. They become members immediately, as the last `joining` members, and receive the state
+// during their first step. A member that is silent for too long counts as lost.
 //
 // The idea comes from torchft's lighthouse (github.com/pytorch/torchft). Here the coordinator runs
 // in the server of the launcher's store (server.hpp), whose connections also tell which ranks are
-// lost. There is only one, and the job ends with it.
+// lost. There is only one coordinator, and the job ends with it.
 #pragma once
 
 #include <chrono>
@@ -133,7 +133,7 @@ class Coordinator {
   [[nodiscard]] std::string name_missing() const;
 
   CoordinatorOptions options_;
-  std::vector<Worker> members_;  // of the last quorum, by seniority; lost ones stay until the next
+  std::vector<Worker> members_;  // of the last quorum, by seniority, with those lost since then
   std::vector<Worker> joiners_;
   std::vector<Caller> dropped_;
   std::vector<int> silent_ranks_;

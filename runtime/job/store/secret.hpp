@@ -81,7 +81,7 @@ inline constexpr std::size_t kVerdict = 1 + kTag;              // bytes, store t
 [[nodiscard]] bool start_crypto();
 
 [[nodiscard]] std::string hmac_sha256(std::string_view key, std::string_view text);
-// In constant time, which does not reveal where the tags differ.
+// Compares in constant time, which does not reveal where the tags differ.
 [[nodiscard]] bool equal_tags(std::string_view a, std::string_view b);
 
 struct Handshake {

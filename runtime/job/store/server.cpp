@@ -19,7 +19,7 @@ namespace ringsmith::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kAcceptsAtOnce = 128;                        // then the other connections get a turn
+constexpr int kAcceptsAtOnce = 128;                        // so that other connections get a turn
 constexpr std::size_t kReadAtOnce = std::size_t{1} << 16;  // bytes
 constexpr std::chrono::milliseconds kDrainInterval{2};
 constexpr std::chrono::milliseconds kAcceptPause{50};
@@ -129,7 +129,7 @@ bool StoreServer::advance_all() {
       if (c.standing == Standing::stranger) no_stranger_any_more(c);
       c.standing = Standing::member;
       ++counters_.members;
-      ++counters_.joined;  // last, because a thread that waits for it must find `members` updated
+      ++counters_.joined;  // last: a thread that waits for `joined` must find `members` updated
     }
     std::string& out = c.session.output();
     if (out.empty()) continue;
@@ -164,14 +164,14 @@ void StoreServer::sweep() {
   }
 }
 
-// A new quorum removes the keys of earlier ones. None is the new quorum's: the server has not read
-// from its members since it announced the quorum.
+// A new quorum removes the keys of earlier quorums. None of these keys is the new quorum's: the
+// server has not read from its members since it announced the quorum.
 void StoreServer::look_at_quorum() {
   if (!coordinator_) return;
   if (coordinator_->quorum() != counters_.quorum) table_.remove_all(store::kQuorumKeys);
   counters_.quorum = coordinator_->quorum();
-  // Otherwise members that are forming the group would wait for the lost member until their
-  // deadline.
+  // If a member has left the quorum, makes the exchanges of the quorum's group fail. Otherwise
+  // members that are still forming the group would wait for that member until their deadline.
   for (const auto& member : coordinator_->take_given_up()) {
     if (member.quorum != coordinator_->quorum()) continue;
     const std::string prefix = store::kQuorumKeys + std::to_string(member.quorum);

@@ -31,8 +31,8 @@ struct TableLimits {
 // The table of the store: texts by key, with limits on their number and size. Sessions that wait
 // for keys check again after each change.
 //
-// store.hpp specifies the operations. They also throw UsageError if a key is empty or longer than
-// kMostKey, a value is longer than kMostValue, or the table is full.
+// store.hpp specifies the operations. Those that write also throw UsageError if a key is empty or
+// longer than kMostKey, a value is longer than kMostValue, or the table is full.
 class KeyTable {
  public:
   explicit KeyTable(TableLimits limits = {}) : limits_(limits) {}

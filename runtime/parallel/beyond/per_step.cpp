@@ -30,7 +30,7 @@ constexpr int kMostFailures = 3;  // in a row, without a lost rank
 constexpr milliseconds kAnswer{
     3'600'000};  // the coordinator has its own deadlines, and a step may be long
 constexpr const char* kSettings = "per_step/settings";  // written by the first rank to arrive
-constexpr const char* kBegin = "per_step/begin";        // the same, for the initial state
+constexpr const char* kBegin = "per_step/begin";        // likewise, for the initial state
 constexpr milliseconds kAtOnce{0};
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
@@ -41,8 +41,8 @@ std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-// Replaces positions in the quorum by the job's rank numbers in an error text of the quorum's
-// group. If the text names a smaller group, the positions are within that group.
+// In an error text of the quorum's group, replaces positions in the quorum by the job's rank
+// numbers. If the text names a smaller group, its numbers are positions within that group.
 std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   static const std::regex part(R"(in the group of ranks (\d+(?:, \d+)*))");
   static const std::regex one(R"(\b(rank|peer) (\d{1,6})\b)");
@@ -154,7 +154,7 @@ std::optional<Turn> PerStepTraining::try_gradients(const Gradients& gradients) {
     if (joined) state = transfers_.take();
   };
   if (!attempt(body, false)) {
-    // The forward of the failed step has already updated the running statistics.
+    // Restores the running statistics, which the forward of the failed step has updated.
     const std::vector<Tensor> now = model_.buffers();
     for (std::size_t b = 0; b < now.size(); ++b) now[b].copy_(buffers[b]);
     return std::nullopt;
@@ -201,7 +201,7 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   failure_.clear();
   try {
     meet();
-    if (stop_asked_ && !last) return false;  // the others were finishing when this rank arrived
+    if (stop_asked_ && !last) return false;  // the other ranks were finishing when this one arrived
     body();
     at(PerStepMoment::voting);
   } catch (const CommError& e) {
@@ -226,12 +226,13 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
 }
 
 // Compares `mine` with the first rank's text through the store. Runs before this rank is in a
-// group, so that a refused rank does not disturb the others.
+// group, so that a refused rank does not disturb the other ranks.
 void PerStepTraining::compare(const char* key, const comm::Settings& mine) const {
   const std::string text = comm::join_records({std::to_string(rank_), comm::to_text(mine)});
   const auto first = comm::split_records(store_->compare_and_swap(key, "", text));
   int other = std::stoi(first.at(0));
-  // An earlier process of this rank wrote the text; any rank that arrived later has the same.
+  // An earlier process of this rank wrote the text. The message names another rank: every rank that
+  // was accepted after that process has the same text.
   if (other == rank_) other = rank_ == 0 ? 1 : 0;
   comm::require_equal({{other, comm::parse_settings(first.at(1))}, {rank_, mine}});
 }
@@ -275,7 +276,7 @@ void PerStepTraining::meet() {
       std::make_shared<QuorumBootstrap>(store_, quorum_, place_, options_.group.timeout),
       options_.group);
   DdpOptions ddp = options_.ddp;
-  ddp.init_sync = quorum_.step == 0;  // later ranks have equal state, or wait for it
+  ddp.init_sync = quorum_.step == 0;  // after step 0, ranks have equal state or receive it
   ddp_ = std::make_unique<DistributedDataParallel>(model_, group_, ddp);
   // The group's rank 0 sends the order and the stop flag, which a new rank does not know.
   constexpr std::int32_t kNotKnown = -1;  // before the first update

@@ -21,18 +21,19 @@
 //   training.finish([&](comm::ProcessGroup& group) { ... });
 //
 // - Before each step all ranks ask the coordinator (runtime/job/store/coordinator.hpp) which ranks
-//   are present. While the answer is the same they keep their group; otherwise they create a new
-//   group, and DDP's buckets on it. No process restarts, and no parameters are sent, because the
-//   remaining ranks all have the same ones.
+//   are present. As long as the answer stays the same, they keep their group. Otherwise they create
+//   a new group, and DDP's buckets on it. No process restarts, and the remaining ranks exchange no
+//   parameters, because theirs are equal.
 // - When a collective fails, the rank aborts the group, so that its peers fail within milliseconds,
 //   and votes that the step does not count. The ranks that are still present repeat the step, and
 //   share its samples among them.
 // - The optimizer steps only if the step counts, on all ranks or on none. With a GradScaler, a step
 //   with infinite or NaN gradients counts, but all ranks skip its update.
 // - A rank that joins is a member of its first step and adds zeros to the gradients, which are
-//   averaged over the other ranks. Meanwhile one of them sends it the state from the beginning of
-//   the step, over a separate connection and from a separate thread. If the step counts, the new
-//   rank applies the same update to that state and then equals the others.
+//   averaged over the ranks that have the state. During the step, one of these ranks sends it the
+//   state from the beginning of the step, over a separate connection and from a separate thread. If
+//   the step counts, the new rank applies the same update to that state, and its replica equals the
+//   others.
 //
 // Bits. Every sum depends on the members and their order, and the order depends on which ranks were
 // present in which step (seniority). With the same history, a training run reproduces the same
@@ -44,7 +45,7 @@
 // between two steps, for a later job (PerStepOptions::begin).
 //
 // Stopping. A signal to any rank (PerStepOptions::stop) makes stop_asked() true on all ranks once
-// the step has counted. Each then calls finish() with a body that saves.
+// the step has counted. After that, each rank calls finish() with a body that saves the state.
 //
 // The idea is torchft's (github.com/pytorch/torchft): quorum, vote, zeros from ranks that recover.
 #pragma once
@@ -80,13 +81,13 @@ enum class PerStepMoment : std::uint8_t { meeting, sending, receiving, voting, c
 struct PerStepOptions {
   // The start of a training run whose model and optimizer already hold the state of an earlier one.
   struct Begin {
-    std::int64_t step = 0, updates = 0;  // done before
+    std::int64_t step = 0, updates = 0;  // made before this run
     std::vector<int> ready_order = {};   // PerStepTraining::ready_order() at that time
-    // Identifies the state by name and contents; the ranks compare it.
+    // Identifies the state by name and contents; the ranks compare this text.
     std::string from;
   };
-  // Options of every quorum's group. Each rank that arrives compares these settings, and the
-  // model's names, shapes and dtypes, with the first rank's.
+  // Options of every quorum's group. Each rank that arrives compares GroupOptions::settings, and
+  // the model's names, shapes and dtypes, with those of the first rank.
   comm::GroupOptions group;
   DdpOptions ddp;
   // Scales the losses, if set; must outlive the training object. It needs no any_rank.
@@ -126,24 +127,24 @@ class PerStepTraining {
   // called again for the same step.
   using Gradients = std::function<double(DistributedDataParallel&, const Turn&)>;
   // Tries one step up to the ranks' mean gradients. If the step counts, returns its turn, whose
-  // rank is -1 on a rank that has joined in this step; the caller then updates the parameters and
-  // calls update_done(). Throws Error with the cause if a step fails three times although no rank
-  // is lost, TimeoutError with the coordinator's message if there will be no further quorum, and
-  // CommError if the coordinator has dropped this rank or is lost. Returns nothing, without trying,
-  // if stop_asked().
+  // rank is -1 on a rank that has joined in this step. The caller must update the parameters and
+  // call update_done(). Throws Error with the cause if a step fails three times although no rank is
+  // lost, TimeoutError with the coordinator's message if there will be no further quorum, and
+  // CommError if the coordinator has dropped this rank or is lost. Returns nothing if the step does
+  // not count, or if stop_asked(), without calling `gradients`.
   [[nodiscard]] std::optional<Turn> try_gradients(const Gradients& gradients);
   void update_done(bool made);  // made: false if the GradScaler skipped the update
-  // before_update is called after the gradients have been unscaled. True if the step counts.
+  // Calls before_update after the gradients have been unscaled. Returns true if the step counts.
   using Update = std::function<void(const Turn&)>;
   bool try_step(const Gradients& gradients, const Update& before_update);
 
-  // Call after the last step. Runs body on all ranks that are present, and again if a rank is lost
-  // meanwhile. Afterwards the run is over, also for ranks that arrive later.
+  // Call it after the last step. Runs body on all ranks that are present, and again if a rank is
+  // lost while body runs. When finish() returns, the run is over, also for ranks that arrive later.
   void finish(const std::function<void(comm::ProcessGroup&)>& body);
 
-  // Steps that have counted, including those before begin().
+  // Number of steps that have counted, including Begin::step.
   [[nodiscard]] std::int64_t step() const { return first_ + quorum_.step; }
-  // Not counting skipped ones. Learning-rate schedules use this number.
+  // Number of these steps whose update was not skipped. Learning-rate schedules use this number.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   // True if the run ended before this process could join it.
   [[nodiscard]] bool over() const { return quorum_.over; }
@@ -152,11 +153,11 @@ class PerStepTraining {
   [[nodiscard]] const std::string& last_failure() const { return failure_; }
   [[nodiscard]] bool joins() const { return place_ >= contributors(); }  // in the next step
   [[nodiscard]] bool is_first() const { return place_ == 0; }            // this rank acts for all
-  // Mean over the ranks whose gradients counted in the last counted step.
+  // Mean loss over the ranks whose gradients counted in the last counted step.
   [[nodiscard]] double loss() const { return loss_; }
   // The order of DDP's gradients, for Begin; empty before the first update.
   [[nodiscard]] const std::vector<int>& ready_order() const { return order_; }
-  // The same on all ranks after each step.
+  // True if any rank was asked to stop. The same on all ranks after each step that counts.
   [[nodiscard]] bool stop_asked() const { return stop_asked_; }
 
  private:

@@ -20,9 +20,9 @@
 
 namespace ringsmith {
 
-// Returns a hook that calls allreduce_hook(group) for the first `start` backward passes, and then
-// allreduce_hook(subgroup); without a subgroup each rank then keeps its own gradients. Throws
-// UsageError if start is negative.
+// Returns a hook that calls allreduce_hook(group) in the first `start` backward passes. In later
+// passes it calls allreduce_hook(subgroup) or, without a subgroup, leaves each rank its own
+// gradients. Throws UsageError if start is negative.
 [[nodiscard]] CommHook post_local_sgd_hook(std::shared_ptr<comm::ProcessGroup> group,
                                            std::int64_t start,
                                            std::shared_ptr<comm::ProcessGroup> subgroup = nullptr);

@@ -15,9 +15,9 @@
 // PyTorch's powerSGD_hook; the order of the sums differs, so results agree up to rounding.
 //
 // An infinity would remain in the error and in Q forever. Therefore the hook keeps a copy of the
-// error and of Q from before the last backward, and restores it if the step is skipped. Errors
-// contain scaled gradients, so they are multiplied by new / old when GradScaler changes its scale.
-// In PyTorch's hook, k overflows in a row leave errors 2^k times too large.
+// error and of Q from before the last backward, and restores both if the step is skipped. Errors
+// contain scaled gradients, so they are multiplied by new scale / old scale when GradScaler changes
+// its scale. In PyTorch's hook, k overflows in a row leave errors 2^k times too large.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ namespace ringsmith {
 
 struct PowerSgdOptions {
   int matrix_approximation_rank = 1;  // r
-  // The first backward passes use allreduce_hook. At least 2 with error feedback or warm start
-  // (UsageError), because DDP rebuilds its buckets after the first pass.
+  // Number of backward passes at the beginning that use allreduce_hook. At least 2 with error
+  // feedback or warm start (UsageError), because DDP rebuilds its buckets after the first pass.
   std::int64_t start_powersgd_iter = 1000;
-  // A gradient is compressed if that makes it smaller by more than this factor. Its first dimension
-  // is n, the product of the others is m; vectors are never compressed.
+  // A gradient is compressed if (n + m) r times this rate is less than n m. n: its first dimension;
+  // m: the product of its other dimensions; r: matrix_approximation_rank, but at most n and m.
   double min_compression_rate = 2;
   bool use_error_feedback = true;
   bool warm_start = true;

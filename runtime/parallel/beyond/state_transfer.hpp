@@ -31,14 +31,14 @@ class StateTransfers {
   StateTransfers(const StateTransfers&) = delete;
   StateTransfers& operator=(const StateTransfers&) = delete;
 
-  // pair: a group of two ranks; rank 0 sends to rank 1. Both functions return immediately.
+  // pair: a group of two ranks; rank 0 sends to rank 1. send() and receive() return immediately.
   void send(std::shared_ptr<comm::ProcessGroup> pair,
             std::shared_ptr<const std::vector<std::byte>> bytes);
   void receive(std::shared_ptr<comm::ProcessGroup> pair);
 
   // Blocks until the state has been received and returns it, or throws the transfer's error.
   [[nodiscard]] Snapshot take();
-  void abort();      // aborts running transfers; then joins the threads
+  void abort();      // aborts running transfers and joins the threads
   void wait_sent();  // blocks until all transfers have completed or failed
 
  private:

@@ -1,7 +1,7 @@
 // SyncBatchNorm: batch normalisation with the statistics of all ranks' batches.
 //
-//   rank r     count n_r, mean m_r, variance v_r of each channel of its batch
-//   all ranks  all_gather of these, 2 channels + 1 numbers per rank
+//   rank r     count n_r; mean m_r and variance v_r of each channel of its batch
+//   all ranks  all_gather of n_r and, for each of C channels, m_r and n_r v_r: 1 + 2 C numbers
 //              N = sum n_r      M = sum n_r m_r / N      V = sum n_r (v_r + (m_r - M)^2) / N
 //   rank r     normalises its batch with M and V; running statistics from M and V N / (N - 1)
 //
@@ -22,8 +22,8 @@
 namespace ringsmith {
 
 // Collective when training on several ranks: in forward, and in backward if x requires a gradient.
-// Otherwise the same as batch_norm. x: (n, c) or (n, c, h, w). Throws the same UsageError on every
-// rank unless each channel has more than one value, summed over all ranks.
+// Otherwise it does the same as batch_norm(). x: (n, c) or (n, c, h, w). Throws the same UsageError
+// on every rank unless each channel has more than one value, summed over all ranks.
 Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const Tensor& x,
                        const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                        const Tensor& running_var, bool training, double momentum = 0.1,

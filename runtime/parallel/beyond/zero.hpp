@@ -20,12 +20,12 @@
 //   ZeroRedundancyOptimizer optimizer(
 //       ddp, [](auto p) { return std::make_unique<AdamW>(std::move(p), AdamOptions{}); });
 //
-// It is used like any other optimizer, except that state_dict() is collective and that gradients
-// must be clipped with clip_grad_norm().
+// ZeroRedundancyOptimizer is used like any other optimizer, except that state_dict() is collective
+// and that gradients must be clipped with clip_grad_norm().
 //
 // Bits. With all_reduced gradients the parameters equal plain training's, bit for bit, because the
-// update is elementwise. With scattered gradients the same is true on 1 and 2 ranks; on more, sums
-// near the ends of the parts may be rounded in another order.
+// update is elementwise. With scattered gradients they are also equal on 1 and 2 ranks. On more
+// ranks, sums near the ends of the parts may be added in another order.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ namespace ringsmith {
 
 enum class ZeroGradients : std::uint8_t {
   scattered,    // by reduce-scatter. After backward, .grad holds this rank's own gradients, not the
-                // average: call zero_grad() before the next one, and clip with clip_grad_norm()
+                // average: call zero_grad() before the next backward, clip with clip_grad_norm()
   all_reduced,  // by DDP as usual, with its hooks: twice the bytes before the update
 };
 
@@ -52,10 +52,10 @@ class ZeroRedundancyOptimizer : public Optimizer {
   // Collective, before the first forward of `ddp`. Uses ddp's group. If gradients are scattered,
   // this object is ddp's communication hook and must exist whenever ddp runs backward. The
   // parameters become views of one block of communication memory. make() creates the optimizer for
-  // one-dimensional parts of parameters. It must be elementwise: a norm per parameter, as in LAMB,
-  // would be wrong. Throws UsageError if the parameters are on a GPU and the group is not, if they
-  // have several dtypes, or if gradients are scattered and DDP already has a communication hook or
-  // has run a forward.
+  // one-dimensional parts of parameters. That optimizer must be elementwise: a norm per parameter,
+  // as in LAMB, would be wrong. Throws UsageError if the parameters are on a GPU that is not the
+  // group's device, if they have several dtypes, or if gradients are scattered and DDP already has
+  // a communication hook or has run a forward.
   ZeroRedundancyOptimizer(DistributedDataParallel& ddp, const Make& make,
                           ZeroGradients gradients = ZeroGradients::scattered);
 

@@ -209,7 +209,7 @@ inline int run_table(Comm& c, const Args& a, const char* name) {
 }
 
 inline float* private_buffer(size_t bytes, bool huge) {
-  // Mapped once per growth, 2 MiB aligned, touched by fill().
+  // Maps a new buffer only if the previous one is too small. fill() touches the pages.
   static void* base = nullptr;
   static size_t cap = 0;
   if (bytes > cap) {

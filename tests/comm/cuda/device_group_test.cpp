@@ -232,7 +232,8 @@ TEST_CASE(
 }
 
 // With VGPU_DRIVER_WAITS=1, the allocation waits for rank 0's kernel, and the monitor in
-// cudaEventQuery waits for the allocation. Without it, the monitor would tell the kernel to stop.
+// cudaEventQuery waits for the allocation. Without the variable, the monitor would tell the kernel
+// to stop.
 TEST_CASE("a kernel gives up by its own clock while the driver holds up its host",
           "[vgpu][driver]") {
   GroupOptions options;

@@ -60,7 +60,8 @@ class DeviceData {
   std::vector<std::byte> pattern_;
 };
 
-// Their sum depends on the order.
+// Returns values whose sum over the ranks depends on the order of the additions. Integers are
+// arbitrary bits.
 template <class T>
 std::vector<T> random_values(std::size_t n, int rank, unsigned seed = 0) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n) + seed);
@@ -84,7 +85,7 @@ std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
       world,
       [&](comm::ProcessGroup& group) {
         const DeviceGuard guard(group.device());
-        // One rank's work would wait for another's on a shared stream.
+        // On a shared stream, one rank's work would wait for another rank's.
         const StreamGuard stream(Stream::create(group.device()));
         return body(group);
       },

@@ -1,5 +1,5 @@
-// The kernels without a group must have the schedules' bits for every type, alignment and shape. A
-// kernel whose peer never arrives reports its position.
+// Tests the ring kernels without a group. Results must have the schedules' bits for every type,
+// alignment and shape. A kernel whose peer never arrives reports its position.
 #include <cmath>
 #include <cstring>
 #include <random>

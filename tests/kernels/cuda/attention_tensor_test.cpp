@@ -1,5 +1,5 @@
-// Compares attention in bf16 on tensor cores with float64 on the same rounded operands. Bits must
-// repeat in each run.
+// Compares attention in bf16 on tensor cores with float64 on the same rounded operands. Each run
+// must give the same bits.
 #include <cmath>
 #include <limits>
 

@@ -140,7 +140,7 @@ void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misa
                                    rstd.view(), dx.span(), dw.span(), db.span());
   const Result<T> got{y.host(), mean.host(), rstd.host(), dx.host(), dw.host(), db.host()};
 
-  // The bits of the separate kernels, whichever arrays are accessed in packs.
+  // The results must have the bits of the separate kernels, whichever arrays are accessed in packs.
   const auto total = plus(in.x, in.residual);
   REQUIRE(same_bits(sum.host(), total));
   const auto separate = on_device<T>(total, in.w, in.b, in.dy, rows, n, 0);
@@ -151,7 +151,7 @@ void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misa
   REQUIRE(same_bits(got.dw, separate.dw));
   REQUIRE(same_bits(got.db, separate.db));
 
-  // In place: the sum in the residual's array, the gradient in dsum's.
+  // In place: the sum overwrites the residual, and the gradient overwrites dsum.
   cuda::add_layer_norm<T>(x.view(), residual.view(), w.view(), b.view(), 1e-5, residual.span(),
                           y.span(), mean.span(), rstd.span());
   cuda::add_layer_norm_backward<T>(dy.view(), dsum.view(), residual.view(), w.view(), mean.view(),

@@ -38,7 +38,8 @@ struct Stored {
     const bool fit = gap == kFit;
     const std::int64_t stride = fit ? (inner + 7) / 8 * 8 : inner + gap;
     first = fit ? 8 : gap;
-    // With kFit, packs do not fit the distance between the matrices of a batch.
+    // With kFit, the distance between the matrices of a batch is not a multiple of 8, so packs do
+    // not fit a batch.
     const std::int64_t whole = stride * outer + (fit ? 4 : gap);
     batch = batches == 1 ? 0 : whole;
     memory.assign(static_cast<std::size_t>(first + batches * whole),

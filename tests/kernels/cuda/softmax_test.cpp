@@ -200,7 +200,7 @@ TEST_CASE("cross entropy from the logits: -inf, NaN, infinite, bad and ignored r
     row(4)[3] = kNaN;  // ignored
     row(5)[n - 1] = 1e30F;
     const OnDevice<std::int64_t> index(
-        // The last two are invalid.
+        // The last two targets are invalid.
         std::vector<std::int64_t>{0, 0, 0, 0, -1, classes - 1, classes, -7});
     const auto got = cross_entropy_of<float>(x, {index.view(), classes, -1},
                                              std::vector<float>(8, 1.0F), 0, false);

@@ -1,8 +1,8 @@
 // Device arrays for the tests of CUDA kernels, filled from the host and read back.
 //
-// Every array has kGuard elements of a pattern before and after it, which must be unchanged when it
-// is read back. It starts `offset` elements after an aligned address, because views and buckets may
-// have any alignment.
+// Every array has kGuard elements of a pattern before and after it, which must be unchanged when
+// the array is read back. The array starts `offset` elements after an aligned address, because
+// views and buckets may have any alignment.
 #pragma once
 
 #include <cstddef>

@@ -7,8 +7,8 @@
 namespace explorer {
 namespace {
 
-// A block's barriers. arrived[thread][barrier] is 1 when the thread has arrived. Separate words
-// make a barrier one hand-off between each two threads, and no hand-off orders another.
+// A block's barriers. arrived[thread][barrier] is 1 when the thread has arrived. The words are
+// separate, so a barrier is one hand-off between each two threads, and no hand-off orders another.
 struct Block {
   static constexpr std::size_t kThreads = 2, kBarriers = 64;
   std::atomic<std::uint32_t> arrived[kThreads][kBarriers]{};
@@ -21,7 +21,7 @@ struct Devices::World {
   int threads = 1;
   std::vector<std::unique_ptr<Block>> blocks;  // [rank]
   std::vector<vgpu::ThreadView> thread_views;  // [thread of the program]
-  std::vector<vgpu::BlockView> block_views;    // the same
+  std::vector<vgpu::BlockView> block_views;    // [thread of the program]
   std::vector<std::size_t> barriers;           // [thread of the program]: barriers passed
 };
 Devices::World* Devices::current = nullptr;

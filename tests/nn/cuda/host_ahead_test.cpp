@@ -45,7 +45,7 @@ TEST_CASE("a step of training is queued while the device has not begun with it",
   };
   const float first = value(step());  // allocates, so a driver may wait here
   value(step());
-  // A thread that waits after all is released after 10 s, and reported.
+  // If this thread waits for the device after all, the gate opens after 10 s, and `late` is set.
   bool late = false, done = false;
   std::mutex mutex;
   std::condition_variable changed;

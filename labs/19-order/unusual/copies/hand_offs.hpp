@@ -64,7 +64,8 @@ class Slots {
   typename Memory::template atomic<Count> tail_;  // messages sent; written by the sender
   typename Memory::template atomic<Count> head_;  // messages received; written by the receiver
   Count sent_, received_;                         // each used by one thread only
-  // The last values that the sender has read of head_ and the receiver of tail_.
+  // taken_: the last value of head_ that the sender has read. stored_: the last value of tail_ that
+  // the receiver has read.
   Count taken_ = sent_, stored_ = sent_;
 };
 

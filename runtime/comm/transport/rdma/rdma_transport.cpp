@@ -186,7 +186,7 @@ bool RdmaTransport::flushed(int& to_whom) const {
 }
 
 void RdmaTransport::sleep(std::chrono::milliseconds most) {
-  // Completions after this request cause an event; earlier ones must be polled for.
+  // Completions after this request cause an event; earlier completions must be polled for.
   const std::uint64_t before = taken_;
   if (const int error = ibv_req_notify_cq(completions_.get(), 0); error != 0)
     fail("requesting a notification of completions", error);

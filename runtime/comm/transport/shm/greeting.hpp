@@ -4,7 +4,7 @@
 // Any process of the machine can connect to an abstract Unix socket. Therefore ranks ask the kernel
 // which user is at the other end, and each message carries its receiver's random word
 // (types/bootstrap.hpp). A rank sends its memory only to a process that has sent the word, and
-// accepts memory only with it:
+// accepts memory only with its own word:
 //
 //     rank 2                                     rank 0, the listener
 //     "rank 2", word of 0 --------------------->  is the word mine?

@@ -79,7 +79,8 @@ void number_nodes(const std::vector<HostRecord>& records, std::vector<PeerLink>&
   }
 }
 
-// Returns the program's settings, whose names its user knows, then the group's options.
+// Returns the program's settings followed by the group's options: if both differ, the error names a
+// setting, because users know its name.
 Settings settings_of(const GroupOptions& o) {
   Settings all = o.settings;
   const Settings own{{"GroupOptions::transport", std::string(name_of(o.transport))},

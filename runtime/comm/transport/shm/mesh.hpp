@@ -1,6 +1,6 @@
 // A Unix socket between every two ranks of a host. It carries the descriptors of the ranks' shared
-// memory, and later doorbells. It stays open so that a peer's death is noticed: the kernel closes
-// the socket when the process at the other end dies. greeting.hpp says which processes may get the
+// memory, and doorbells. It stays open so that a peer's death is noticed: the kernel closes the
+// socket when the process at the other end dies. greeting.hpp says which processes may get the
 // memory.
 #pragma once
 
@@ -33,7 +33,7 @@ struct PeerLink {
 // Collective over all ranks. Connects the ranks of one host and exchanges their memory. Other
 // ranks, or all if the transport is tcp or rdma, are marked as remote. Throws UsageError if the
 // transport is shm and a rank is on another node (another host or network namespace, or a node made
-// by options.ranks_per_node), or if settings or options differ that must be equal.
+// by options.ranks_per_node), or if settings or options that must be equal differ.
 [[nodiscard]] std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
                                                  const GroupOptions& options);
 
@@ -43,9 +43,9 @@ struct PeerLink {
 // True if the other end has gone. Never blocks.
 [[nodiscard]] bool hung_up(const Descriptor& socket);
 
-// How the ranks of a host meet (reception.cpp). If a rank dies meanwhile, the rank that notices
-// tells the others before it leaves, so that all name the dead rank; tcp/connect.cpp does the same
-// for TCP.
+// How the ranks of a host meet (reception.cpp). If a rank dies before all are connected, the rank
+// that notices tells the others before it leaves, so that all name the dead rank; tcp/connect.cpp
+// does the same for TCP.
 //
 // Strangers may connect, too: processes of other users, or of this user without the word
 // (greeting.hpp). Their messages are dropped, and no rank waits for them.

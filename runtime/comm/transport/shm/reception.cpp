@@ -80,8 +80,9 @@ class HostReception {
       if (is_peer(r) && !links_[static_cast<std::size_t>(r)].memory.valid()) return r;
     return -1;
   }
-  // Looks for farewells from connected ranks. A rank that dies before it connects to this one
-  // leaves no connection whose end this rank could see, but other ranks may have noticed its death.
+  // Looks for farewells from connected ranks, and asks the bootstrap. A rank that dies before it
+  // connects to this one leaves no connection whose end this rank could see, but others may have
+  // noticed its death.
   void ask_around() {
     for (const PeerLink& met : links_)
       if (met.memory.valid() && met.socket.valid())
@@ -104,8 +105,8 @@ class HostReception {
     const socklen_t length = make_address(names_[static_cast<std::size_t>(peer)], address);
     Descriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!caller.valid()) fail_to_connect("socket");
-    // connect() waits for room in the queue, not for accept(). Callers blocked in it are served in
-    // order; a caller that only polls may never be served.
+    // connect() waits for room in the queue, not for accept(). Callers blocked in connect() are
+    // served in order; a caller that only polls may never be served.
     limit_waiting(caller, kInQueue);
     if (connect(caller.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
       if (errno == EAGAIN || errno == EINTR) return false;
@@ -135,8 +136,8 @@ class HostReception {
     if (said.kind == Greeting::Kind::nothing) return;
     if (said.kind == Greeting::Kind::leaves && is_peer(said.blames)) lost(said.blames);
     if (said.kind == Greeting::Kind::gone && peer < rank_) {
-      // Connects again later. Either the peer had too many guests and dropped this one, or it has
-      // gone, which the next attempt will show.
+      // Connects again after kBetweenCalls. Either the peer had too many guests and dropped this
+      // one, or it has gone, which the next attempt will show.
       link(peer).socket = Descriptor();
       next_call_ = Deadline::in(kBetweenCalls);
       return;
@@ -196,7 +197,7 @@ class HostReception {
       if (entries[0].revents != 0) open_the_door();
     }
   }
-  // The farewell makes the others name the same rank, not this one.
+  // The farewells make the other ranks name `peer`, not this rank.
   [[noreturn]] void lost(int peer) {
     for (const PeerLink& met : links_)
       if (met.socket.valid()) send_farewell(met.socket.get(), met.word, peer);
@@ -219,7 +220,7 @@ class HostReception {
   static constexpr std::chrono::milliseconds kBetweenCalls{5};
   static constexpr std::chrono::milliseconds kInQueue{20};
   static constexpr std::size_t kMostGuests = 256;
-  static constexpr int kCallersAtATime = 256;  // then guests are served again
+  static constexpr int kCallersAtATime = 256;  // after these, guests are served again
 
   Bootstrap& bootstrap_;
   int rank_;

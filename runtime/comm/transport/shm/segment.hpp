@@ -42,7 +42,8 @@ class Segment {
   // Allocates the memory of this range. Throws CommError with the size if there is not enough.
   // Without this call, touching the range when memory is short would raise SIGBUS.
   void commit(Bytes offset, Bytes size);
-  // Returns the memory of the whole pages in this range to the system; then they read as zero.
+  // Returns the memory of the whole pages in this range to the system. From then on, these pages
+  // read as zero.
   void release(Bytes offset, Bytes size);
 
  private:

@@ -248,7 +248,7 @@ void endure(const Descriptor& socket, std::chrono::milliseconds silence) {
   };
   set(TCP_USER_TIMEOUT, static_cast<int>(std::clamp<std::int64_t>(silence.count(), 1, INT_MAX)));
   set(kLongestRetry, 1000);
-  set(TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six attempts, on older kernels
+  set(TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six retries, on older kernels
 }
 
 std::string address_of(const std::string& where) {

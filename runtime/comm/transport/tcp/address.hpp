@@ -61,15 +61,16 @@ struct Listener {
 void tune(const Descriptor& socket);
 
 // Makes the kernel tolerate `silence` without an acknowledgement, so that a cable unplugged for a
-// shorter time delays the job but does not end it. Also shortens the time between two attempts,
-// which by default doubles up to 2 minutes.
+// shorter time delays the job but does not end it. Also shortens the time between two
+// retransmissions, which by default doubles up to 2 minutes.
 void endure(const Descriptor& socket, std::chrono::milliseconds silence);
 
 // Returns the address of interface `where` ("eth0"), or `where` itself if there is none.
 [[nodiscard]] std::string address_of(const std::string& where);
 
-// Returns the address from which this host reaches the job's master, if the environment names one;
-// else the address of the first interface that is up and not the loopback; else the loopback's.
+// Returns the address from which this host reaches MASTER_ADDR, if that is set and the address is
+// not a loopback address; else the address of the first interface that is up and not the loopback;
+// else the loopback's.
 [[nodiscard]] std::string outward_address();
 
 }  // namespace ringsmith::comm::tcp

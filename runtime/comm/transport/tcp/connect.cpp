@@ -145,7 +145,8 @@ class TcpReception {
     }
   }
 
-  // Tells all ranks, including late ones, which rank made this one leave.
+  // Tells all connected ranks, and those that connect within kLinger, which rank made this rank
+  // leave.
   void give_up(int to_blame) {
     for (const PeerSockets& link : links_)
       for (const Descriptor& socket : link.sockets)

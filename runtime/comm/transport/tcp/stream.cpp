@@ -38,7 +38,7 @@ void Sender::write(std::size_t offset, const std::byte* from, std::size_t size,
       frame.data = from;
       frame.shelter = shelter;
     }
-    // Now, while the bytes are in the cache.
+    // Computes the checksum now, while the bytes are in the cache.
     if (checksum_) frame.header.seal({frame.data == nullptr ? frame.copy.data() : from, part});
     if (shelter != nullptr) shelter += part;
     offset += part;

@@ -48,7 +48,8 @@ static_assert(sizeof(FrameHeader) == 24);
 // Large data is sent from the user's buffer; only the kernel copies it. Linux can avoid even this
 // copy (MSG_ZEROCOPY), but not to a socket of the same host: every send of 1 MiB was reported as
 // SO_EE_CODE_ZEROCOPY_COPIED, at 3.0 GB/s where plain sends reached 4.0 (medians of 5 alternating
-// rounds on two busy cores, 2026-11-22). It has not been measured on an adapter, so it is not used.
+// rounds on two busy cores, 2026-11-22). MSG_ZEROCOPY has not been measured on an adapter, so it is
+// not used.
 class Sender {
  public:
   // checksum: false leaves the checksums in the headers at 0.
@@ -86,7 +87,7 @@ class Sender {
 // bytes after it into a small buffer, so only the kernel copies large messages.
 //
 // No byte that fails its checksum is used. A small frame is checked before it is copied to its
-// place, because the peer's report may be read at any time. A large one is checked piece by piece
+// place, because the peer's report may be read at any time. A large frame is checked piece by piece
 // while it is in the cache, and in full before the counter that publishes it is stored.
 class Receiver {
  public:

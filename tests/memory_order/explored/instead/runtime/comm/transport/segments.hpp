@@ -13,7 +13,7 @@
 namespace ringsmith::comm {
 
 struct SharedByTwo {
-  Lane lanes[2];  // [rank]: the values it writes in its lane to the other
+  Lane lanes[2];  // [rank]: the lane that this rank writes
   Doorbell bells[2];
   std::atomic<std::uint64_t> wakes[2]{};  // [rank]: the kernel's wake-ups for its bell
   std::byte slots[2][kSlots][16]{};       // [sender]
