@@ -36,7 +36,7 @@ struct Operands {
   double inner = 0;    // number of terms of each sum or maximum
   double pairs = 0;    // multiplications of a product, 0 for other kernels
   double times = 1;    // number of problems of this kind in a batch
-  int function = 0;    // of an element-wise kernel: the value of its enumerator
+  int function = 0;    // element-wise kernels: the Unary, Binary or Scalar enumerator
   bool added = false;  // the result is added to its destination, which is read and written
 
   template <class T>

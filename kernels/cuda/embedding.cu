@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) count_digits(Pass p) {
   }
 }
 
-// One block: replaces counts[digit][tile] by the sum of all counts before it.
+// One block: replaces counts[digit][tile] with the sum of all counts before it.
 __global__ void __launch_bounds__(kThreads) place_digits(Pass p) {
   __shared__ unsigned totals[kDigits];
   unsigned* const mine = p.counts + static_cast<std::int64_t>(threadIdx.x) * p.tiles;

@@ -40,7 +40,7 @@ constexpr std::int64_t kBlockRow = team_capacity<T>(kThreads);
 
 template <class T>
 struct Forward {
-  const T *x, *residual;  // residual and sum: only if kAdds
+  const T *x, *residual;  // residual and sum are used only if kAdds
   T* sum;
   Affine<T> affine;
   T eps, *y, *mean, *rstd;
@@ -54,7 +54,7 @@ __global__ void forward_any(Forward<T> p) {  // version 1
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
     const T* const row = (kAdds ? p.sum : p.x) + r * p.n;
     T sum = 0, squares = 0;
-    // No barrier is needed, because a thread reads only those elements of sum that it writes here.
+    // No barrier is needed: a thread reads only those elements of p.sum that it writes here.
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
       if constexpr (kAdds) p.sum[r * p.n + i] = p.x[r * p.n + i] + p.residual[r * p.n + i];
       sum += row[i];

@@ -11,7 +11,7 @@
 
 namespace ringsmith::kernels::cuda {
 
-// Replaces n by the quotient of n and size, and returns the remainder.
+// Replaces n with the quotient of n and size, and returns the remainder.
 __device__ inline std::int64_t take_digit(std::int64_t& n, std::int64_t size) {
   if (((n | size) >> 32) == 0) {
     const auto a = static_cast<std::uint32_t>(n), b = static_cast<std::uint32_t>(size);

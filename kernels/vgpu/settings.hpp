@@ -25,7 +25,7 @@ struct Settings {
   // Each comment names the variable, its default in parentheses, and its meaning.
   //
   // CUDA_VISIBLE_DEVICES (all): numbers of the machine's virtual GPUs that this process sees, in
-  // the order of its device numbers. VGPU_DEVICES (8), 1 to 64, is the number of all of them.
+  // the order of its device numbers. VGPU_DEVICES (8), 1 to 64, is the machine's total.
   std::vector<int> devices;
   std::uint64_t seed;         // VGPU_SEED (1): order of threads and blocks, delays
   std::uint64_t delay_us;     // VGPU_DELAY_US (60): longest delay before a stream's operation

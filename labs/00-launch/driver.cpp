@@ -75,9 +75,10 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
   seen.put("requests", kit::whereabouts().requests - requests);
 }
 
+constexpr const char* kLeft = ".left";
+
 // Creates two files of the job for this rank. In a sorted list of the job's files, the first
 // precedes all files that a solution creates, and the second follows them.
-constexpr const char* kLeft = ".left";
 void leave_files(kit::Folder& folder, const kit::Seat& seat) {
   for (const char* where : {"a.", "zz."})
     folder.create(seat.job + where + std::to_string(seat.rank) + kLeft, "");

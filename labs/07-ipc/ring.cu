@@ -37,7 +37,8 @@ struct Mapped {
   void* base = nullptr;     // from cudaIpcOpenMemHandle; null if nothing was opened
 };
 
-// One per rank, followed by its slots; all zero when the ranks meet. Do not change it.
+// One per rank, followed by its slots. Before the first call, all counters of all ranks are equal,
+// but not necessarily 0. Do not change this struct.
 struct Station {
   alignas(128) std::uint64_t tail;  // set by the previous rank: messages put into this rank's slots
   alignas(128) std::uint64_t head;  // set by the next rank: messages of this rank that it has taken

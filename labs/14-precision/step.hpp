@@ -30,7 +30,7 @@
 
 namespace lab14 {
 
-// One rank's copy of the model, and the sum of the gradients of its backwards.
+// One rank's copy of the model, and the sum of the gradients of its backward passes.
 template <class Model>
 class Replica {
  public:
@@ -42,7 +42,7 @@ class Replica {
   void zero_grad() { std::fill(grad_.begin(), grad_.end(), 0.0F); }
 
   // Task 5. Adds the gradients of factor * loss(batch) to grad(). Unless a NoSync is alive, also
-  // replaces grad() by its average over the ranks, with one all-reduce.
+  // replaces grad() with its average over the ranks, with one all-reduce.
   void backward(std::span<const std::uint16_t> weights, int batch, float factor) {
 #ifdef SOLUTION
     const std::vector<std::uint16_t> codes = model_.backward(weights, batch, factor);
@@ -56,8 +56,8 @@ class Replica {
 #endif
   }
 
-  // Task 6. While a NoSync is alive, backwards stay local. Its destructor restores the previous
-  // state, also after an exception; NoSyncs may be nested.
+  // Task 6. While a NoSync is alive, backward() does not communicate: gradients stay local. Its
+  // destructor restores the previous state, even after an exception; NoSyncs may be nested.
   class NoSync {
    public:
     explicit NoSync(Replica& replica)

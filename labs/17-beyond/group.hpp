@@ -84,7 +84,7 @@ class Group {
     collect(from, counts, std::span(all));
   }
 
-  // Replaces data by the sum over all ranks. Sends as many bytes as a reduce_scatter and an
+  // Replaces data with the sum over all ranks. Sends as many bytes as a reduce_scatter and an
   // all_gather, of which it consists.
   template <class Data>
   void all_reduce(Data&& data) {

@@ -3,7 +3,7 @@
 //     bucket of this rank --> hook --> the average over the ranks, or an approximation
 //
 // A hook is called with each full bucket of gradients, on every rank. It replaces the gradients in
-// the bucket by those that the optimizer will use, so a hook that sums must also divide.
+// the bucket with those that the optimizer will use, so a hook that sums must also divide.
 //
 //     average      n floats                                 rounded as floats
 //     bf16         n numbers of 16 bits                     rounded twice
@@ -152,7 +152,7 @@ class TopK {
 #endif
   }
 
-  // Task 5. The hook: replaces the bucket by the sum, in rank order, of the values that each rank
+  // Task 5. The hook: replaces the bucket with the sum, in rank order, of the values that each rank
   // sends, each value divided by the number of ranks before it is added. Uses at most three
   // collectives: the number of values of each rank, which may differ, then their places and values.
   // Sends to each other rank 8 bytes for the number, and 8 bytes for each value with its place.

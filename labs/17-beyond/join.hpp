@@ -30,8 +30,8 @@
 namespace lab17 {
 
 struct JoinOptions {
-  // True: divides gradients by the number of all ranks, so each batch has the same weight, whether
-  // or not the other ranks still have batches. False: by the number of ranks that have a batch.
+  // True: divides gradients by the total number of ranks, so each batch has the same weight,
+  // whether or not other ranks still have batches. False: by the number of ranks with a batch.
   bool divide_by_initial_world_size = true;
   // True: no shadows. Before the first step for which some ranks have a batch and others have none,
   // all ranks throw InputsExhausted, including those that have a batch.

@@ -392,7 +392,7 @@ Program records(const Numbers& n) {
 }
 
 Program program_of(const std::string& task, const Numbers& numbers) {
-  Watched::may_wait = task != "Record";  // its reader and writer do not wait for each other
+  Watched::may_wait = task != "Record";  // its writer and readers must not wait
   if (task == "Letter") return letters(numbers);
   if (task == "Slots") return slots(numbers);
   if (task == "Meeting") return meetings(numbers);

@@ -59,7 +59,7 @@ def student_files(lab):
 
 
 def without_dead_links(name, text, names):
-    """Replaces a link to a file outside the archive, e.g. a lesson, by its text."""
+    """Replaces a link to a file outside the archive, e.g. a lesson, with its text."""
     def link(found):
         words, target = found.groups()
         there = os.path.normpath(os.path.join(os.path.dirname(name), target.split("#")[0]))

@@ -13,7 +13,7 @@
 namespace kit {
 
 struct Board {
-  std::atomic<std::uint64_t> moves;     // number of completed waits and of publishes
+  std::atomic<std::uint64_t> moves;     // number of completed waits plus publishes
   std::atomic<std::uint64_t> waits;     // number of waits begun
   std::atomic<const Counter*> counter;  // null: running. Same address in all processes
   std::atomic<std::uint64_t> wanted;

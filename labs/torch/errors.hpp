@@ -26,7 +26,7 @@ class PythonError : public torch::PyTorchError {
   PyObject* python_type() override { return type_; }
 
  private:
-  PyObject* type_;  // lives as long as the module
+  PyObject* type_;  // borrowed; the classes are never released
 };
 
 // The Where of an error that a rank detected, alone or with a peer.

@@ -74,7 +74,8 @@ class CommError : public Error {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::communication; }
 };
 
-// A limit on this process's files, memory or threads was reached. No peer is at fault.
+// A limit on files, memory, threads or processes was reached, this process's or the machine's. No
+// peer is at fault.
 class ResourceError : public CommError {
  public:
   using CommError::CommError;

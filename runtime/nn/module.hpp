@@ -56,7 +56,7 @@ class Module {
   // devices.
   [[nodiscard]] Device device() const;
 
-  // Replaces the i-th tensor of parameters() by parameters[i] wherever it is shared, and buffers
+  // Replaces the i-th tensor of parameters() with parameters[i] wherever it is shared, and buffers
   // likewise. No values are copied, existing handles keep the old tensors, and shapes are not
   // checked. Throws UsageError unless the numbers match.
   void rebind(const std::vector<Tensor>& parameters, const std::vector<Tensor>& buffers);

@@ -25,9 +25,9 @@
 //   rank 0      1  1  1  1        'w1', 'b1' lack a gradient on rank 1
 //   rank 1      1  1  0  0
 //
-// Each rank also sends its number of forwards, because a rank that skipped a backward would
-// otherwise average gradients of different steps. It also sends whether its backward had a fault.
-// If any rank had a fault, all ranks exchange descriptions of their faults.
+// Each rank also sends its number of forward passes, because a rank that skipped a backward pass
+// would otherwise average gradients of different steps. It also sends whether its backward pass had
+// a fault. If any rank had a fault, all ranks exchange descriptions of their faults.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,8 @@ void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // Returns {"parameter 'fc.weight'", "f32[4, 5]"}, ..., followed by the buffers.
 [[nodiscard]] comm::Settings settings_of(const Module& model);
 
-// Returns "rank 1", "ranks 0, 2", or "every rank" if all `world` ranks are named.
+// Returns "rank 1", "ranks 0, 2", or, if all ranks of a world of two or more are named, "every
+// rank".
 [[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);
 
 [[nodiscard]] std::string describe_tensor(const std::string& kind, const std::string& name,

@@ -47,7 +47,7 @@ class BucketRebuild {
 
   BucketCaps caps_;
   std::int64_t needs_;
-  std::int64_t passes_ = 0;         // backwards that count
+  std::int64_t passes_ = 0;         // backward passes that count
   bool may_skip_ = false;           // the last pass may still turn out not to count
   std::vector<int> last_order_;     // of the last backward
   std::vector<int> rebuilt_order_;  // of the buckets, if rebuilt

@@ -111,7 +111,7 @@ class DataParallel {
 
   Module& module_;
   std::vector<std::unique_ptr<Module>> replicas_;
-  std::vector<Tensor> no_parameters_, no_buffers_;  // bound to the replicas between forwards
+  std::vector<Tensor> no_parameters_, no_buffers_;  // bound to the replicas between forward passes
   DataParallelOptions options_;
   std::mutex interpreter_;
   std::shared_ptr<Job> job_;

@@ -179,8 +179,8 @@ void DistributedDataParallel::begin_forward() {
   if (reducer_->synchronising() && options_.broadcast_buffers) synchronise_buffers();
 }
 
-// Joins the other ranks' forwards and backwards until no rank has inputs. After that, joins the
-// broadcast of the final state.
+// Joins the other ranks' forward and backward passes until no rank has inputs. After that, joins
+// the broadcast of the final state.
 void DistributedDataParallel::shadow_others() {
   require(
       !reducer_->awaits_backward(),

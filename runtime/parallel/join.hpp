@@ -25,8 +25,8 @@
 namespace ringsmith {
 
 struct JoinOptions {
-  // True: gradients are divided by the number of all ranks, so each input has the same weight, and
-  // steps get smaller as ranks run out. False: by the number of ranks that still have inputs.
+  // True: gradients are divided by the total number of ranks, so each input has the same weight,
+  // and steps get smaller as ranks run out. False: by the number of ranks that still have inputs.
   bool divide_by_initial_world_size = true;
   // When the first rank has run out, all ranks throw InputsExhausted with the same message.
   bool throw_on_early_termination = false;
@@ -43,8 +43,8 @@ class Join {
   Join(std::shared_ptr<comm::ProcessGroup> group, const JoinOptions& options);
 
   // Collective. Announces at the start of a forward that this rank has an input. Like shadow(),
-  // throws UsageError on every rank if only some of the backwards will reduce, and InputsExhausted
-  // if the options ask for it.
+  // throws UsageError on every rank if only some of the backward passes will reduce, and
+  // InputsExhausted if the options ask for it.
   void announce(bool reduces);
   // Collective. Announces that this rank has no input. Returns false if no rank has an input.
   [[nodiscard]] bool shadow();

@@ -29,11 +29,11 @@
 
 namespace ringsmith {
 
-// Collective, after backward(). Replaces .grad of each parameter by its average over the ranks. The
-// parameters must be the same, in the same order, on every rank; frozen ones are skipped. A missing
-// gradient counts as zeros, so that every rank makes the same calls; if no rank has the gradient,
-// .grad becomes zeros. A gradient is averaged in place, or as a copy if it is not contiguous or the
-// group is on another device.
+// Collective, after backward(). Replaces .grad of each parameter with its average over the ranks.
+// The parameters must be the same, in the same order, on every rank; frozen ones are skipped. A
+// missing gradient counts as zeros, so that every rank makes the same calls; if no rank has the
+// gradient, .grad becomes zeros. A gradient is averaged in place, or as a copy if it is not
+// contiguous or the group is on another device.
 inline void average_gradients(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   for (const Tensor& p : parameters) {
     if (!p.requires_grad()) continue;

@@ -73,7 +73,7 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // False: the gradients of later forwards stay local (no_sync).
+  // False: the gradients of later forward passes stay local (no_sync).
   void set_synchronising(bool on) { synchronising_ = on; }
   [[nodiscard]] bool synchronising() const { return synchronising_; }
 
@@ -145,7 +145,7 @@ class Reducer {
 
   bool synchronising_ = true;
   bool local_forward_ = false;  // the last forward was made under no_sync
-  std::uint64_t forwards_ = 0;  // synchronising forwards so far
+  std::uint64_t forwards_ = 0;  // synchronising forward passes so far
   Phase phase_ = Phase::idle;
   // This backward:
   std::vector<bool> ready_;           // by parameter

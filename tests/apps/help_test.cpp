@@ -132,7 +132,7 @@ TEST_CASE("every program has its help in 80 columns, a version, and a hint at wh
     REQUIRE(help.exit_code == 0);
     CHECK(help.err.empty());
     CHECK(run_app(0, program, {"-h"}).out == help.out);
-    // The program replaces closed standard streams by /dev/null.
+    // The program replaces closed standard streams with /dev/null.
     CHECK(run_program({"sh", "-c", "exec <&- >&- 2>&-; exec \"$0\" --help",
                        RINGSMITH_BINARY_DIR "/bin/" + program})
               .exit_code == 0);

@@ -1,5 +1,5 @@
-// Compares choose() with recorded choices. A changed row may change the order of a sum, so change a
-// row only on purpose.
+// Compares choose() with recorded choices. A different choice may add in a different order, so
+// update a row only if that is intended.
 #include "runtime/comm/schedule/select.hpp"
 
 #include <set>
@@ -86,7 +86,7 @@ TEST_CASE("choices for host memory, over every transport", "[select]") {
        {C::all_reduce, A::plain_ring, 4, 2, A::ring, X::plain_ring, X::plain_ring, X::plain_ring},
        {C::all_reduce, A::plain_ring, kMiB, 3, A::ring, X::plain_ring, X::plain_ring,
         X::plain_ring},
-       // One part is compared with the limit.
+       // If the data has one part per rank, the small-message limit applies to a single part.
        {C::reduce_scatter, A::automatic, k8, 2, A::direct, small, slots, mapped},
        {C::reduce_scatter, A::automatic, k16, 8, A::direct, small, small, small},
        {C::reduce_scatter, A::automatic, k16 + 4, 8, A::direct, slots, slots, mapped},

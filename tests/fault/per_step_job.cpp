@@ -209,7 +209,7 @@ class Child {
       }
   }
 
-  // Blocks the current try until the returning ranks have asked to join, so that they join with the
+  // Blocks the current try until the returning ranks have asked to join, so that they join in the
   // next step.
   void await_joiners(std::int64_t step) const {
     const std::vector<int>& there = self_->quorum().ranks;

@@ -119,8 +119,8 @@ int count(const std::string& text, const std::string& word) {
   return n;
 }
 
-// All members of a step must agree on the members, the loss and, if a rank joined, the parameters
-// after it. No sample may be used twice in an epoch.
+// All ranks of a step must report the same ranks, the same loss and, if a rank joined, the same
+// parameters after the step. No step may be missing, and no sample may be used twice in an epoch.
 void check_agreement(const std::vector<std::vector<json>>& steps, std::int64_t samples,
                      std::int64_t batch, std::int64_t accumulate = 1) {
   std::map<std::int64_t, json> seen;

@@ -72,8 +72,9 @@ T expected(comm::ReduceOp op, int world, std::size_t i, unsigned seed) {
   return narrow(result);
 }
 
-// n elements between guard bytes in own (communication) or user memory, on the group's device, at a
-// byte offset that need not be aligned. Values are copied to and from a device.
+// n elements between guard bytes, on the group's device. own: in the group's communication memory,
+// otherwise in ordinary memory. The byte offset need not be aligned. On a GPU, fill() and wrong()
+// go through a copy in host memory.
 template <class T>
 class Guarded {
  public:

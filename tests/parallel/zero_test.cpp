@@ -182,7 +182,7 @@ TEST_CASE("with scattered gradients too on 1 and 2 ranks; on more the sums' orde
             CHECK(got.parameters == want.parameters);
             CHECK(values_of(got.state) == values_of(want.state));
           }
-          // Where the gradient is nearly 0, Adam divides by its magnitude, so rounding moves a
+          // Adam divides by the gradient's magnitude. Where that is nearly 0, rounding moves a
           // parameter by a fraction of the learning rate.
           CHECK(largest_difference(got.parameters, want.parameters) < 1e-4);
         }

@@ -92,7 +92,7 @@ std::vector<std::uint16_t> codes() {
   std::mt19937 random(1);
   std::vector<std::uint16_t> bits(20'000);
   for (auto& b : bits) b = static_cast<std::uint16_t>(random());
-  // The first half gets neighbouring exponents, so that sums round and cancel.
+  // The first half gets nearby exponents, so that sums round and cancel.
   for (std::size_t i = 0; i < bits.size() / 2; ++i)
     bits[i] = static_cast<std::uint16_t>((bits[i] & 0x8fffU) | 0x3000U);
   return bits;

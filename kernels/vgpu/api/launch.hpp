@@ -29,7 +29,8 @@ struct Call {
   const char* name = nullptr;  // the name, if it is known
 };
 
-// Called by the last owner of a kernel's arguments, after the kernel's threads have ended.
+// Declares to ThreadSanitizer (order.hpp) that the kernel's threads ended before its arguments are
+// destroyed. Called by the arguments' deleter.
 void outlived(const void* arguments);
 
 template <class Bound>

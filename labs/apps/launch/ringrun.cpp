@@ -189,7 +189,7 @@ constexpr std::array<NotHere, 10> kNotHere{{
     {"--local-addr", "--bind INTERFACE sets where node 0 listens"},
 }};
 
-// Replaces '_' by '-' in option names, because torchrun accepts --nproc_per_node. Rejects
+// Replaces '_' with '-' in option names, because torchrun accepts --nproc_per_node. Rejects
 // torchrun's options that ringrun lacks. Leaves the program's name and the words after it
 // unchanged.
 std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** argv) {

@@ -206,7 +206,7 @@ Rate rate_from(const json& points) {
 }
 
 struct BuiltIn {
-  double per_message[2];             // overhead and alpha: microseconds
+  double per_message[2];             // overhead and alpha, in microseconds
   double kib[6], beta[6], gamma[6];  // KiB; nanoseconds per 10 bytes, i.e. 1e-10 s/byte
 };
 

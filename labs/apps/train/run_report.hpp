@@ -5,7 +5,7 @@
 //   trace.json     --'
 //
 // Every figure is drawn from these files, so the page can be made later, even for a run that died
-// and has no run.json and trace.json.
+// and left neither run.json nor trace.json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,6 +1,6 @@
 // linear, matmul and embedding.
 //
-// The backwards of linear and embedding write the gradients of weights directly to their
+// The backward passes of linear and embedding write the gradients of weights directly to their
 // destination (grad_destination): one pass over the gradient instead of three.
 
 #include <array>

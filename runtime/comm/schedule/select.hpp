@@ -5,7 +5,7 @@
 // choose() takes the first fitting row of the table in select.cpp, which `doctor --algorithms`
 // prints. All ranks choose the same, because the agreement barrier has compared their calls and
 // announced their buffers. So the order of every sum depends on neither timing nor rank. barrier,
-// send and recv have no schedule and no row.
+// send and recv have neither a schedule nor a row.
 //
 // | collective     | algorithms (schedule_player draws the first) |
 // |----------------|----------------------------------------------|

@@ -41,7 +41,7 @@ std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-// In an error text of the quorum's group, replaces positions in the quorum by the job's rank
+// In an error text of the quorum's group, replaces positions in the quorum with the job's rank
 // numbers. If the text names a smaller group, its numbers are positions within that group.
 std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   static const std::regex part(R"(in the group of ranks (\d+(?:, \d+)*))");

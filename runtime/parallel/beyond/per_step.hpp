@@ -122,7 +122,7 @@ class PerStepTraining {
   PerStepTraining& operator=(const PerStepTraining&) = delete;
 
   // Forward and backward: computes the gradients of this rank's loss, a mean over its samples, and
-  // returns that loss. All but the last of several backwards must be under no_sync(). With a
+  // returns that loss. All but the last of several backward passes must be under no_sync(). With a
   // scaler, all losses must be scaled. Not called on a rank that joins. May throw, and may be
   // called again for the same step.
   using Gradients = std::function<double(DistributedDataParallel&, const Turn&)>;
